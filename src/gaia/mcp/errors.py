@@ -1,0 +1,136 @@
+"""Every exception that gaia-mcp raises, in one tree.
+
+Each failed call says whether the server may have acted on it (`delivery`):
+
+- ``"not_sent"``: no byte of the request reached the server; repeating it is safe.
+- ``"unknown"``: the request was (at least partly) written; its side effect may have happened.
+
+The classes also derive from the builtin that the abstract transport promises (`RuntimeError`, `TimeoutError`,
+`ValueError`), so callers that know nothing of this module can still catch them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+__all__ = [
+    "CallCancelled",
+    "CallTimeout",
+    "ConfigError",
+    "Delivery",
+    "HandshakeFailed",
+    "InvalidResponse",
+    "JsonRpcError",
+    "MCPError",
+    "NotConnected",
+    "Overloaded",
+    "ServerCrashed",
+    "ServerUnavailable",
+    "StartFailed",
+    "ToolDenied",
+    "UnknownTool",
+]
+
+Delivery = Literal["not_sent", "unknown"]
+
+
+class MCPError(Exception):
+    """Base of all errors of this package."""
+
+    error_type: str = "error"
+    """The stable word for this kind of failure; `call_tool` puts it into its ``error_type`` field."""
+
+    def __init__(self, message: str, *, delivery: Delivery = "not_sent") -> None:
+        super().__init__(message)
+        self.message = message
+        self.delivery: Delivery = delivery
+
+
+class ConfigError(MCPError, ValueError):
+    """A configuration that cannot be used; the message says what is wrong, where, and what to do."""
+
+    error_type = "config"
+
+
+class NotConnected(MCPError, RuntimeError):
+    """The client was never connected, or was disconnected by its owner."""
+
+    error_type = "not_connected"
+
+
+class StartFailed(MCPError, RuntimeError):
+    """The server's process could not be started, or ended before it was ready."""
+
+    error_type = "server_unavailable"
+
+
+class HandshakeFailed(MCPError, RuntimeError):
+    """The server runs, but client and server could not agree on a protocol revision."""
+
+    error_type = "server_unavailable"
+
+
+class ServerUnavailable(MCPError, RuntimeError):
+    """The server is down and will not be tried for this call; the message gives the reason."""
+
+    error_type = "server_unavailable"
+
+
+class ServerCrashed(MCPError, RuntimeError):
+    """The server ended while the call was under way."""
+
+    error_type = "server_crashed"
+
+
+class Overloaded(MCPError, RuntimeError):
+    """As many calls as allowed are already waiting for this server."""
+
+    error_type = "overloaded"
+
+
+class CallTimeout(MCPError, TimeoutError):
+    """The call's deadline passed: queueing, writing and waiting for the answer together took too long."""
+
+    error_type = "timeout"
+
+
+class CallCancelled(MCPError, RuntimeError):
+    """The call was cancelled by its caller, or by the client being closed."""
+
+    error_type = "cancelled"
+
+
+class ToolDenied(MCPError, ValueError):
+    """The tool is on a deny list, or not on the allow list."""
+
+    error_type = "denied"
+
+
+class UnknownTool(MCPError, ValueError):
+    """No connected server offers a tool of this name."""
+
+    error_type = "unknown_tool"
+
+
+class InvalidResponse(MCPError, ValueError):
+    """The server answered something that the protocol does not allow."""
+
+    error_type = "invalid_response"
+
+    def __init__(self, message: str, *, delivery: Delivery = "unknown") -> None:
+        super().__init__(message, delivery=delivery)
+
+
+class JsonRpcError(MCPError, RuntimeError):
+    """The server answered with a JSON-RPC error object.
+
+    `code` is its integer code, `data` whatever the server attached (or None). Local failures never carry a code, so
+    they cannot be mistaken for an answer of the server.
+    """
+
+    error_type = "jsonrpc"
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message, delivery="unknown")
+        self.code = code
+        self.data = data
