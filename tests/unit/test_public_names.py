@@ -1,0 +1,91 @@
+"""What users may import. A name that goes missing here breaks somebody's program."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+PUBLIC_NAMES = {
+    "gaia": {"AgentConsole", "SilentConsole", "__version__"},
+    "gaia.agents.base": {"Agent", "ApiAgent", "MCPAgent"},
+    "gaia.mcp": {"MCPClient", "MCPClientManager", "MCPClientMixin"},
+    "gaia.mcp.client": {"MCPClient", "MCPClientManager", "MCPTool"},
+    "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},
+    "gaia.mcp.errors": {
+        "CallCancelled",
+        "CallTimeout",
+        "ConfigError",
+        "Delivery",
+        "HandshakeFailed",
+        "InvalidResponse",
+        "JsonRpcError",
+        "MCPError",
+        "NotConnected",
+        "Overloaded",
+        "ServerCrashed",
+        "ServerUnavailable",
+        "StartFailed",
+        "ToolDenied",
+        "UnknownTool",
+    },
+}
+"""The packages' `__all__`, whole."""
+
+PUBLIC_PATHS = [
+    "gaia.agents.base.agent.Agent",
+    "gaia.agents.base.mcp_agent.MCPAgent",
+    "gaia.agents.base.tools._TOOL_REGISTRY",
+    "gaia.agents.base.tools.get_tool_display_name",
+    "gaia.agents.base.tools.tool",
+    "gaia.mcp.client.config.MCPConfig",
+    "gaia.mcp.client.mcp_client.MCPClient",
+    "gaia.mcp.client.mcp_client_manager.MCPClientManager",
+    "gaia.mcp.client.transports.base.MCPTransport",
+    "gaia.mcp.client.transports.stdio.StdioTransport",
+    "gaia.mcp.mixin.MCPClientMixin",
+]
+"""Deeper paths that programs import from."""
+
+HEAVY_MODULES = ["asyncio", "filelock", "psutil", "rich", "structlog", "tenacity", "typer"]
+"""What costs much to import, and is needed by rare paths or by the command line only."""
+
+
+@pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
+def test_a_package_exports_exactly_its_public_names(package: str) -> None:
+    module = importlib.import_module(package)
+    assert set(module.__all__) == PUBLIC_NAMES[package]
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("path", PUBLIC_PATHS)
+def test_a_public_path_can_be_imported(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    assert getattr(importlib.import_module(module), name) is not None
+
+
+def test_one_class_has_one_identity_whatever_path_it_is_imported_by() -> None:
+    mcp, client = importlib.import_module("gaia.mcp"), importlib.import_module("gaia.mcp.client")
+    assert mcp.MCPClient is client.MCPClient is importlib.import_module("gaia.mcp.client.mcp_client").MCPClient
+    assert mcp.MCPClientManager is client.MCPClientManager
+    assert mcp.MCPClientMixin is importlib.import_module("gaia.mcp.mixin").MCPClientMixin
+
+
+@pytest.mark.parametrize("package", ["gaia.mcp", "gaia.mcp.client"])
+def test_the_client_imports_nothing_heavy(package: str) -> None:
+    # A new interpreter, because this one has loaded all of them for other tests. The classes are looked up too, in
+    # case a package loads them on first use.
+    program = (
+        f"import sys; from {package} import MCPClient, MCPClientManager;"
+        f"print(*sorted({set(HEAVY_MODULES)!r} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert run.stdout.split() == []
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        importlib.import_module("gaia").nonsense  # noqa: B018 - the look-up is the subject
