@@ -1,0 +1,1 @@
+"""Agents and what they are built from; see `gaia.agents.base`."""

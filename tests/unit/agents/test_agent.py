@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gaia.agents.base import Agent, ApiAgent, MCPAgent
+from gaia.agents.base import agent as agent_module
+from gaia.agents.base.console import SilentConsole
+from gaia.agents.base.tools import _TOOL_REGISTRY, tool
+
+
+@pytest.fixture(autouse=True)
+def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = _TOOL_REGISTRY.copy()
+    for name in kept:
+        monkeypatch.delitem(_TOOL_REGISTRY, name)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """A registry of the test's own; agents made in the test use it."""
+    registry: dict[str, dict[str, Any]] = {}
+    monkeypatch.setattr(agent_module, "_TOOL_REGISTRY", registry)
+    return registry
+
+
+class RecordingConsole(SilentConsole):
+    def __init__(self) -> None:
+        self.used: list[str] = []
+
+    def print_tool_usage(self, tool_name: str) -> None:
+        self.used.append(tool_name)
+
+
+class PlainAgent(Agent):
+    def _get_system_prompt(self) -> str:
+        return "You are plain."
+
+    def _create_console(self) -> RecordingConsole:
+        return RecordingConsole()
+
+    def _register_tools(self) -> None:
+        pass
+
+
+def entry(function: Callable[..., Any], **parameters: bool) -> dict[str, Any]:
+    """A registry entry; `parameters` maps each name to whether it is required."""
+    return {
+        "name": "t",
+        "description": "Does it.",
+        "parameters": {name: {"type": "string", "required": needed} for name, needed in parameters.items()},
+        "function": function,
+    }
+
+
+class TestConstruction:
+    def test_defaults(self) -> None:
+        agent = PlainAgent()
+        assert (agent.silent_mode, agent.debug, agent.llm, agent.max_steps) == (False, False, None, 20)
+        assert isinstance(agent.console, RecordingConsole)
+        assert agent._tools_registry is _TOOL_REGISTRY
+
+    def test_a_silent_agent_asks_for_no_console(self) -> None:
+        class Loud(PlainAgent):
+            def _create_console(self) -> RecordingConsole:
+                raise AssertionError
+
+        assert type(Loud(silent_mode=True).console) is SilentConsole
+
+    def test_an_argument_that_nobody_knows_is_named(self) -> None:
+        with pytest.raises(TypeError, match=r"PlainAgent\(\) got unexpected keyword arguments: moda, size"):
+            PlainAgent(size=1, moda=2)
+
+    def test_the_rest_of_the_arguments_goes_to_the_next_class_when_the_agent_is_ready(self) -> None:
+        class Voice:
+            def __init__(self, pitch: int, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                self.pitch = pitch
+                self.heard = (self.console, self.max_steps, self.system_prompt)  # type: ignore[attr-defined]
+
+        class Speaker(PlainAgent, Voice): ...
+
+        agent = Speaker(max_steps=3, pitch=440)
+        assert agent.pitch == 440
+        assert agent.heard == (agent.console, 3, "You are plain.")
+
+    def test_a_mixin_before_the_agent_passes_arguments_on_to_it(self) -> None:
+        class Voice:
+            def __init__(self, pitch: int, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                self.pitch = pitch
+
+        class Speaker(Voice, PlainAgent): ...
+
+        agent = Speaker(pitch=440, max_steps=3)
+        assert (agent.pitch, agent.max_steps) == (440, 3)
+
+    @pytest.mark.parametrize("method", ["_get_system_prompt", "_create_console", "_register_tools"])
+    def test_an_agent_that_leaves_a_part_out_cannot_be_made(self, method: str) -> None:
+        abstract = type("Incomplete", (PlainAgent,), {method: getattr(Agent, method)})
+        with pytest.raises(TypeError, match=method):
+            abstract()
+
+    def test_tools_registered_by_the_agent_are_its_own(self) -> None:
+        class Adder(PlainAgent):
+            def _register_tools(self) -> None:
+                @tool
+                def add(a: int, b: int) -> int:
+                    """Add."""
+                    return a + b
+
+        try:
+            assert Adder()._execute_tool("add", {"a": 1, "b": 2}) == 3
+        finally:
+            del _TOOL_REGISTRY["add"]
+
+    def test_importing_agents_loads_no_terminal_library(self) -> None:
+        program = "import sys, gaia.agents.base; print('rich' in sys.modules)"
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+        assert (run.stdout.strip(), run.stderr) == ("False", "")
+
+
+class TestSystemPrompt:
+    def test_an_agent_without_tools_has_its_own_part_only(self, registry: dict[str, Any]) -> None:
+        assert PlainAgent().system_prompt == "You are plain."
+
+    def test_tools_are_listed_with_their_parameters(self, registry: dict[str, Any]) -> None:
+        registry["query"] = entry(print, text=True, limit=False)
+        assert PlainAgent().system_prompt == (
+            "You are plain.\n\nAvailable tools:\n- query(text: string, limit?: string): Does it."
+        )
+
+    def test_an_mcp_tool_is_listed_under_the_name_to_call_it_by_and_its_server_once(
+        self, registry: dict[str, Any]
+    ) -> None:
+        registry["mcp_acer_launch"] = {
+            "description": "[MCP:acer] Launch it.",
+            "parameters": {},
+            "_mcp_server": "acer",
+            "_mcp_tool_name": "launch",
+        }
+        assert PlainAgent()._format_tools_for_prompt() == "- mcp_acer_launch(): Launch it."
+
+    def test_a_name_that_does_not_tell_the_server_keeps_it_in_the_description(self, registry: dict[str, Any]) -> None:
+        registry["mcp_my_server_go"] = {"description": "[MCP:my server] Go.", "_mcp_server": "my server"}
+        assert PlainAgent()._format_tools_for_prompt() == "- mcp_my_server_go(): [MCP:my server] Go."
+
+    def test_a_long_description_stays_within_its_item(self, registry: dict[str, Any]) -> None:
+        registry["a"] = {"description": "First.\nSecond."}
+        registry["b"] = {"description": None}
+        assert PlainAgent()._format_tools_for_prompt() == "- a(): First.\n  Second.\n- b()"
+
+    def test_each_mixin_adds_its_part(self, registry: dict[str, Any]) -> None:
+        class Polite:
+            def _get_prompt_part(self) -> str:
+                return "Be polite."
+
+        class Brief:
+            def _get_prompt_part(self) -> str:
+                return "Be brief."
+
+        class Both(Polite, PlainAgent, Brief): ...
+
+        assert Both().system_prompt == "You are plain.\n\nBe polite.\n\nBe brief."
+
+    def test_it_is_kept_until_rebuilt(self, registry: dict[str, Any]) -> None:
+        agent = PlainAgent()
+        before = agent.system_prompt
+        registry["query"] = entry(print)
+        assert agent.system_prompt is before
+        agent.rebuild_system_prompt()
+        assert "- query()" in agent.system_prompt
+
+    def test_an_assigned_text_is_used_until_rebuilt(self, registry: dict[str, Any]) -> None:
+        agent = PlainAgent()
+        agent.system_prompt = "Mine."
+        assert agent.system_prompt == "Mine."
+        agent.rebuild_system_prompt()
+        assert agent.system_prompt == "You are plain."
+
+    def test_a_text_composed_while_the_tools_change_is_not_used_again(self, registry: dict[str, Any]) -> None:
+        class Overtaken(PlainAgent):
+            def _get_system_prompt(self) -> str:
+                if "late" not in registry:
+                    registry_before = registry.copy()
+                    registry["late"] = entry(print)
+                    self.rebuild_system_prompt()
+                    self._tools_registry = registry_before
+                else:
+                    self._tools_registry = registry
+                return "You are overtaken."
+
+        agent = Overtaken()
+        assert "late" not in agent.system_prompt
+        assert "late" in agent.system_prompt
+
+    def test_the_agents_part_may_use_what_its_constructor_sets_last(self, registry: dict[str, Any]) -> None:
+        class Named(PlainAgent):
+            def __init__(self, name: str) -> None:
+                super().__init__()
+                self.name = name
+
+            def _get_system_prompt(self) -> str:
+                return f"You are {self.name}."
+
+        assert Named("Ada").system_prompt == "You are Ada."
+
+
+class TestExecuteTool:
+    def test_it_returns_what_the_tool_returns_and_shows_its_use(self, registry: dict[str, Any]) -> None:
+        registry["upper"] = entry(lambda text: text.upper(), text=True)
+        agent = PlainAgent()
+        assert agent._execute_tool("upper", {"text": "a"}) == "A"
+        assert agent.console.used == ["upper"]  # type: ignore[attr-defined]
+
+    def test_a_name_is_resolved(self, registry: dict[str, Any]) -> None:
+        registry["mcp_s_upper"] = entry(lambda text: text.upper(), text=True) | {
+            "_mcp_server": "s",
+            "_mcp_tool_name": "upper",
+        }
+        agent = PlainAgent()
+        assert agent._resolve_tool_name("s_upper") == "mcp_s_upper"
+        assert agent._execute_tool("upper", {"text": "a"}) == "A"
+        assert agent.console.used == ["mcp_s_upper"]  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(
+        ("name", "arguments", "message"),
+        [
+            ("uper", {}, "Unknown tool: 'uper'; did you mean upper?"),
+            (
+                "upper",
+                {},
+                "Wrong arguments for tool 'upper': missing required: text (it takes: text, locale?)",
+            ),
+            (
+                "upper",
+                {"text": "a", "size": 1},
+                "Wrong arguments for tool 'upper': unknown: size (it takes: text, locale?)",
+            ),
+            (
+                "upper",
+                {"size": 1},
+                "Wrong arguments for tool 'upper': missing required: text; unknown: size (it takes: text, locale?)",
+            ),
+            ("upper", ["a"], "Arguments of tool 'upper' must be an object, not list"),
+            ("upper", None, "Arguments of tool 'upper' must be an object, not NoneType"),
+        ],
+    )
+    def test_a_call_that_does_not_fit_is_an_error_and_never_runs(
+        self, registry: dict[str, Any], name: str, arguments: Any, message: str
+    ) -> None:
+        def upper(text: str, locale: str = "") -> str:
+            raise AssertionError
+
+        registry["upper"] = entry(upper, text=True, locale=False)
+        agent = PlainAgent()
+        assert agent._execute_tool(name, arguments) == {"status": "error", "error": message}
+        assert agent.console.used == []  # type: ignore[attr-defined]
+
+    def test_a_function_that_takes_any_keyword_judges_for_itself(self, registry: dict[str, Any]) -> None:
+        registry["echo"] = entry(lambda **arguments: arguments)
+        assert PlainAgent()._execute_tool("echo", {"anything": 1}) == {"anything": 1}
+
+    def test_a_function_that_does_not_say_what_it_takes_judges_for_itself(self, registry: dict[str, Any]) -> None:
+        registry["fromkeys"] = entry(dict)
+        assert PlainAgent()._execute_tool("fromkeys", {"a": 1}) == {"a": 1}
+
+    def test_an_exception_becomes_an_error(self, registry: dict[str, Any]) -> None:
+        registry["lookup"] = entry(lambda: {}["absent"])
+        assert PlainAgent()._execute_tool("lookup", {}) == {"status": "error", "error": "KeyError: 'absent'"}
+
+    def test_a_name_that_is_no_text_is_an_error(self, registry: dict[str, Any]) -> None:
+        result = PlainAgent()._execute_tool(None, {})  # type: ignore[arg-type]
+        assert result["status"] == "error"
+
+    @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+    def test_stopping_the_program_is_not_a_failure_of_the_tool(
+        self, registry: dict[str, Any], stop: type[BaseException]
+    ) -> None:
+        def interrupted() -> None:
+            raise stop
+
+        registry["slow"] = entry(interrupted)
+        with pytest.raises(stop):
+            PlainAgent()._execute_tool("slow", {})
+
+
+class TestApiAgent:
+    @pytest.mark.parametrize(
+        ("name", "model"), [("CodeAgent", "gaia-code"), ("Jira", "gaia-jira"), ("Agent", "gaia-agent")]
+    )
+    def test_the_model_is_named_after_the_class(self, name: str, model: str) -> None:
+        cls: type[ApiAgent] = type(name, (ApiAgent, PlainAgent), {})
+        assert cls().get_model_id() == model
+
+    def test_the_model_tells_its_limits(self) -> None:
+        class CodeAgent(ApiAgent, PlainAgent): ...
+
+        info = CodeAgent().get_model_info()
+        assert set(info) == {"max_input_tokens", "max_output_tokens", "description"}
+        assert "CodeAgent" in info["description"]
+
+    def test_it_combines_with_an_mcp_agent_in_either_order(self) -> None:
+        methods = {"get_mcp_tool_definitions": lambda self: [], "execute_mcp_tool": lambda self, name, arguments: {}}
+        for bases in [(MCPAgent, ApiAgent, PlainAgent), (ApiAgent, MCPAgent, PlainAgent)]:
+            agent = type("BothAgent", bases, methods)(silent_mode=True)
+            assert agent.get_model_id() == "gaia-both"
+            assert agent.get_mcp_server_info()["name"] == "GAIA BothAgent"

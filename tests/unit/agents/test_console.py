@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import inspect
+import io
+import sys
+
+import pytest
+
+import gaia
+from gaia.agents.base.console import AgentConsole, Console, SilentConsole
+from gaia.agents.base.tools import _TOOL_REGISTRY
+
+MESSAGES = ["print_info", "print_success", "print_warning", "print_error"]
+
+
+@pytest.fixture
+def acer_tool(monkeypatch: pytest.MonkeyPatch) -> str:
+    entry = {"_mcp_server": "acer", "_mcp_tool_name": "launch_experience_zone"}
+    monkeypatch.setitem(_TOOL_REGISTRY, "mcp_acer_launch_experience_zone", entry)
+    return "mcp_acer_launch_experience_zone"
+
+
+def test_an_mcp_tool_is_shown_with_its_server(acer_tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    AgentConsole().print_tool_usage(acer_tool)
+    assert capsys.readouterr().out == "🔧 Executing operation\n  Tool: launch_experience_zone (acer)\n"
+
+
+def test_a_native_tool_is_shown_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    AgentConsole().print_tool_usage("read_file")
+    assert capsys.readouterr().out == "🔧 Executing operation\n  Tool: read_file\n"
+
+
+def test_a_known_tool_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    AgentConsole().print_tool_usage("query_documents")
+    assert capsys.readouterr().out == "🔧 Executing operation\n  Searching through indexed documents...\n"
+
+
+@pytest.mark.parametrize("method", MESSAGES)
+def test_a_message_is_printed_whole_on_one_line(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    message = "word " * 100 + "end"
+    getattr(AgentConsole(), method)(message)
+    assert capsys.readouterr().out.endswith(f"{message}\n")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]52;c;unterminated", ""),
+        ("\x9b2Jcleared", "cleared"),
+        ("a\x1bcb", "ab"),
+        ("safe\rfake", "safefake"),
+        ("a\x00b\x07c\x7fd", "abcd"),
+        ("\u202eesrever\u2066", "esrever"),
+        ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
+        (":wave: [link=http://x]y[/link]", ":wave: [link=http://x]y[/link]"),
+    ],
+)
+def test_what_a_server_wrote_is_shown_as_text(hostile: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    AgentConsole().print_info(hostile)
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
+def test_a_tool_name_cannot_forge_a_second_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"_mcp_server": "s", "_mcp_tool_name": "x\n✅ Approved by the user"}
+    monkeypatch.setitem(_TOOL_REGISTRY, "mcp_s_x", entry)
+    AgentConsole().print_tool_usage("mcp_s_x")
+    assert capsys.readouterr().out.splitlines()[1:] == ["  Tool: x ✅ Approved by the user (s)"]
+
+
+def test_an_output_without_emoji_gets_question_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    AgentConsole().print_tool_usage("read_file")
+    sys.stdout.flush()
+    assert raw.getvalue() == b"? Executing operation\n  Tool: read_file\n"
+
+
+def test_the_silent_console_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    console = SilentConsole()
+    console.print_tool_usage("read_file")
+    for method in MESSAGES:
+        getattr(console, method)("message")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("cls", [AgentConsole, SilentConsole])
+def test_both_consoles_have_the_methods_an_agent_needs(cls: type) -> None:
+    for name, method in inspect.getmembers(Console, inspect.isfunction):
+        if name.startswith("print_"):
+            assert inspect.signature(getattr(cls, name)) == inspect.signature(method)
+
+
+def test_the_consoles_are_offered_by_the_top_package() -> None:
+    assert (gaia.AgentConsole, gaia.SilentConsole) == (AgentConsole, SilentConsole)
