@@ -1,0 +1,686 @@
+"""An MCP server that misbehaves as its scenario says: what tests of the client run as a subprocess.
+
+    python -I -S fault_server.py '{"faults": [{"tool": "echo", "nth": [2], "crash": "mid_line"}]}'
+    python -I -S fault_server.py @scenario.json
+
+A scenario is a `Scenario` as JSON; ``{}`` is a server without any fault. What a field does stands under it, and a key
+that no field has is an error. What concerns the process (start, signals, end of input, grandchildren) are fields of
+`Scenario`; what happens at a message of the client is a `Fault`, so that all faults can be limited to a method, a tool
+or the nth request, and combined.
+
+Tools that are always there:
+
+=================  ====================================================================================================
+``echo``           returns ``text``; has no annotations, so it is not safe to repeat
+``sleep``          answers after ``seconds``; not safe to repeat either
+``pid``            the process id
+``start``          how many processes have started with this ``state_file``, this one included; 1 without
+``env``            the whole environment, as JSON
+``received``       everything that the client has sent so far, as a JSON list
+``children``       the process ids of the grandchildren, as a JSON list
+``client_answers`` waits until the client has answered all of ``server_requests``, returns its answers as a JSON list
+=================  ====================================================================================================
+
+The standard library only, and no import of this repository: tests run it with ``-I -S`` to start it fast.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
+
+Json: TypeAlias = dict[str, Any]
+Moment: TypeAlias = Literal["before_answer", "mid_line", "after_answer"]
+Cursors: TypeAlias = Literal["opaque", "empty_string", "repeating", "endless"]
+Child: TypeAlias = Literal["same_group", "own_session", "daemon"]
+
+LIFETIME = 300.0
+"""Seconds after which a server or grandchild that nobody stops ends by itself: a failed test leaves nothing behind."""
+
+CLIENT_ANSWER_TIMEOUT = 10.0
+"""Seconds that ``client_answers`` waits."""
+
+
+# Scenarios ------------------------------------------------------------------------------------------------------------
+
+
+class ScenarioError(ValueError):
+    """The scenario has a key or a value that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitAtStart:
+    """Exits before reading anything."""
+
+    code: int = 1
+    stderr: str = ""
+    """Written to stderr first."""
+    signal: int | None = None
+    """Dies of this signal instead of exiting."""
+    delay: float = 0.0
+    """Seconds before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Junk:
+    """Something that is no answer, on a line of its own. Exactly one of the first four fields is given."""
+
+    text: str | None = None
+    hex: str | None = None
+    """Bytes, in hexadecimal: ``"ff fe"`` is not UTF-8."""
+    json: Any = None
+    """Any JSON but null, such as ``[1, 2]`` or ``{"jsonrpc": "2.0", "id": 99, "result": {}}``."""
+    size: int | None = None
+    """So many bytes of ``x``."""
+    newline: bool = True
+    """Ended by a newline; without it, the answer that follows is glued to the junk."""
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.text, self.hex, self.json, self.size) if value is not None]
+        if len(given) != 1:
+            raise ScenarioError("junk needs exactly one of text, hex, json and size")
+
+    def encode(self) -> bytes:
+        """The bytes to write."""
+        if self.text is not None:
+            body = self.text.encode("utf-8", "surrogateescape")
+        elif self.hex is not None:
+            body = bytes.fromhex(self.hex)
+        elif self.size is not None:
+            body = b"x" * self.size
+        else:
+            body = json.dumps(self.json).encode()
+        return body + b"\n" * self.newline
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at some messages of the client. Of the faults that fit a message, the first one applies.
+
+    The effects can be combined and take place in the order of the fields.
+    """
+
+    # Which messages: requests, or notifications such as notifications/initialized (those have no answer, of course).
+    on: str = "tools/call"
+    """The method; ``"*"`` is any."""
+    tool: str | None = None
+    """Only calls of this tool."""
+    nth: tuple[int, ...] = ()
+    """Only these of the messages that fit `on` and `tool`, counted from 1 in each process. Empty: all of them."""
+    after: int = 0
+    """Not the first so many of them."""
+
+    # Before the answer
+    delay: float = 0.0
+    """Seconds to wait. Other messages are handled meanwhile."""
+    stderr_flood: int = 0
+    """Bytes to write to stderr, in lines."""
+    notifications: tuple[Json, ...] = ()
+    """Sent as they are, with ``"jsonrpc"`` added: ``{"method": "notifications/message", "params": {...}}``."""
+    progress: tuple[Json, ...] = ()
+    """Params of progress notifications; the request's token is added: ``{"progress": 1, "total": 3}``."""
+    interval: float = 0.0
+    """Seconds before each of `progress`."""
+    server_requests: tuple[Json, ...] = ()
+    """Requests to the client, sent without waiting for the answers: ``{"method": "ping"}``. See ``client_answers``."""
+    change_tools: tuple[Json, ...] | None = None
+    """Replaces `Scenario.tools`, and says so with notifications/tools/list_changed."""
+    await_cancel: bool = False
+    """Waits until the client cancels the request; an answer that comes then is late."""
+    junk: tuple[Junk, ...] = ()
+    """Written just before the answer, or without one if there is none."""
+
+    # The answer
+    hang: bool = False
+    """There is none, ever."""
+    freeze: bool = False
+    """There is none, nor to anything later: the server reads, but is hung."""
+    error: Json | None = None
+    """It is this JSON-RPC error: ``{"code": -32603, "message": "..."}``."""
+    result: Any = None
+    """It is this result."""
+    answer_id: str | int | None = None
+    """It carries this id instead of the request's."""
+    chunk_size: int | None = None
+    """It is written in pieces of so many bytes."""
+    twice: bool = False
+    """It comes twice."""
+    crash: Moment | None = None
+    """The process ends: before the answer, when half of its line is written, or after it."""
+    exit_code: int = 1
+    """How it ends: 0 looks like the server's own decision."""
+    signal: int | None = None
+    """It ends by this signal instead."""
+
+    # After the answer
+    close_stdout: bool = False
+    """Closes stdout and goes on reading."""
+    stop_reading: bool = False
+    """Reads nothing more, not even the end of input."""
+
+    def __post_init__(self) -> None:
+        _check_choice("crash", self.crash, Moment)
+
+    def fits(self, message: Json) -> bool:
+        """Whether this is one of the messages that are counted."""
+        params = message.get("params")
+        tool = params.get("name") if isinstance(params, dict) else None
+        return self.on in ("*", message.get("method")) and self.tool in (None, tool)
+
+    def applies_to(self, occurrence: int) -> bool:
+        """Whether the fault happens at this one of the messages that fit."""
+        return occurrence > self.after and (not self.nth or occurrence in self.nth)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that can be scripted."""
+
+    # What the server says about itself
+    protocol_version: str | None = None
+    """The revision it answers; by default the one that the client asked for."""
+    capabilities: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
+    instructions: str | None = None
+    tools: tuple[Json, ...] = ()
+    """More tools, as ``tools/list`` shows them; ``name`` is enough, and a call of one returns its name. An entry with
+    the name of a tool that is always there is merged over it: ``{"name": "echo", "annotations": {...}}``."""
+    only_tools: bool = False
+    """Lists `tools` only. The tools that are always there can still be called."""
+    page_size: int | None = None
+    """``tools/list`` comes in pages of so many tools."""
+    cursors: Cursors = "opaque"
+    """What leads to the next page: a plain cursor; an empty string to the second page, which is legal; always the
+    same one, to the second page again and again; or a new one for ever, beyond the last tool."""
+    line_ending: str = "\n"
+
+    # What happens at the client's messages
+    faults: tuple[Fault, ...] = ()
+    reorder: int = 0
+    """Holds the answers to ``tools/call`` back until there are so many, then writes them last first in one write."""
+
+    # The process
+    exit_at_start: ExitAtStart | None = None
+    start_delay: float = 0.0
+    """Seconds before reading anything."""
+    stderr_flood: int = 0
+    """Bytes to write to stderr before reading anything, in lines: more than a pipe holds blocks until they are read."""
+    ignore_sigterm: bool = False
+    """SIGTERM is recorded in `state_file` and survived."""
+    ignore_eof: bool = False
+    """Goes on after the end of input (for `LIFETIME` at most)."""
+    child: Child | None = None
+    """Starts a grandchild that sleeps: in the server's process group, in a session of its own, or as a daemon, which
+    has no parent any more."""
+    child_keeps_pipes: bool = False
+    """The grandchild holds the server's stdin, stdout and stderr open: their end does not come with the server's."""
+    state_file: str | None = None
+    """Absolute path of a file in which all processes of this server record what happens; see `read_state`."""
+    by_start: dict[str, Json] = field(default_factory=dict)
+    """What is different in the nth process: ``{"2": {"faults": []}}``. Needs `state_file`."""
+
+    def __post_init__(self) -> None:
+        _check_choice("cursors", self.cursors, Cursors)
+        _check_choice("child", self.child, Child)
+        if self.by_start and self.state_file is None:
+            raise ScenarioError("by_start needs a state_file that counts the starts")
+        for number, changes in self.by_start.items():
+            if not number.isdecimal():
+                raise ScenarioError(f"by_start: {number!r} is not the number of a start")
+            _convert(Scenario, changes)
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Scenario":
+        """Check and convert a scenario; raise `ScenarioError` for what cannot be in one."""
+        return cls(**_convert(cls, data))
+
+    def at_start(self, number: int) -> "Scenario":
+        """The scenario of the nth process."""
+        return replace(self, **_convert(Scenario, self.by_start.get(str(number), {})))
+
+
+def _check_choice(name: str, value: str | None, choices: Any) -> None:
+    if value is not None and value not in get_args(choices):
+        raise ScenarioError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r}")
+
+
+def _convert(kind: type, data: Any) -> Json:
+    """Keyword arguments for the dataclass `kind`; raises `ScenarioError` for keys that it does not have."""
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{kind.__name__} must be an object, not {data!r}")
+    known = {known_field.name for known_field in fields(kind)}
+    if unknown := data.keys() - known:
+        raise ScenarioError(f"{kind.__name__} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
+    converted: Json = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if converted.get("exit_at_start") is not None:
+        converted["exit_at_start"] = ExitAtStart(**_convert(ExitAtStart, converted["exit_at_start"]))
+    if "faults" in converted:
+        converted["faults"] = tuple(Fault(**_convert(Fault, fault)) for fault in converted["faults"])
+    if "junk" in converted:
+        converted["junk"] = tuple(Junk(**_convert(Junk, junk)) for junk in converted["junk"])
+    return converted
+
+
+# What is recorded -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A ``tools/call`` that reached a server, whatever became of it."""
+
+    start: int
+    """In the how-manyth process."""
+    tool: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the processes of one server recorded in their state file."""
+
+    pids: tuple[int, ...]
+    """Of all processes, in the order of their starts."""
+    calls: tuple[RecordedCall, ...]
+    """All calls received, in order: proof of at-most-once."""
+    ends: tuple[str, ...]
+    """``"eof"`` or ``"sigterm"`` whenever a process was told to end, in order."""
+
+    @property
+    def starts(self) -> int:
+        """How many processes were started."""
+        return len(self.pids)
+
+
+def read_state(path: str | Path) -> State:
+    """Read a state file; one that does not exist yet belongs to a server that never started."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except FileNotFoundError:
+        lines = []
+    events = [json.loads(line) for line in lines]
+    return State(
+        pids=tuple(event["pid"] for event in events if event["event"] == "start"),
+        calls=tuple(
+            RecordedCall(event["start"], event["tool"], event["arguments"])
+            for event in events
+            if event["event"] == "call"
+        ),
+        ends=tuple(event["event"] for event in events if event["event"] in ("eof", "sigterm")),
+    )
+
+
+class Recorder:
+    """Appends to the state file, if there is one; one write per event, so that processes do not mix their lines."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self.start = 1
+        if path is not None:
+            self._append({"event": "start", "pid": os.getpid()})
+            self.start = read_state(path).starts
+
+    def call(self, tool: Any, arguments: Any) -> None:
+        self._append({"event": "call", "start": self.start, "tool": tool, "arguments": arguments})
+
+    def end(self, how: Literal["eof", "sigterm"]) -> None:
+        self._append({"event": how, "start": self.start})
+
+    def _append(self, event: Json) -> None:
+        if self._path is not None:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, json.dumps(event).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+
+
+# The process ----------------------------------------------------------------------------------------------------------
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write without Python's buffers: what is written is out, even if the process crashes on the next line."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def flood_stderr(size: int) -> None:
+    line = b"e" * 79 + b"\n"
+    write_all(2, (line * (size // len(line) + 1))[:size])
+
+
+def end_process(exit_code: int, signal_number: int | None) -> NoReturn:
+    if signal_number is not None:
+        os.kill(os.getpid(), signal_number)
+        time.sleep(LIFETIME)
+    os._exit(exit_code)
+
+
+def start_child(kind: Child, *, keeps_pipes: bool) -> int:
+    """Start a process that sleeps, and return its process id."""
+    sleeper = [sys.executable, "-I", "-S", "-c", f"import time; time.sleep({LIFETIME})"]
+    pipes: Json = {} if keeps_pipes else {"stdin": -3, "stdout": -3, "stderr": -3}
+    if kind != "daemon":
+        return subprocess.Popen(sleeper, start_new_session=kind == "own_session", **pipes).pid
+    # The classic way: a process in between starts it and ends, and the grandchild is left to init.
+    read_end, write_end = os.pipe()
+    between = (
+        "import os, subprocess;"
+        f"pid = subprocess.Popen({sleeper!r}, start_new_session=True, **{pipes!r}).pid;"
+        f"os.write({write_end}, str(pid).encode())"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", between], check=True, pass_fds=[write_end])
+    os.close(write_end)
+    pid = int(os.read(read_end, 32))
+    os.close(read_end)
+    return pid
+
+
+BUILT_IN_TOOLS: tuple[Json, ...] = (
+    {
+        "name": "echo",
+        "description": "Return the text.",
+        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    },
+    {
+        "name": "sleep",
+        "description": "Answer after some time.",
+        "inputSchema": {"type": "object", "properties": {"seconds": {"type": "number"}}, "required": ["seconds"]},
+    },
+    *(
+        {
+            "name": name,
+            "description": description,
+            "inputSchema": {"type": "object", "properties": {}},
+            "annotations": {"readOnlyHint": True},
+        }
+        for name, description in (
+            ("pid", "The process id."),
+            ("start", "The number of this start."),
+            ("env", "The environment."),
+            ("received", "What the client has sent."),
+            ("children", "The process ids of grandchildren."),
+            ("client_answers", "What the client answered to requests of this server."),
+        )
+    ),
+)
+
+
+class FaultServer:
+    """One process of the server; the main thread reads, and what has to wait does so in a thread of its own."""
+
+    def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
+        self._scenario = scenario
+        self._recorder = recorder
+        self._tools = scenario.tools
+        self._occurrences = [0] * len(scenario.faults)
+        self._received: list[Any] = []
+        self._children: list[int] = []
+        self._output_lock = threading.Lock()
+        self._held: list[bytes] = []
+        self._cancelled: dict[str | int, threading.Event] = {}
+        self._asked: list[str] = []
+        self._client_answers: dict[str, Json] = {}
+        self._client_answered = threading.Condition()
+        self._frozen = False
+        self._stopped_reading = False
+
+    def run(self) -> None:
+        """Be the server until the end of input."""
+        scenario = self._scenario
+        if scenario.ignore_sigterm:
+            signal.signal(signal.SIGTERM, lambda _number, _frame: self._recorder.end("sigterm"))
+        if (exit_at_start := scenario.exit_at_start) is not None:
+            time.sleep(exit_at_start.delay)
+            write_all(2, exit_at_start.stderr.encode())
+            end_process(exit_at_start.code, exit_at_start.signal)
+        if scenario.child is not None:
+            self._children.append(start_child(scenario.child, keeps_pipes=scenario.child_keeps_pipes))
+        time.sleep(scenario.start_delay)
+        flood_stderr(scenario.stderr_flood)
+        self._read_until_eof()
+        self._recorder.end("eof")
+        if scenario.ignore_eof:
+            time.sleep(LIFETIME)
+
+    def _read_until_eof(self) -> None:
+        # One loop, and the descriptor closed nowhere: a writer that finds the pipe full stays blocked.
+        for line in sys.stdin.buffer:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                self._received.append({"invalid": line.decode("utf-8", "backslashreplace")})
+                continue
+            self._received.append(message)
+            if isinstance(message, dict):
+                self._handle(message)
+            if self._stopped_reading:
+                time.sleep(LIFETIME)
+
+    def _handle(self, message: Json) -> None:
+        method = message.get("method")
+        if method is None:
+            self._keep_client_answer(message)
+            return
+        if method == "tools/call":
+            self._recorder.call(message["params"].get("name"), message["params"].get("arguments"))
+        if method == "notifications/cancelled":
+            self._cancelled.setdefault(message["params"]["requestId"], threading.Event()).set()
+        fault = self._fault_for(message)
+        if self._must_wait(message, fault):
+            threading.Thread(target=self._react, args=(message, fault), daemon=True).start()
+        else:
+            self._react(message, fault)
+
+    def _fault_for(self, message: Json) -> Fault:
+        chosen = None
+        for index, fault in enumerate(self._scenario.faults):
+            if fault.fits(message):
+                self._occurrences[index] += 1
+                if chosen is None and fault.applies_to(self._occurrences[index]):
+                    chosen = fault
+        return chosen or Fault()
+
+    @staticmethod
+    def _must_wait(message: Json, fault: Fault) -> bool:
+        tool = message["params"].get("name") if message["method"] == "tools/call" else None
+        return tool in ("sleep", "client_answers") or bool(fault.delay or fault.interval or fault.await_cancel)
+
+    # Faults
+
+    def _react(self, message: Json, fault: Fault) -> None:
+        time.sleep(fault.delay)
+        flood_stderr(fault.stderr_flood)
+        for notification in fault.notifications:
+            self._send({"jsonrpc": "2.0", **notification})
+        self._send_progress(message, fault)
+        for request in fault.server_requests:
+            self._ask_client(request)
+        if fault.change_tools is not None:
+            self._tools = fault.change_tools
+            self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        if fault.await_cancel:
+            self._cancelled.setdefault(message["id"], threading.Event()).wait(LIFETIME)
+        for junk in fault.junk:
+            self._write(junk.encode())
+        self._frozen = self._frozen or fault.freeze
+        self._answer(message, fault)
+        if fault.close_stdout:
+            self._close_stdout()
+        self._stopped_reading = self._stopped_reading or fault.stop_reading
+
+    def _send_progress(self, message: Json, fault: Fault) -> None:
+        token = (message.get("params") or {}).get("_meta", {}).get("progressToken")
+        for progress in fault.progress if token is not None else ():
+            time.sleep(fault.interval)
+            params = {"progressToken": token, **progress}
+            self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+
+    def _answer(self, message: Json, fault: Fault) -> None:
+        if fault.crash == "before_answer":
+            end_process(fault.exit_code, fault.signal)
+        if "id" in message and not fault.hang and not self._frozen:
+            line = self._encode(self._answer_to(message, fault))
+            if fault.crash == "mid_line":
+                self._write(line[: len(line) // 2])
+                end_process(fault.exit_code, fault.signal)
+            self._write_answer(message["method"], line * (1 + fault.twice), fault.chunk_size or len(line) * 2)
+        if fault.crash is not None:
+            end_process(fault.exit_code, fault.signal)
+
+    def _write_answer(self, method: str, data: bytes, chunk_size: int) -> None:
+        if method == "tools/call" and self._scenario.reorder:
+            with self._output_lock:
+                self._held.append(data)
+                if len(self._held) < self._scenario.reorder:
+                    return
+                data = b"".join(reversed(self._held))
+                self._held.clear()
+        with self._output_lock:
+            for start in range(0, len(data), chunk_size):
+                write_all(1, data[start : start + chunk_size])
+
+    @staticmethod
+    def _close_stdout() -> None:
+        # Descriptor 1 stays taken: a file that is opened later must not become standard output.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+    # Requests to the client
+
+    def _ask_client(self, request: Json) -> None:
+        request_id = f"server-{len(self._asked) + 1}"
+        self._asked.append(request_id)
+        self._send({"jsonrpc": "2.0", "id": request_id, **request})
+
+    def _keep_client_answer(self, message: Json) -> None:
+        with self._client_answered:
+            self._client_answers[message["id"]] = message
+            self._client_answered.notify_all()
+
+    def _all_client_answers(self) -> list[Json | None]:
+        with self._client_answered:
+            self._client_answered.wait_for(
+                lambda: self._client_answers.keys() >= set(self._asked), CLIENT_ANSWER_TIMEOUT
+            )
+            return [self._client_answers.get(request_id) for request_id in self._asked]
+
+    # Answers
+
+    def _answer_to(self, message: Json, fault: Fault) -> Json:
+        answer: Json = {"jsonrpc": "2.0", "id": message["id"] if fault.answer_id is None else fault.answer_id}
+        if fault.error is not None:
+            return answer | {"error": fault.error}
+        if fault.result is not None:
+            return answer | {"result": fault.result}
+        return answer | self._outcome(message["method"], message.get("params") or {})
+
+    def _outcome(self, method: str, params: Json) -> Json:
+        if method == "initialize":
+            return {"result": self._handshake(params)}
+        if method == "ping":
+            return {"result": {}}
+        if method == "tools/list":
+            return {"result": self._page_of_tools(params)}
+        if method == "tools/call":
+            return self._call(params.get("name"), params.get("arguments") or {})
+        return {"error": {"code": -32601, "message": f"unknown method {method!r}"}}
+
+    def _handshake(self, params: Json) -> Json:
+        scenario = self._scenario
+        instructions = {} if scenario.instructions is None else {"instructions": scenario.instructions}
+        return {
+            "protocolVersion": scenario.protocol_version or params.get("protocolVersion"),
+            "capabilities": scenario.capabilities,
+            "serverInfo": {"name": "fault-server", "version": "1"},
+            **instructions,
+        }
+
+    def _all_tools(self) -> list[Json]:
+        tools = {} if self._scenario.only_tools else {tool["name"]: tool for tool in BUILT_IN_TOOLS}
+        for tool in self._tools:
+            plain = {"description": "A scripted tool.", "inputSchema": {"type": "object"}}
+            tools[tool["name"]] = {**tools.get(tool["name"], plain), **tool}
+        return list(tools.values())
+
+    def _page_of_tools(self, params: Json) -> Json:
+        tools, size, cursors = self._all_tools(), self._scenario.page_size, self._scenario.cursors
+        if size is None:
+            return {"tools": tools}
+        start = self._page_start(params.get("cursor"), size)
+        page: Json = {"tools": tools[start : start + size]}
+        following = start + size
+        if cursors == "endless" or (cursors == "repeating" and following >= size) or following < len(tools):
+            page["nextCursor"] = self._cursor_to(following, size)
+        return page
+
+    def _page_start(self, cursor: str | None, size: int) -> int:
+        if cursor is None:
+            return 0
+        return size if cursor in ("", "again") else int(cursor)
+
+    def _cursor_to(self, start: int, size: int) -> str:
+        if self._scenario.cursors == "repeating":
+            return "again"
+        return "" if self._scenario.cursors == "empty_string" and start == size else str(start)
+
+    def _call(self, tool: Any, arguments: Json) -> Json:
+        if tool not in {listed["name"] for listed in (*BUILT_IN_TOOLS, *self._tools)}:
+            return {"error": {"code": -32602, "message": f"unknown tool {tool!r}"}}
+        return {"result": {"content": [{"type": "text", "text": self._text_of(tool, arguments)}]}}
+
+    def _text_of(self, tool: str, arguments: Json) -> str:
+        if tool == "echo":
+            return str(arguments.get("text"))
+        if tool == "sleep":
+            time.sleep(arguments["seconds"])
+            return f"slept {arguments['seconds']} s"
+        state: dict[str, Any] = {
+            "pid": os.getpid,
+            "start": lambda: self._recorder.start,
+            "env": lambda: dict(os.environ),
+            "received": lambda: self._received,
+            "children": lambda: self._children,
+            "client_answers": self._all_client_answers,
+        }
+        return json.dumps(state[tool]()) if tool in state else tool
+
+    # Output
+
+    def _encode(self, message: Json) -> bytes:
+        return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + self._scenario.line_ending.encode()
+
+    def _send(self, message: Json) -> None:
+        if not self._frozen:
+            self._write(self._encode(message))
+
+    def _write(self, data: bytes) -> None:
+        with self._output_lock:
+            write_all(1, data)
+
+
+def main() -> int:
+    """Run the scenario of the command line."""
+    source = sys.argv[1] if len(sys.argv) > 1 else "{}"
+    text = Path(source[1:]).read_text() if source.startswith("@") else source
+    try:
+        scenario = Scenario.from_json(json.loads(text))
+    except ValueError as error:
+        print(f"bad scenario: {error}", file=sys.stderr)
+        return 2
+    recorder = Recorder(scenario.state_file)
+    # The client is gone: no reason for a traceback.
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        FaultServer(scenario.at_start(recorder.start), recorder).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
