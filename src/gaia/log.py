@@ -1,0 +1,111 @@
+"""Structured log events on top of the standard library's loggers.
+
+Everything goes through ``logging.getLogger("gaia…")``, which has a null handler: as a library gaia-mcp is silent until
+the application configures logging, or calls `configure`. structlog is imported when the first event is really emitted,
+because an agent that does not log should not pay for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+__all__ = ["EventLogger", "configure", "get_logger"]
+
+logging.getLogger("gaia").addHandler(logging.NullHandler())
+
+
+class EventLogger:
+    """Emits named events with fields: ``logger.info("server_ready", server="time", generation=2)``.
+
+    Thread-safe. An event below the logger's level costs one level check.
+    """
+
+    __slots__ = ("_stdlib", "_structured")
+
+    def __init__(self, name: str) -> None:
+        self._stdlib = logging.getLogger(name)
+        self._structured: Any = None
+
+    def is_enabled_for(self, level: int) -> bool:
+        return self._stdlib.isEnabledFor(level)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.DEBUG):
+            self._emit("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.INFO):
+            self._emit("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.WARNING):
+            self._emit("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        if self._stdlib.isEnabledFor(logging.ERROR):
+            self._emit("error", event, fields)
+
+    def _emit(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        if self._structured is None:
+            self._structured = _structured_logger(self._stdlib)
+        getattr(self._structured, method)(event, **fields)
+
+
+def get_logger(name: str) -> EventLogger:
+    """The event logger for a module; call it with ``__name__``."""
+    return EventLogger(name)
+
+
+def configure(*, level: int = logging.INFO, json: bool = False, stream: TextIO | None = None) -> None:
+    """Send gaia's events to `stream` (standard error by default), as JSON lines or as ``event key=value`` text.
+
+    For applications and the command line; the library itself never calls it.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonFormatter() if json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    root = logging.getLogger("gaia")
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import orjson
+
+        event = {"timestamp": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name}
+        return orjson.dumps(event | getattr(record, "event_fields", {}), default=str).decode()
+
+
+def _structured_logger(stdlib: logging.Logger) -> Any:
+    import structlog
+
+    return structlog.wrap_logger(
+        stdlib,
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            _add_trace_ids,
+            _render,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
+def _add_trace_ids(_logger: Any, _method: str, event: Any) -> Any:
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event["trace_id"] = trace.format_trace_id(context.trace_id)
+        event["span_id"] = trace.format_span_id(context.span_id)
+    return event
+
+
+def _render(_logger: Any, _method: str, event: Any) -> tuple[tuple[str], dict[str, Any]]:
+    """Readable text as the message, and all fields on the record for formatters that want them apart."""
+    fields = dict(event)
+    name = fields.pop("event")
+    text = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items())])
+    # A percent sign is data here: the record has no arguments, so logging does not interpolate.
+    return (text,), {"extra": {"event_fields": {"event": name, **fields}}}

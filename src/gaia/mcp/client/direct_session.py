@@ -1,0 +1,151 @@
+"""A session over a user's own four-method transport: everything happens in the caller's thread, unsupervised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile
+from gaia.mcp.client.protocol.exchange import Send, drive
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.session import OnCall
+from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.transports.base import MCPTransport
+from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, NotConnected, ServerCrashed
+
+__all__ = ["DirectSession"]
+
+logger = get_logger(__name__)
+
+
+class DirectSession:
+    """Uses `connect`, `disconnect`, `send_request` and `is_connected` of a transport, and nothing else.
+
+    Deadlines are the transport's own: its `send_request` takes none. Thread-safe as far as the transport is.
+    """
+
+    def __init__(self, name: str, transport: MCPTransport, identity: ClientIdentity, era: Era) -> None:
+        self._name = name
+        self._transport = transport
+        self._identity = identity
+        self._era = era
+        self._statistics = CallStatistics()
+        self._closed = False
+        self.profile: ServerProfile | None = None
+        self.last_error: str | None = None
+
+    @property
+    def state(self) -> ServerState:
+        if self.is_connected():
+            return ServerState.READY
+        return ServerState.CLOSED if self._closed else ServerState.CREATED
+
+    def connect(self) -> bool:
+        if not self._transport.connect():
+            self.last_error = "the transport could not connect"
+            return False
+        try:
+            # A notification cannot be sent through these four methods; servers behind them have to do without.
+            self.profile = drive(self._era.open(self._identity), self._answer, lambda _: None)
+        except MCPError as error:
+            self.last_error = error.message
+            logger.error("handshake_failed", server=self._name, error=error.message)
+            self._transport.disconnect()
+            return False
+        self._closed = False
+        return True
+
+    def disconnect(self) -> None:
+        self._closed = True
+        self._transport.disconnect()
+
+    def is_connected(self) -> bool:
+        return bool(self._transport.is_connected())
+
+    def status(self, tool_count: int) -> ServerStatus:
+        p50, p95 = self._statistics.percentiles(0.50, 0.95)
+        return ServerStatus(
+            name=self._name,
+            state=self.state,
+            tool_count=tool_count,
+            last_error=self.last_error,
+            calls=self._statistics.calls,
+            errors=self._statistics.errors,
+            latency_p50=p50,
+            latency_p95=p95,
+            protocol_version=None if self.profile is None else self.profile.protocol_version,
+        )
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+        on_call: OnCall | None = None,
+    ) -> dict[str, Any]:
+        """See `Session`. Only the transport knows ids and progress, so `on_call` and `on_progress` are never called."""
+        if not self.is_connected():
+            raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
+        started = time.monotonic()
+        failed = True
+        try:
+            result = self._answer(Send(method, params))
+            failed = result.get("isError") is True
+        finally:
+            self._statistics.record(time.monotonic() - started, failed=failed)
+        return result
+
+    def submit(
+        self,
+        lane: Lane,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+        on_call: OnCall | None = None,
+        on_done: Callable[[Call], None] | None = None,
+    ) -> CallFuture:
+        """The request is made right here, so the future that comes back is already done."""
+        future = CallFuture()
+        try:
+            future.set_result(self.request(method, params, timeout))
+        except MCPError as error:
+            future.set_exception(error)
+        return future
+
+    def _answer(self, send: Send) -> dict[str, Any]:
+        arguments = (send.method,) if send.params is None else (send.method, send.params)
+        try:
+            response = self._transport.send_request(*arguments)
+        except MCPError:
+            raise
+        except TimeoutError as error:
+            raise CallTimeout(str(error) or f"{send.method} was not answered in time", delivery="unknown") from error
+        except ValueError as error:
+            raise InvalidResponse(str(error)) from error
+        except (RuntimeError, OSError) as error:
+            self.last_error = str(error)
+            raise ServerCrashed(str(error), delivery="unknown") from error
+        return _result(send.method, response)
+
+
+def _result(method: str, response: Any) -> dict[str, Any]:
+    if isinstance(response, dict):
+        error, result = response.get("error"), response.get("result")
+        if isinstance(error, dict):
+            code = error.get("code")
+            raise JsonRpcError(code if isinstance(code, int) else 0, str(error.get("message", "")), error.get("data"))
+        if isinstance(result, dict):
+            return result
+    raise InvalidResponse(f"the transport answered {method} with neither a result nor an error object")

@@ -1,0 +1,501 @@
+"""The client of one MCP server."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia import __version__, telemetry
+from gaia.log import get_logger
+from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
+from gaia.mcp.client.protocol.exchange import Notify, Send, drive, paginate
+from gaia.mcp.client.results import failure
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.mcp.client.server_config import ServerConfig, expand
+from gaia.mcp.client.session import Session, SupervisedSession
+from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.worker import WorkerSettings
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
+from gaia.mcp.client.transports.command import split_command
+from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, NotConnected, ToolDenied
+
+__all__ = ["MCPClient", "MCPTool"]
+
+logger = get_logger(__name__)
+
+_IDENTITY = ClientIdentity(name="GAIA MCP Client", version=__version__)
+
+
+class MCPClient:
+    """Talks to one MCP server, and keeps it alive if its transport can be supervised (`StdioTransport` can).
+
+    All methods may be called from any thread. As a context manager it connects on entering (RuntimeError if that
+    fails) and disconnects on leaving.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        transport: MCPTransport,
+        debug: bool = False,
+        *,
+        tool_filter: ToolFilter = ALLOW_ALL,
+        restart_policy: RestartPolicy | None = None,
+        health_interval: float = 30.0,
+        health_timeout: float = 10.0,
+        max_pending: int = 1024,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Nothing is started yet. Durations in seconds; `clock` and `rng` are for tests.
+
+        An idle server is asked for a sign of life every `health_interval`, and counts as hung after two silences of
+        `health_timeout`. `max_pending` bounds the calls that may wait at once.
+        """
+        self.name = name
+        self.transport = transport
+        self.debug = debug
+        self.tool_filter = tool_filter
+        self._manager_filter = ALLOW_ALL
+        self._restart_policy = restart_policy
+        self._health_interval = health_interval
+        self._health_timeout = health_timeout
+        self._max_pending = max_pending
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
+        self._callbacks = CallbackPool(name)
+        self._owns_callbacks = True
+        self._on_event: Callable[[Event], None] = lambda _: None
+        self._on_tools: Callable[[], None] = lambda: None
+
+        self._tools_lock = threading.Lock()
+        """Owns the writing of the three below; each is replaced as a whole, so reading takes no lock."""
+        self._tools: list[MCPTool] | None = None
+        self._tools_by_name: dict[str, MCPTool] = {}
+        self.denied_tools: frozenset[str] = frozenset()
+        """Names of tools that the server has and a filter hides."""
+
+    # Making one.
+
+    @classmethod
+    def from_config(
+        cls, name: str, config: Mapping[str, Any], timeout: float = 30, debug: bool = False
+    ) -> MCPClient:
+        """A client for one entry of ``mcpServers``; see `ServerConfig` for the keys. Not connected yet.
+
+        `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
+        Raises ValueError for an entry that cannot be used, saying which key is wrong.
+        """
+        server = ServerConfig.from_dict(name, config)
+        if server.command is None:
+            raise ValueError(
+                f"server {name!r}: this client starts servers itself and only supports stdio; "
+                "give a 'command' instead of a 'url'"
+            )
+        transport = StdioTransport(
+            server.command,
+            server.args,
+            server.env,
+            timeout=server.timeout if "timeout" in config else timeout,
+            debug=debug,
+            cwd=server.cwd,
+            inherit_env=server.inherit_env,
+            max_message_bytes=server.max_message_bytes,
+            max_pending=server.max_pending,
+            expand=lambda: _expanded(server),
+        )
+        return cls(
+            name,
+            transport,
+            debug,
+            tool_filter=ToolFilter(allow=server.enabled_tools, deny=server.disabled_tools),
+            restart_policy=server.restart if "restart" in config else None,
+            health_interval=server.health_interval,
+            health_timeout=server.health_timeout,
+            max_pending=server.max_pending,
+        )
+
+    @classmethod
+    def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:
+        """A client for a command line, which is split as a shell would but never run by one. Prefer `from_config`."""
+        program, *args = split_command(command)
+        return cls(name, StdioTransport(program, args, timeout=timeout, debug=debug), debug)
+
+    def bind(
+        self,
+        *,
+        tool_filter: ToolFilter,
+        restart_policy: RestartPolicy | None,
+        callbacks: CallbackPool,
+        on_event: Callable[[Event], None],
+        on_tools: Callable[[], None],
+    ) -> None:
+        """For the manager, before `connect`: share its filter, its policy, its callback threads and its listeners.
+
+        `on_tools` is called, on the worker's thread, whenever the tools on offer may have changed.
+        """
+        self._manager_filter = tool_filter
+        self._restart_policy = self._restart_policy or restart_policy
+        self._callbacks = callbacks
+        self._owns_callbacks = False
+        self._on_event = on_event
+        self._on_tools = on_tools
+
+    # Life.
+
+    def connect(self) -> bool:
+        """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
+
+        Harmless when it is already connected. After `disconnect` it starts the server anew.
+        """
+        connected = self._session.connect()
+        if not connected:
+            logger.error("connect_failed", server=self.name, error=self.last_error)
+        return connected
+
+    def disconnect(self) -> None:
+        """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
+        self._session.disconnect()
+        with self._tools_lock:
+            self._tools, self._tools_by_name, self.denied_tools = None, {}, frozenset()
+        if self._owns_callbacks:
+            self._callbacks.close()
+
+    def is_connected(self) -> bool:
+        """True while the server is ready for calls."""
+        return self._session.is_connected()
+
+    def __enter__(self) -> MCPClient:
+        if not self.connect():
+            raise RuntimeError(f"Failed to connect to server {self.name!r}: {self.last_error}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every `Event` of this server, in order, on a callback thread; returns the way to end it.
+
+        For a client of its own; clients of a manager report to the manager's listeners.
+        """
+        lane = self._callbacks.lane()
+        before = self._on_event
+        active = True
+
+        def forward(event: Event) -> None:
+            before(event)
+            if active:
+                lane.post(lambda: listener(event))
+
+        def unsubscribe() -> None:
+            nonlocal active
+            active = False
+
+        self._on_event = forward
+        return unsubscribe
+
+    # What is known about the server.
+
+    @property
+    def state(self) -> ServerState:
+        return self._session.state
+
+    @property
+    def status(self) -> ServerStatus:
+        return self._session.status(len(self._tools or ()))
+
+    @property
+    def last_error(self) -> str | None:
+        """The last thing that went wrong with the server itself; None if nothing has."""
+        return self._session.last_error
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """Name and version that the server gave in its handshake; empty before the first one."""
+        profile = self._session.profile
+        return {} if profile is None else dict(profile.server_info)
+
+    @property
+    def protocol_version(self) -> str | None:
+        profile = self._session.profile
+        return None if profile is None else profile.protocol_version
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        profile = self._session.profile
+        return {} if profile is None else dict(profile.capabilities)
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's hints for a model. They come from the server, so they are as trustworthy as the server."""
+        profile = self._session.profile
+        return None if profile is None else profile.instructions
+
+    # Tools.
+
+    def list_tools(self, refresh: bool = False) -> list[MCPTool]:
+        """The tools on offer, filtered; from the cache unless `refresh`. Empty if the server cannot list them.
+
+        The cache follows the server: it is filled by each handshake and by `notifications/tools/list_changed`.
+        """
+        if self._tools is None or refresh:
+            try:
+                self.tools_listed(self._drive(paginate("tools/list", "tools")))
+            except MCPError as error:
+                logger.warning("tools_list_failed", server=self.name, error=error.message)
+                return []
+        return list(self._tools or ())
+
+    @property
+    def cached_tools(self) -> tuple[MCPTool, ...]:
+        """The tools on offer as far as they are known, without asking the server."""
+        return tuple(self._tools or ())
+
+    def call_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool by the server's own name for it, and wait for the result.
+
+        Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), or
+        ``{"error": …, "error_type": …, "delivery": …}``; see `gaia.mcp.client.results`. `timeout` is in seconds and
+        covers waiting, writing and the answer. ``on_progress(progress, total, message)`` runs in this thread.
+
+        Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
+        are not a dict of JSON values.
+        """
+        try:
+            return self._request_tool(tool_name, arguments, timeout, on_progress)
+        except NotConnected:
+            raise
+        except MCPError as error:
+            return failure(error, tool_name, self._tools_by_name.get(tool_name), arguments)
+
+    def submit_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CallFuture:
+        """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
+
+        `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
+        is not allowed, or a client that is not connected, raises at once.
+        """
+        params, repeatable = self._tool_request(tool_name, arguments)
+        span = self._start_span("tools/call", tool_name)
+
+        def end_span(call: Call) -> None:
+            if span is not None:
+                _end_span(span, call.error, call.result)
+
+        try:
+            return self._session.submit(
+                self._callbacks.lane(),
+                "tools/call",
+                params if span is None else span.inject(params),
+                self._timeout(timeout),
+                repeatable=repeatable,
+                on_progress=on_progress,
+                on_call=None if span is None else span.set_request_id,
+                on_done=end_span,
+            )
+        except MCPError as error:
+            if span is not None:
+                _end_span(span, error, {})
+            raise
+
+    def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., dict[str, Any]]:
+        """A function that calls `tool` with its keyword arguments, for an agent's registry."""
+
+        def wrapper(**kwargs: Any) -> dict[str, Any]:
+            return self.call_tool(tool.name, kwargs)
+
+        wrapper.__name__ = tool.name
+        wrapper.__doc__ = tool.description
+        return wrapper
+
+    # Everything else a server offers. These raise the exceptions of `gaia.mcp.errors`.
+
+    def request(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
+        if method == "tools/call":
+            params = params or {}
+            return self._request_tool(params.get("name"), params.get("arguments"), timeout, None)
+        return self._session.request(method, params, self._timeout(timeout))
+
+    def list_resources(self) -> list[dict[str, Any]]:
+        return self._drive(paginate("resources/list", "resources"))
+
+    def list_resource_templates(self) -> list[dict[str, Any]]:
+        return self._drive(paginate("resources/templates/list", "resourceTemplates"))
+
+    def read_resource(self, uri: str) -> dict[str, Any]:
+        """``{"contents": [{"uri": …, "text": … or "blob": …}]}``."""
+        return self.request("resources/read", {"uri": uri})
+
+    def list_prompts(self) -> list[dict[str, Any]]:
+        return self._drive(paginate("prompts/list", "prompts"))
+
+    def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
+        """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
+        return self.request("prompts/get", {"name": name, "arguments": arguments or {}})
+
+    def complete(self, ref: dict[str, Any], argument: dict[str, str]) -> dict[str, Any]:
+        """Completions for ``{"name": …, "value": …}`` of a prompt or resource template reference."""
+        return self.request("completion/complete", {"ref": ref, "argument": argument})
+
+    # Inside.
+
+    @functools.cached_property
+    def _session(self) -> Session:
+        """Made when first needed, because the manager may still `bind` before that."""
+        era = HandshakeEra()
+        if not isinstance(self.transport, ChannelTransport):
+            return DirectSession(self.name, self.transport, _IDENTITY, era)
+        settings = WorkerSettings(
+            identity=_IDENTITY,
+            era=era,
+            ready_timeout=self.transport.timeout,
+            policy=self._restart_policy or RestartPolicy(),
+            health_interval=self._health_interval,
+            health_timeout=self._health_timeout,
+            max_pending=self._max_pending,
+        )
+        return SupervisedSession(self.name, self.transport, settings, self, self._clock, self._rng)
+
+    def _timeout(self, timeout: float | None) -> float:
+        if timeout is not None:
+            return timeout
+        return self.transport.timeout if isinstance(self.transport, ChannelTransport) else 0.0
+
+    def _allows(self, tool_name: str) -> bool:
+        return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
+
+    def _tool_request(self, tool_name: Any, arguments: Any) -> tuple[dict[str, Any], bool]:
+        """The params of a `tools/call`, and whether it may be repeated. Every tool call passes here."""
+        if not isinstance(tool_name, str):
+            raise ValueError(f"the tool's name must be a string, not {tool_name!r}")
+        if arguments is None:
+            arguments = {}
+        elif not isinstance(arguments, dict):
+            raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
+        if not self._allows(tool_name):
+            raise ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
+        tool = self._tools_by_name.get(tool_name)
+        return {"name": tool_name, "arguments": arguments}, tool is not None and tool.safe_to_repeat
+
+    def _request_tool(
+        self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
+    ) -> dict[str, Any]:
+        params, repeatable = self._tool_request(tool_name, arguments)
+        span = self._start_span("tools/call", tool_name)
+        if span is None:
+            return self._session.request(
+                "tools/call", params, self._timeout(timeout), repeatable=repeatable, on_progress=on_progress
+            )
+        error: MCPError | None = None
+        result: dict[str, Any] = {}
+        try:
+            result = self._session.request(
+                "tools/call",
+                span.inject(params),
+                self._timeout(timeout),
+                repeatable=repeatable,
+                on_progress=on_progress,
+                on_call=span.set_request_id,
+            )
+        except MCPError as caught:
+            error = caught
+            raise
+        finally:
+            _end_span(span, error, result)
+        return result
+
+    def _start_span(self, method: str, tool: str | None) -> telemetry.CallSpan | None:
+        return telemetry.start_call_span(
+            method,
+            server=self.name,
+            tool=tool,
+            protocol_version=self.protocol_version,
+            network_transport="pipe" if isinstance(self.transport, StdioTransport) else None,
+        )
+
+    def _drive(self, exchange: Any) -> list[Any]:
+        def send(step: Send) -> dict[str, Any]:
+            return self._session.request(step.method, step.params, self._timeout(step.timeout))
+
+        def notify(step: Notify) -> None:
+            raise AssertionError(f"a list does not send {step.method}")
+
+        items: list[Any] = drive(exchange, send, notify)
+        return items
+
+    # What the worker calls, on its thread (`WorkerHooks`).
+
+    def tools_listed(self, definitions: list[Any]) -> None:
+        """Take over a new list of tool definitions, as the server sent them."""
+        tools = {tool.name: tool for tool in map(_parsed, definitions) if tool is not None}
+        allowed = {name: tool for name, tool in tools.items() if self._allows(name)}
+        with self._tools_lock:
+            before = self._tools_by_name
+            self._tools_by_name = allowed
+            self._tools = list(allowed.values())
+            self.denied_tools = frozenset(tools.keys() - allowed.keys())
+        for pattern in self.tool_filter.unmatched(self.name, tools):
+            logger.warning("tool_pattern_matches_nothing", server=self.name, pattern=pattern)
+        self._on_tools()
+        change = ToolsChanged(
+            self.name,
+            added=tuple(sorted(allowed.keys() - before.keys())),
+            removed=tuple(sorted(before.keys() - allowed.keys())),
+            changed=tuple(sorted(name for name in allowed.keys() & before.keys() if allowed[name] != before[name])),
+        )
+        if change.added or change.removed or change.changed:
+            self.happened(change)
+
+    def happened(self, event: Event) -> None:
+        self._on_event(event)
+
+
+def _expanded(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None]:
+    values = expand(server, os.environ)
+    return values.args, values.env
+
+
+def _parsed(definition: Any) -> MCPTool | None:
+    try:
+        return MCPTool.from_listing(definition)
+    except InvalidResponse as error:
+        logger.warning("tool_ignored", error=error.message)
+        return None
+
+
+def _end_span(span: telemetry.CallSpan, error: MCPError | None, result: Mapping[str, Any]) -> None:
+    if error is None:
+        span.end(result)
+    elif isinstance(error, JsonRpcError):
+        span.fail(error.error_type, error.message, code=error.code)
+    else:
+        span.fail(error.error_type, error.message, delivery=error.delivery)

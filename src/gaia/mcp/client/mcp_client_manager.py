@@ -1,0 +1,290 @@
+"""Many servers behind one table: names for their tools, filters over them, and the way from a name to a server."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from gaia.log import get_logger
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.naming import assign
+from gaia.mcp.client.results import failure
+from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
+from gaia.mcp.client.supervision.caller import OnProgress
+from gaia.mcp.client.supervision.events import Event, Listener, ServerState
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.errors import ToolDenied, UnknownTool
+
+__all__ = ["MCPClientManager"]
+
+logger = get_logger(__name__)
+
+_PARALLEL_STOPS = 16
+
+
+class _Route(NamedTuple):
+    client: MCPClient
+    tool: MCPTool
+
+
+class MCPClientManager:
+    """Starts servers, offers their tools under one roof, and routes calls to them.
+
+    All methods may be called from any thread. As a context manager it disconnects from everything on leaving.
+    """
+
+    def __init__(
+        self,
+        config: MCPConfig | None = None,
+        debug: bool = False,
+        *,
+        tool_filter: ToolFilter = ALLOW_ALL,
+        restart_policy: RestartPolicy | None = None,
+    ) -> None:
+        """Nothing is started yet. `restart_policy` is for servers whose configuration has none of its own."""
+        self.config = MCPConfig() if config is None else config
+        self.debug = debug
+        self._tool_filter = tool_filter
+        self._restart_policy = restart_policy
+        self._callbacks = CallbackPool("manager")
+        self._lock = threading.Lock()
+        """Owns everything below. Never held while a server is waited for, or user code runs."""
+        self._clients: dict[str, MCPClient] = {}
+        self._starting: dict[str, MCPClient] = {}
+        self._failed: dict[str, ServerStatus] = {}
+        """The last status of each server that could not be connected."""
+        self._listeners: dict[Listener, Lane] = {}
+        self._routes: dict[str, _Route] = {}
+        """Replaced as a whole, so that calls read it without the lock."""
+
+    def __enter__(self) -> MCPClientManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect_all()
+
+    # Servers.
+
+    def add_server(self, name: str, config: dict[str, Any]) -> MCPClient:
+        """Connect to a server and save its configuration; it is saved only if the connection succeeds.
+
+        Raises ValueError if there is already a server of this name or the configuration is not usable, and
+        RuntimeError with the reason if the connection fails.
+        """
+        if not isinstance(config, dict):
+            raise ValueError(
+                f"server {name!r}: expected a config dict such as "
+                f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
+            )
+        client = self._make_client(name, config)
+        if not self._connect(name, client):
+            raise RuntimeError(f"Failed to connect to server {name!r}: {client.last_error}")
+        try:
+            self.config.add_server(name, config)
+        except BaseException:
+            self._drop(name)
+            client.disconnect()
+            raise
+        return client
+
+    def remove_server(self, name: str) -> None:
+        """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
+        client = self._drop(name)
+        with self._lock:
+            self._failed.pop(name, None)
+        if client is not None:
+            client.disconnect()
+        if self.config.server_exists(name):
+            self.config.remove_server(name)
+        elif client is None:
+            logger.warning("unknown_server", server=name)
+
+    def get_client(self, name: str) -> MCPClient | None:
+        return self._clients.get(name)
+
+    def list_servers(self) -> list[str]:
+        """The names of the servers that were connected and not removed, restarting ones included."""
+        return list(self._clients)
+
+    def load_from_config(self, timeout: float | None = None) -> None:
+        """Connect to all configured servers at once, except disabled and already connected ones.
+
+        Returns when each has succeeded or failed, after `timeout` seconds at the latest; servers that are slower go on
+        in the background and join when they are ready. Never raises for a single server: failures are logged, and
+        `status` shows them.
+        """
+        threads = [
+            threading.Thread(target=self._load, args=(name, config), name=f"mcp-{name}-start", daemon=True)
+            for name, config in self.config.get_servers().items()
+            if not config.get("disabled") and name not in self._clients
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread in threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def disconnect_all(self) -> None:
+        """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
+        with self._lock:
+            clients = {**self._starting, **self._clients}
+            self._clients, self._starting, self._failed, self._routes = {}, {}, {}, {}
+        if clients:
+            with ThreadPoolExecutor(min(len(clients), _PARALLEL_STOPS), "mcp-manager-stop") as pool:
+                list(pool.map(_disconnect, clients.items()))
+        self._callbacks.close()
+
+    # Tools.
+
+    def list_tools(self) -> list[MCPTool]:
+        """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes."""
+        return [route.tool for route in self._routes.values()]
+
+    def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
+
+        A name that no server offers gives ``{"error": …, "error_type": "unknown_tool" or "denied", …}``.
+        """
+        route = self._routes.get(name)
+        if route is None:
+            return failure(self._no_route(name), name, None, arguments)
+        return route.client.call_tool(route.tool.name, arguments, timeout=timeout, on_progress=on_progress)
+
+    # Condition.
+
+    def status(self) -> list[ServerStatus]:
+        """The condition of every server: connected, starting, and failed to connect."""
+        with self._lock:
+            clients, failed = {**self._clients, **self._starting}, dict(self._failed)
+        known = {name: client.status for name, client in clients.items()}
+        return list({**failed, **known}.values())
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every `Event` of every server, in order, on a callback thread.
+
+        Returns a function that ends the subscription.
+        """
+        with self._lock:
+            self._listeners[listener] = self._callbacks.lane()
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._listeners.pop(listener, None)
+
+        return unsubscribe
+
+    # Inside.
+
+    def _make_client(self, name: str, config: dict[str, Any]) -> MCPClient:
+        """Reserve the name and make the client. Raises ValueError."""
+        client = MCPClient.from_config(name, config, debug=self.debug)
+        client.bind(
+            tool_filter=self._tool_filter,
+            restart_policy=self._restart_policy,
+            callbacks=self._callbacks,
+            on_event=self._publish,
+            on_tools=self._rebuild_routes,
+        )
+        with self._lock:
+            if name in self._clients or name in self._starting:
+                raise ValueError(f"server {name!r} already exists; remove it first, or choose another name")
+            self._starting[name] = client
+        return client
+
+    def _connect(self, name: str, client: MCPClient) -> bool:
+        connected = False
+        try:
+            connected = client.connect()
+        finally:
+            with self._lock:
+                # `disconnect_all` may have taken it away meanwhile.
+                expected = self._starting.pop(name, None) is client
+                if expected and connected:
+                    self._clients[name] = client
+                    self._failed.pop(name, None)
+                elif expected:
+                    self._failed[name] = client.status
+        if connected and not expected:
+            client.disconnect()
+            return False
+        self._rebuild_routes()
+        return connected
+
+    def _load(self, name: str, config: dict[str, Any]) -> None:
+        try:
+            client = self._make_client(name, config)
+        except ValueError as error:
+            logger.warning("server_config_unusable", server=name, error=str(error))
+            with self._lock:
+                self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=str(error))
+            return
+        if not self._connect(name, client):
+            logger.error("server_load_failed", server=name, error=client.last_error)
+
+    def _drop(self, name: str) -> MCPClient | None:
+        with self._lock:
+            client = self._clients.pop(name, None)
+        self._rebuild_routes()
+        return client
+
+    def _rebuild_routes(self) -> None:
+        """Name all tools afresh. Called whenever servers come or go, or their tools change; also on worker threads."""
+        with self._lock:
+            offers = {
+                (name, tool.name): _Route(client, tool)
+                for name, client in self._clients.items()
+                for tool in _known_tools(client)
+            }
+            self._routes = {
+                unique: _Route(
+                    offers[pair].client,
+                    dataclasses.replace(offers[pair].tool, server=pair[0], namespaced_name=unique),
+                )
+                for unique, pair in assign(offers).items()
+            }
+
+    def _no_route(self, name: str) -> UnknownTool | ToolDenied:
+        denied = assign(
+            (server, tool) for server, client in self._clients.items() for tool in client.denied_tools
+        )
+        if name in denied:
+            return ToolDenied(f"the tool {name!r} is denied by a tool filter")
+        close = difflib.get_close_matches(name, self._routes, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
+        return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
+
+    def _publish(self, event: Event) -> None:
+        with self._lock:
+            listeners = list(self._listeners.items())
+        for listener, lane in listeners:
+            lane.post(lambda listener=listener: listener(event))  # type: ignore[misc]
+
+
+def _known_tools(client: MCPClient) -> Iterable[MCPTool]:
+    """The tools that `client` has listed; never asks the server."""
+    tools = client.cached_tools
+    return tools if isinstance(tools, tuple) else ()
+
+
+def _disconnect(entry: tuple[str, MCPClient]) -> None:
+    name, client = entry
+    try:
+        client.disconnect()
+    except Exception as error:
+        logger.error("disconnect_failed", server=name, error=repr(error))

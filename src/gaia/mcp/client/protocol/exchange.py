@@ -1,0 +1,85 @@
+"""The vocabulary of a conversation with a server, written as a generator.
+
+A generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
+`Notify` and is sent None. Whoever drives it decides how bytes travel and how time passes: the supervised worker does it
+by events, a user's own four-method transport in the caller's thread, a test by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import msgspec
+
+from gaia.mcp.errors import InvalidResponse, MCPError
+
+__all__ = ["Exchange", "Notify", "Send", "drive", "paginate"]
+
+T = TypeVar("T")
+
+_MAX_PAGES = 10_000
+"""No honest server has more pages than this; a server that never ends its list must not keep us for ever."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send this request; go on with its result."""
+
+    method: str
+    params: dict[str, Any] | None = None
+    timeout: float | None = None
+    """Seconds for this request alone; None leaves it to the driver."""
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """Send this notification; go on at once."""
+
+    method: str
+    params: dict[str, Any] | None = None
+
+
+Exchange = Generator[Send | Notify, Any, T]
+
+
+def paginate(method: str, key: str) -> Exchange[list[Any]]:
+    """All items of a paginated list (specification, "Pagination").
+
+    The end is a missing or null `nextCursor`; an empty string is a cursor like any other. A cursor that comes twice
+    would loop for ever and is an `InvalidResponse`.
+    """
+    items: list[Any] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        result = yield Send(method, None if cursor is None else {"cursor": cursor})
+        page = result.get(key)
+        if not isinstance(page, list):
+            raise InvalidResponse(f"the answer to {method} has no list {key!r}")
+        items.extend(page)
+        cursor = result.get("nextCursor")
+        if cursor is None:
+            return items
+        if not isinstance(cursor, str) or cursor in seen:
+            raise InvalidResponse(f"the answer to {method} repeats the cursor {cursor!r}")
+        seen.add(cursor)
+    raise InvalidResponse(f"{method} has more than {_MAX_PAGES} pages")
+
+
+def drive(exchange: Exchange[T], request: Callable[[Send], dict[str, Any]], notify: Callable[[Notify], None]) -> T:
+    """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`."""
+    try:
+        step = next(exchange)
+        while True:
+            if isinstance(step, Notify):
+                notify(step)
+                step = exchange.send(None)
+                continue
+            try:
+                result = request(step)
+            except MCPError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(result)
+    except StopIteration as stop:
+        outcome: T = stop.value
+        return outcome

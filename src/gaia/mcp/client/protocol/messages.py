@@ -1,0 +1,156 @@
+"""JSON-RPC 2.0 messages (MCP specification, "Base Protocol"): immutable values, and bytes to and from them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import orjson
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "METHOD_NOT_FOUND",
+    "ErrorResponse",
+    "Message",
+    "NotAMessage",
+    "Notification",
+    "Request",
+    "RequestId",
+    "Response",
+    "decode",
+    "encode_error",
+    "encode_notification",
+    "encode_request",
+    "encode_result",
+]
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+RequestId = int | str
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request from the server; it must be answered with the same id."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+
+
+class Notification(msgspec.Struct, frozen=True):
+    method: str
+    params: dict[str, Any]
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A successful answer. `result` is an object in every MCP revision; anything else is left for the caller to judge."""
+
+    id: RequestId
+    result: Any
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """An answer that reports an error. `id` is None when the server could not read the id of our request."""
+
+    id: RequestId | None
+    error: Any
+
+
+Message = Request | Notification | Response | ErrorResponse
+
+
+class NotAMessage(ValueError):
+    """The bytes are not a JSON-RPC 2.0 message."""
+
+
+def decode(line: bytes) -> Message | list[Message]:
+    """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
+
+    Text that is not valid UTF-8 and numbers that only Python's own parser accepts are repaired rather than refused:
+    a stray byte in one answer must not lose that answer. Raises `NotAMessage` for everything else.
+    """
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        value = _decode_leniently(line)
+    if type(value) is list:
+        if not value:
+            raise NotAMessage("an empty batch")
+        return [_message(item) for item in value]
+    return _message(value)
+
+
+def _decode_leniently(line: bytes) -> Any:
+    try:
+        # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
+        return json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise NotAMessage(str(error)) from error
+
+
+def _message(value: Any) -> Message:
+    if type(value) is not dict or value.get("jsonrpc") != "2.0":
+        raise NotAMessage("not a JSON-RPC 2.0 object")
+    identifier = value.get("id")
+    # bool is an int in Python, and True would match the call with id 1.
+    if identifier is not None and type(identifier) is not int and type(identifier) is not str:
+        raise NotAMessage(f"the id is a {type(identifier).__name__}")
+    if "method" in value:
+        return _request_or_notification(value, identifier)
+    if "result" in value and identifier is not None:
+        return Response(identifier, value["result"])
+    if "error" in value:
+        return ErrorResponse(identifier, value["error"])
+    raise NotAMessage("neither a method, a result nor an error")
+
+
+def _request_or_notification(value: dict[str, Any], identifier: RequestId | None) -> Request | Notification:
+    method, params = value["method"], value.get("params")
+    if type(method) is not str:
+        raise NotAMessage("the method is not a string")
+    if params is None:
+        params = {}
+    elif type(params) is not dict:
+        raise NotAMessage("the params are not an object")
+    return Notification(method, params) if identifier is None else Request(identifier, method, params)
+
+
+def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | None) -> bytes:
+    """One line, newline included. Raises ValueError when `params` cannot be expressed in JSON."""
+    if params is None:
+        return _encode({"jsonrpc": "2.0", "id": identifier, "method": method})
+    return _encode({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
+
+
+def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return _encode(message)
+
+
+def encode_result(identifier: RequestId, result: dict[str, Any]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+
+def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}})
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        return _encode_leniently(message)
+
+
+def _encode_leniently(message: dict[str, Any]) -> bytes:
+    """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
+    try:
+        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"cannot be sent as JSON: {error}") from error

@@ -1,0 +1,138 @@
+"""One request from its submission to its outcome. A call ends exactly once, whoever gets there first.
+
+Who touches a call: the thread that waits for it (and may give up), the thread that writes it, the reader that completes
+it, the worker that fails or moves it. `finish` is the only way to end it, and it claims the call atomically, so all
+others find it already ended.
+
+Whether the server may have seen a call is decided without a lock: the writer sets `written` *before* it looks whether
+the call has ended, and whoever ends the call does so *before* it looks at `written`. At least one of the two sees the
+other, so a call that is reported as not sent was not sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia.mcp.client.protocol.messages import encode_request
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.errors import Delivery, MCPError
+
+__all__ = ["Call", "ProgressSink"]
+
+ProgressSink = Callable[[Mapping[str, Any]], None]
+
+
+class Call:
+    """A request that waits for its answer.
+
+    `timeout` is in seconds and covers everything from `now`, a reading of the clock, on: queueing, writing, waiting.
+    `repeatable` says that writing the request twice does no harm; `bound` that it only makes sense on the connection
+    it is submitted to. `on_done` and `on_progress` run on the thread that completes or hears of it, usually a reader:
+    they must be ours, quick and unable to raise.
+    """
+
+    __slots__ = (
+        "_claim",
+        "_done",
+        "bound",
+        "deadline",
+        "error",
+        "frame",
+        "id",
+        "method",
+        "on_done",
+        "on_progress",
+        "params",
+        "repeatable",
+        "repeated",
+        "result",
+        "timeout",
+        "written",
+    )
+
+    def __init__(
+        self,
+        identifier: int,
+        method: str,
+        params: dict[str, Any] | None,
+        now: float,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        bound: bool = False,
+        on_done: Callable[[Call], None] | None = None,
+        on_progress: ProgressSink | None = None,
+    ) -> None:
+        self.id = identifier
+        self.method = method
+        self.params = params
+        self.timeout = timeout
+        self.deadline = now + timeout
+        self.repeatable = repeatable
+        self.bound = bound
+        self.on_done = on_done
+        self.on_progress = on_progress
+        self.written = False
+        self.repeated = False
+        self.result: dict[str, Any] = {}
+        self.error: MCPError | None = None
+        self._claim = threading.Lock()
+        self._done = threading.Lock()
+        self._done.acquire()
+        self.frame = self._encode()
+
+    @property
+    def delivery(self) -> Delivery:
+        """Whether the server may have acted on the call."""
+        return "unknown" if self.written or self.repeated else "not_sent"
+
+    @property
+    def ended(self) -> bool:
+        return self._claim.locked()
+
+    def begin_write(self) -> bool:
+        """The writer asks right before the first byte; False if nobody waits for the call any more."""
+        self.written = True
+        return not self._claim.locked()
+
+    def undo_write(self) -> None:
+        """The writer found out that not one byte of the frame left."""
+        self.written = False
+
+    def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
+        """End the call. False if it had already ended; then nothing changes."""
+        if not self._claim.acquire(False):
+            return False
+        if error is None and result is not None:
+            self.result = result
+        self.error = error
+        self._done.release()
+        if self.on_done is not None:
+            self.on_done(self)
+        return True
+
+    def wait(self, clock: Clock) -> bool:
+        """Block until the call has ended, at most until its deadline. False if it has not ended by then."""
+        return clock.acquire(self._done, self.deadline)
+
+    def wait_for_outcome(self) -> None:
+        """Block until a call that somebody has already claimed is released, which is a matter of microseconds."""
+        self._done.acquire()
+
+    def prepare_repeat(self, identifier: int) -> None:
+        """Make the call ready to be written once more under a new id; for the worker, while no connection has it."""
+        self.id = identifier
+        self.repeatable = False
+        self.repeated = True
+        self.written = False
+        self.frame = self._encode()
+
+    def _encode(self) -> bytes:
+        params = self.params
+        if self.on_progress is not None:
+            params = dict(params or {})
+            # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
+            params["_meta"] = {**params.get("_meta", {}), "progressToken": self.id}
+        return encode_request(self.id, self.method, params)

@@ -1,0 +1,86 @@
+"""What a connection needs from a transport, and what it tells the transport's threads."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from gaia.mcp.client.protocol.framing import OversizedLine
+
+__all__ = ["Channel", "ChannelListener", "Ending", "Frame", "Outgoing"]
+
+
+class Outgoing(Protocol):
+    """Something to be written. The writer asks `begin_write` right before its first byte."""
+
+    @property
+    def frame(self) -> bytes: ...
+
+    def begin_write(self) -> bool: ...
+
+    def undo_write(self) -> None: ...
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """Bytes that are written whatever happens: notifications, and answers to the server's requests."""
+
+    frame: bytes
+
+    def begin_write(self) -> bool:
+        return True
+
+    def undo_write(self) -> None:
+        return None
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a server ended. `exit_code` and `signal` are None where they do not apply or could not be learnt."""
+
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str = ""
+
+    @property
+    def clean(self) -> bool:
+        return self.exit_code == 0
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            cause = f"killed by {self.signal}"
+        elif self.exit_code is not None:
+            cause = f"exited with code {self.exit_code}"
+        else:
+            cause = "closed its output"
+        return f"{cause}; it last wrote on stderr:\n{self.stderr_tail}" if self.stderr_tail else cause
+
+
+class Channel(Protocol):
+    """A live byte channel to one server. Thread-safe; only `ending` and `close` wait."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    def send(self, item: Outgoing) -> bool:
+        """Write `item` now or as soon as the server reads again. False if too much is already waiting."""
+
+    def redact(self, text: str) -> str:
+        """`text` with this server's secrets masked."""
+
+    def ending(self, wait: float) -> Ending | None:
+        """How the server ended, waiting at most `wait` seconds for it to do so; None if it is still running."""
+
+    def close(self, grace: float) -> Ending:
+        """End the server and everything it started; `grace` is how many seconds it gets to leave by itself."""
+
+    def abandon(self) -> None:
+        """Let go without touching the server: this process is a fork, and the server belongs to its parent."""
+
+
+class ChannelListener(Protocol):
+    """What the threads of a channel call. Implementations never block and never raise."""
+
+    def message_received(self, line: bytes | OversizedLine) -> None: ...
+
+    def channel_ended(self) -> None:
+        """The server's output ended or its process exited; may be called more than once."""

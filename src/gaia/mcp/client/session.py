@@ -1,0 +1,204 @@
+"""How a client talks to its server: the interface, and the supervised implementation."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision import caller
+from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.worker import Worker, WorkerHooks, WorkerSettings
+from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.errors import NotConnected
+
+__all__ = ["Session", "SupervisedSession"]
+
+OnCall = Callable[[int], None]
+
+
+class Session(Protocol):
+    """One client's way to its server. Thread-safe."""
+
+    @property
+    def profile(self) -> ServerProfile | None: ...
+
+    @property
+    def state(self) -> ServerState: ...
+
+    @property
+    def last_error(self) -> str | None: ...
+
+    def connect(self) -> bool: ...
+
+    def disconnect(self) -> None: ...
+
+    def is_connected(self) -> bool: ...
+
+    def status(self, tool_count: int) -> ServerStatus: ...
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+        on_call: OnCall | None = None,
+    ) -> dict[str, Any]: ...
+
+    def submit(
+        self,
+        lane: Lane,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+        on_call: OnCall | None = None,
+        on_done: Callable[[Call], None] | None = None,
+    ) -> CallFuture: ...
+
+
+class SupervisedSession:
+    """A session over a worker. Each `connect` after a `disconnect` starts a new worker."""
+
+    def __init__(
+        self,
+        name: str,
+        transport: ChannelTransport,
+        settings: WorkerSettings,
+        hooks: WorkerHooks,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._statistics = CallStatistics()
+        self._new_worker = lambda: Worker(name, transport, settings, hooks, clock, rng)
+        self._worker = self._new_worker()
+        """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
+        self._lifecycle = threading.Lock()
+        """Makes connecting and disconnecting one at a time. Waits for the server, so it is never taken by a call."""
+
+    @property
+    def profile(self) -> ServerProfile | None:
+        return self._worker.profile
+
+    @property
+    def state(self) -> ServerState:
+        return self._worker.state
+
+    @property
+    def last_error(self) -> str | None:
+        return self._worker.last_error
+
+    def connect(self) -> bool:
+        with self._lifecycle:
+            worker = self._worker
+            if worker.state in (ServerState.READY, ServerState.RESTARTING, ServerState.EXITED):
+                return True
+            if worker.state is not ServerState.CREATED:
+                # Failed or closed. A connection asked for by name does not wait for a cool-down.
+                worker.stop()
+                self._worker = worker = self._new_worker()
+            try:
+                return worker.start()
+            except BaseException:
+                worker.request_stop()
+                raise
+
+    def disconnect(self) -> None:
+        # Before the lock: `connect` may hold it while it waits for a server that never gets ready.
+        if self._worker.state is not ServerState.CREATED:
+            self._worker.request_stop()
+        with self._lifecycle:
+            if self._worker.state is not ServerState.CREATED:
+                self._worker.stop()
+
+    def is_connected(self) -> bool:
+        return self._worker.state is ServerState.READY
+
+    def status(self, tool_count: int) -> ServerStatus:
+        worker, statistics = self._worker, self._statistics
+        p50, p95 = statistics.percentiles(0.50, 0.95)
+        noise, ready, profile = worker.noise, worker.intake.ready, worker.profile
+        return ServerStatus(
+            name=self._name,
+            state=worker.state,
+            generation=worker.generation,
+            pid=worker.pid,
+            restarts=worker.restarts,
+            in_flight=0 if ready is None else ready.in_flight,
+            queued=len(worker.intake),
+            tool_count=tool_count,
+            last_error=worker.last_error,
+            uptime=worker.uptime,
+            calls=statistics.calls,
+            errors=statistics.errors,
+            latency_p50=p50,
+            latency_p95=p95,
+            noise_lines=noise.lines,
+            noise_bytes=noise.size,
+            protocol_version=None if profile is None else profile.protocol_version,
+        )
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+        on_call: OnCall | None = None,
+    ) -> dict[str, Any]:
+        return caller.request(
+            self._worker,
+            self._clock,
+            self._statistics,
+            method,
+            params,
+            timeout,
+            repeatable=repeatable,
+            on_progress=on_progress,
+            on_call=on_call,
+        )
+
+    def submit(
+        self,
+        lane: Lane,
+        method: str,
+        params: dict[str, Any] | None,
+        timeout: float,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+        on_call: OnCall | None = None,
+        on_done: Callable[[Call], None] | None = None,
+    ) -> CallFuture:
+        if self._worker.state in (ServerState.CREATED, ServerState.CLOSED):
+            raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
+        return caller.submit(
+            self._worker,
+            self._clock,
+            self._statistics,
+            lane,
+            method,
+            params,
+            timeout,
+            repeatable=repeatable,
+            on_progress=on_progress,
+            on_call=on_call,
+            on_done=on_done,
+        )

@@ -1,0 +1,1 @@
+"""Supervision: one worker per server keeps it alive, and says what happens to it."""

@@ -1,0 +1,175 @@
+"""The callers' side of a worker: make a call, wait for it, give up in time."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.errors import CallCancelled
+
+__all__ = ["CallFuture", "OnProgress", "Outcome", "request", "submit"]
+
+logger = get_logger(__name__)
+
+OnProgress = Callable[[float, float | None, str | None], object]
+"""``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
+
+Outcome = dict[str, Any]
+
+
+def request(
+    worker: Worker,
+    clock: Clock,
+    statistics: CallStatistics,
+    method: str,
+    params: dict[str, Any] | None,
+    timeout: float,
+    *,
+    repeatable: bool = False,
+    on_progress: OnProgress | None = None,
+    on_call: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Make a call and wait for its result object, at most `timeout` seconds. Raises `MCPError`.
+
+    `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns. `on_call` is
+    told the id of the request.
+    """
+    started = clock.monotonic()
+    updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
+    if on_progress is None:
+        call = Call(worker.next_id(), method, params, started, timeout, repeatable=repeatable)
+    else:
+        updates = queue.SimpleQueue()
+        put = updates.put
+        call = Call(
+            worker.next_id(),
+            method,
+            params,
+            started,
+            timeout,
+            repeatable=repeatable,
+            on_progress=put,
+            on_done=lambda _: put(None),
+        )
+    if on_call is not None:
+        on_call(call.id)
+    try:
+        worker.intake.submit(call)
+        if updates is not None and on_progress is not None:
+            _report_until_done(updates, call, clock, on_progress)
+        if not call.wait(clock) and not worker.expire(call):
+            # It ended in this very moment; whoever ended it is about to release it.
+            call.wait_for_outcome()
+    except BaseException:
+        # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
+        worker.cancel(call, "the caller was interrupted")
+        raise
+    error = call.error
+    statistics.record(clock.monotonic() - started, failed=error is not None or call.result.get("isError") is True)
+    if error is not None:
+        raise error
+    return call.result
+
+
+def _report_until_done(
+    updates: queue.SimpleQueue[Mapping[str, Any] | None], call: Call, clock: Clock, on_progress: OnProgress
+) -> None:
+    while True:
+        try:
+            params = clock.get(updates, call.deadline)
+        except queue.Empty:
+            return
+        if params is None:
+            return
+        _report(on_progress, params)
+
+
+def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
+    try:
+        on_progress(params.get("progress", 0), params.get("total"), params.get("message"))
+    except Exception as error:
+        # The call is not to blame for its audience.
+        logger.error("progress_callback_failed", error=repr(error))
+
+
+class CallFuture(Future[Outcome]):
+    """The future of a submitted call. `cancel` works until the result is there, and tells the server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cancel_call: Callable[[], bool] | None = None
+        self._cancelling = False
+
+    def cancel(self) -> bool:
+        self._cancelling = True
+        if self._cancel_call is None or not self._cancel_call():
+            return self.cancelled()
+        super().cancel()
+        self.set_running_or_notify_cancel()
+        return True
+
+    def attach(self, cancel_call: Callable[[], bool]) -> None:
+        self._cancel_call = cancel_call
+
+    def complete(self, call: Call) -> None:
+        """Runs on a callback thread, because it runs the user's done-callbacks."""
+        if self._cancelling and isinstance(call.error, CallCancelled):
+            return
+        self.set_running_or_notify_cancel()
+        if call.error is not None:
+            self.set_exception(call.error)
+        else:
+            self.set_result(call.result)
+
+
+def submit(
+    worker: Worker,
+    clock: Clock,
+    statistics: CallStatistics,
+    lane: Lane,
+    method: str,
+    params: dict[str, Any] | None,
+    timeout: float,
+    *,
+    repeatable: bool = False,
+    on_progress: OnProgress | None = None,
+    on_call: Callable[[int], None] | None = None,
+    on_done: Callable[[Call], None] | None = None,
+) -> CallFuture:
+    """Make a call without waiting. Progress and the future's callbacks run in order on `lane`.
+
+    `on_done` runs on the thread that ends the call, so it must be quick.
+    """
+    started = clock.monotonic()
+    future = CallFuture()
+
+    def done(call: Call) -> None:
+        statistics.record(clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True)
+        if on_done is not None:
+            on_done(call)
+        lane.post(lambda: future.complete(call))
+
+    call = Call(
+        worker.next_id(),
+        method,
+        params,
+        started,
+        timeout,
+        repeatable=repeatable,
+        on_done=done,
+        on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
+    )
+    if on_call is not None:
+        on_call(call.id)
+    future.attach(lambda: worker.cancel(call, "cancelled by its owner"))
+    worker.intake.submit(call)
+    worker.watch(call)
+    return future

@@ -1,0 +1,79 @@
+"""What listeners are told. Events are immutable; a listener runs on a callback thread, one event at a time, in order."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+__all__ = ["Event", "GaveUp", "Listener", "Restarted", "ServerLog", "ServerState", "StateChanged", "ToolsChanged"]
+
+
+class ServerState(enum.Enum):
+    """Where a supervised server stands. (A single connection only knows created, ready and closed.)"""
+
+    CREATED = "created"
+    """Never started."""
+
+    STARTING = "starting"
+    """The first start is under way."""
+
+    READY = "ready"
+
+    RESTARTING = "restarting"
+    """It ended, and is being started again, now or after the backoff. Calls wait."""
+
+    EXITED = "exited"
+    """It ended by itself, cleanly, while nobody wanted anything. The next call starts it again."""
+
+    FAILED = "failed"
+    """It is not being tried at the moment, or not at all. Calls are refused with the reason."""
+
+    CLOSED = "closed"
+    """Disconnected by its owner."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    server: str
+
+
+class StateChanged(Event, frozen=True):
+    old: ServerState
+    new: ServerState
+    generation: int
+    reason: str | None = None
+
+
+class Restarted(Event, frozen=True):
+    """The server is ready again. `downtime` is in seconds, from the moment its end was noticed."""
+
+    generation: int
+    downtime: float
+
+
+class GaveUp(Event, frozen=True):
+    """Restarts are suspended. `retry_in` is in seconds; None if only its owner can start it again."""
+
+    reason: str
+    retry_in: float | None
+
+
+class ToolsChanged(Event, frozen=True):
+    """The tools on offer (after filtering) are not the same as before. Names are the server's own."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+class ServerLog(Event, frozen=True):
+    """A `notifications/message` of the server. `level` is one of the RFC 5424 words that MCP uses."""
+
+    level: str
+    logger: str | None
+    data: Any
+
+
+Listener = Callable[[Event], None]

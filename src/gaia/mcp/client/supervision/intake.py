@@ -1,0 +1,134 @@
+"""Where calls enter a worker: to the connection that is ready, into the backlog, or back with the reason.
+
+The backlog outlives connections. Callers' threads and the worker meet here, and only here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.errors import MCPError, NotConnected, Overloaded, ServerUnavailable
+
+__all__ = ["Intake"]
+
+_WAITING_STATES = {ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, ServerState.EXITED}
+
+
+class Intake:
+    """State, backlog and ready connection of one server. Thread-safe; only the worker changes state and connection."""
+
+    def __init__(self, server: str, max_pending: int, on_wanted: Callable[[], None]) -> None:
+        """`on_wanted` is called, from a caller's thread, when a call comes for a server that has exited."""
+        self._server = server
+        self._max_pending = max_pending
+        self._on_wanted = on_wanted
+        self._lock = threading.Lock()
+        """Owns everything below."""
+        self._state = ServerState.CREATED
+        self._reason: str | None = None
+        self._backlog: deque[Call] = deque()
+        self._ready: Connection | None = None
+
+    @property
+    def state(self) -> ServerState:
+        return self._state
+
+    @property
+    def reason(self) -> str | None:
+        return self._reason
+
+    @property
+    def ready(self) -> Connection | None:
+        """The connection that calls go to."""
+        return self._ready
+
+    def __len__(self) -> int:
+        return len(self._backlog)
+
+    def submit(self, call: Call) -> None:
+        """Send the call, or let it wait for the server. A call that has no chance is ended at once."""
+        while True:
+            # Every call comes along here, so the ready connection is read without the lock. A connection that has
+            # closed meanwhile says so, and is no longer `_ready` then: the worker clears that first.
+            connection = self._ready
+            if connection is not None and connection.submit(call):
+                return
+            with self._lock:
+                if self._ready is not None:
+                    continue
+                error = self._refusal() or self._overload()
+                if error is None:
+                    self._backlog.append(call)
+            if error is not None:
+                call.finish(error=error)
+            elif self._state is ServerState.EXITED:
+                self._on_wanted()
+            return
+
+    # For the worker.
+
+    def move_to(self, state: ServerState, reason: str | None) -> ServerState:
+        """Change the state; returns the old one. Calls that the new state refuses are ended."""
+        with self._lock:
+            old, self._state = self._state, state
+            self._reason = reason
+            refused: Iterable[Call] = ()
+            if state not in _WAITING_STATES:
+                refused, self._backlog = self._backlog, deque()
+        for call in refused:
+            error = self._refusal()
+            if error is not None:
+                error.delivery = call.delivery
+            call.finish(error=error)
+        return old
+
+    def admit(self, connection: Connection) -> None:
+        """Calls go to `connection` from now on, those that waited first."""
+        with self._lock:
+            waiting, self._backlog = self._backlog, deque()
+            self._ready = connection
+        for call in waiting:
+            if not call.ended:
+                self.submit(call)
+
+    def suspend(self) -> None:
+        """Calls wait from now on."""
+        with self._lock:
+            self._ready = None
+
+    def put_back(self, calls: list[Call]) -> None:
+        """Calls of a lost connection that may go to the next one, before all others."""
+        with self._lock:
+            self._backlog.extendleft(reversed(calls))
+
+    def disown(self) -> None:
+        """In a forked child: nothing here works any more. The old lock may be held by a thread that is gone."""
+        self._lock = threading.Lock()
+        self._ready = None
+        self._backlog = deque()
+        self._state = ServerState.CLOSED
+        self._reason = "it belongs to the parent process; create a new client after fork()"
+
+    def _refusal(self) -> MCPError | None:
+        state = self._state
+        if state is ServerState.CREATED:
+            return NotConnected(f"Not connected to server {self._server!r}: call connect() first")
+        if state is ServerState.CLOSED:
+            return NotConnected(f"Not connected to server {self._server!r}: {self._reason}")
+        if state is ServerState.FAILED:
+            return ServerUnavailable(f"server {self._server!r} is unavailable: {self._reason}")
+        return None
+
+    def _overload(self) -> MCPError | None:
+        if len(self._backlog) >= self._max_pending:
+            self._backlog = deque(call for call in self._backlog if not call.ended)
+        if len(self._backlog) < self._max_pending:
+            return None
+        return Overloaded(
+            f"{len(self._backlog)} calls already wait for server {self._server!r} to be ready; try again later"
+        )

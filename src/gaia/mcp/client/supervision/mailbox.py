@@ -1,0 +1,59 @@
+"""What can be put into a worker's mailbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.conversation import Conversation
+
+__all__ = ["Answered", "Ended", "GivenUp", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
+
+
+class Start(msgspec.Struct, frozen=True):
+    pass
+
+
+class Stop(msgspec.Struct, frozen=True):
+    pass
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A call came for a server that had exited."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The server's output ended, its process exited, or it closed its input."""
+
+    connection: Connection
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A call of one of the worker's own conversations has ended."""
+
+    conversation: Conversation[Any]
+    call: Call
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """Enforce the deadline of a call that no thread waits for."""
+
+    call: Call
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """A caller stopped waiting for a call that was handed to the server."""
+
+    call: Call
+
+
+class Notified(msgspec.Struct, frozen=True):
+    connection: Connection
+    notification: Notification
+
+
+Letter = Start | Stop | Wanted | Ended | Answered | Watch | GivenUp | Notified

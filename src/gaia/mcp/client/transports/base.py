@@ -1,0 +1,52 @@
+"""The transport interface that users implement, and the wider one that a worker can supervise."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from gaia.mcp.client.rpc.channel import Channel, ChannelListener
+
+__all__ = ["ChannelTransport", "MCPTransport"]
+
+
+class MCPTransport(ABC):
+    """How requests reach a server. A subclass with these four methods works with `MCPClient`.
+
+    Calls then run in the caller's thread, one `send_request` each; what happens when several threads call at once is
+    for the subclass to say.
+    """
+
+    @abstractmethod
+    def connect(self) -> bool:
+        """Establish the connection. True if it is up, False if it could not be established."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Close the connection; harmless when there is none."""
+
+    @abstractmethod
+    def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send one JSON-RPC request and return the whole response: a dict with ``"result"`` or ``"error"``.
+
+        Raises RuntimeError when there is no connection, TimeoutError when no answer comes in time, ValueError when the
+        answer is not a JSON-RPC response.
+        """
+
+    @abstractmethod
+    def is_connected(self) -> bool:
+        """True while the connection is up."""
+
+
+class ChannelTransport(MCPTransport):
+    """A transport that can open one channel after another, which is what supervision restarts are made of."""
+
+    timeout: float
+    """Seconds that a request may take, and that a server has to get ready."""
+
+    @abstractmethod
+    def open(self, listener: ChannelListener, name: str) -> Channel:
+        """Start the server and a channel to it. Everything that comes from the server goes to `listener`.
+
+        `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`; nothing is left behind then.
+        """

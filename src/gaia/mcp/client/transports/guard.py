@@ -1,0 +1,118 @@
+"""The host's side of the guard: servers die with their host, even when it is killed and they ignore the end of input.
+
+There is one guard process per host, started with the first server and ended with the last.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from gaia.log import get_logger
+
+__all__ = ["MARK_VARIABLE", "host_guard"]
+
+logger = get_logger(__name__)
+
+MARK_VARIABLE = "GAIA_MCP_SERVER_MARK"
+"""Set in each server's environment to a value of its own, by which stray descendants are recognised."""
+
+_SCRIPT = Path(__file__).with_name("guard_process.py")
+_EXIT_SECONDS = 5.0
+
+
+class HostGuard:
+    """Tells the guard process which servers to take along. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Owns everything below."""
+        self._protected: dict[int, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def protect(self, pid: int, mark: str) -> None:
+        """From now on the process group `pid`, and processes with `mark` in their environment, die with this host."""
+        with self._lock:
+            self._protected[pid] = mark
+            if self._process is None:
+                self._start()
+            else:
+                self._tell(f"+ {pid} {mark}\n")
+
+    def release(self, pid: int) -> None:
+        """The server is gone; its process id may soon be somebody else's."""
+        with self._lock:
+            self._protected.pop(pid, None)
+            if not self._protected:
+                self._stop()
+            elif self._process is not None:
+                self._tell(f"- {pid}\n")
+
+    def forget(self) -> None:
+        """In a forked child: the servers and the guard belong to the parent. Only our copy of the pipe is closed."""
+        self._lock = threading.Lock()
+        self._protected = {}
+        if self._process is not None and self._process.stdin is not None:
+            # Otherwise the guard would wait for this child too before it notices that the parent is gone.
+            self._process.stdin.close()
+            self._process.returncode = 0
+        self._process = None
+
+    def _start(self) -> None:
+        # A frozen application is its own sys.executable, and starting it again would not run our script.
+        if not sys.executable or getattr(sys, "frozen", False):
+            logger.debug("guard_unavailable")
+            return
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,
+                # When this host is itself a server under supervision, its guard must outlive it, not be its stray.
+                env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
+            )
+        except OSError as error:
+            logger.warning("guard_start_failed", error=str(error))
+            return
+        assert self._process.stdin is not None
+        if os.name != "nt":
+            os.set_blocking(self._process.stdin.fileno(), False)
+        self._tell("".join(f"+ {pid} {mark}\n" for pid, mark in self._protected.items()))
+
+    def _tell(self, message: str) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        try:
+            process.stdin.write(message.encode())
+        except OSError as error:
+            # Somebody killed or stopped the guard. A new one learns everything afresh.
+            logger.warning("guard_lost", error=str(error))
+            process.kill()
+            self._stop()
+            self._start()
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+host_guard = HostGuard()
+"""The guard of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=host_guard.forget)

@@ -1,0 +1,100 @@
+"""The guard: a small process that outlives a killed host just long enough to take the host's servers with it.
+
+Run by path with an isolated interpreter, so it imports the standard library only. Its standard input is a pipe from the
+host: ``+ PID MARK`` protects the process group PID, ``- PID`` releases it. When the pipe ends, or the host is no longer
+its parent, whatever is still protected is terminated, then killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_HOST_CHECK_SECONDS = 1.0
+_TERMINATE_SECONDS = 2.0
+_POLL_SECONDS = 0.05
+
+
+def main(host: int) -> None:
+    # Whatever makes the host leave must not make the guard leave first.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    end(watch(host))
+
+
+def watch(host: int) -> dict[int, str]:
+    """Follow the host's messages until it is gone; returns what it left behind, as mark by process group."""
+    protected: dict[int, str] = {}
+    pending = b""
+    while True:
+        if not _input_ready():
+            if os.getppid() != host:
+                return protected
+            continue
+        data = os.read(0, 65536)
+        if not data:
+            return protected
+        *lines, pending = (pending + data).split(b"\n")
+        for line in lines:
+            action, pid, *mark = line.decode().split()
+            if action == "+":
+                protected[int(pid)] = mark[0]
+            else:
+                protected.pop(int(pid), None)
+
+
+def _input_ready() -> bool:
+    # Windows cannot wait for pipes; there the end of the pipe alone has to do.
+    return os.name == "nt" or bool(select.select([0], [], [], _HOST_CHECK_SECONDS)[0])
+
+
+def end(protected: dict[int, str]) -> None:
+    if not protected:
+        return
+    if os.name == "nt":
+        for pid in protected:
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], check=False, capture_output=True)  # noqa: S603, S607
+        return
+    for group in protected:
+        signal_group(group, signal.SIGTERM)
+    deadline = time.monotonic() + _TERMINATE_SECONDS
+    while any(signal_group(group, 0) for group in protected) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for group in protected:
+        signal_group(group, signal.SIGKILL)
+    for pid in marked_processes({mark.encode() for mark in protected.values()}):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def signal_group(group: int, number: int) -> bool:
+    """False if the group is gone."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        return False
+    return True
+
+
+def marked_processes(marks: set[bytes]) -> list[int]:
+    """Processes that left their group but carry a server's mark in their environment (where /proc shows it)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = entry.read_bytes()
+        except OSError:
+            continue
+        if any(mark in environment for mark in marks):
+            found.append(int(entry.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

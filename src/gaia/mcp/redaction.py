@@ -1,0 +1,44 @@
+"""Keeps configured secrets out of everything that people or telemetry get to see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+__all__ = ["Redactor", "secret_values"]
+
+MASK = "***"
+
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|KEY|PASS|AUTH|CRED|COOKIE|SESSION|PRIVATE|DSN|BEARER", re.IGNORECASE)
+_SHORTEST_NAMED = 4
+_SHORTEST_ANY = 8
+
+
+def secret_values(environment: Mapping[str, str]) -> list[str]:
+    """The values in a server's configured `env` that must not be shown.
+
+    A value counts as a secret when its name sounds like one and it has at least 4 characters, or when it has at least
+    8 characters whatever its name: masking a harmless path costs less than showing a password.
+    """
+    return [
+        value
+        for name, value in environment.items()
+        if len(value) >= (_SHORTEST_NAMED if _SECRET_NAME.search(name) else _SHORTEST_ANY)
+    ]
+
+
+class Redactor:
+    """Replaces every known secret in a text by ``***``. Immutable, thread-safe."""
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # The longest first, so that a secret which contains another one is masked whole.
+        alternatives = "|".join(re.escape(secret) for secret in sorted(set(secrets), key=len, reverse=True) if secret)
+        self._pattern = re.compile(alternatives) if alternatives else None
+
+    def __call__(self, text: str) -> str:
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+    def __repr__(self) -> str:
+        return "Redactor(…)"
