@@ -1,0 +1,150 @@
+"""When to start a server again: the restart policy, and the decision after each end of the server.
+
+Sans-I/O: no clock, no thread, no timer. The worker says what happened and when, and is told what to do next.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal, TypeGuard
+
+import msgspec
+
+__all__ = ["OpenCircuit", "RestartPolicy", "RestartTracker", "Retry", "require_seconds"]
+
+_LONGEST_COOLDOWN = 10
+"""The cool-down doubles up to this many times the configured one."""
+
+_LONGEST_SECONDS = 365 * 24 * 3600
+"""A year stands for "for ever"; waits that are much longer overflow the clocks of operating systems."""
+
+
+class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """When a server that ended is started again. Durations in seconds. Raises ValueError for unusable figures.
+
+    The words are those of OTP's supervisors and of systemd.
+    """
+
+    restart: Literal["always", "on-failure", "never"] = "on-failure"
+    """``on-failure`` leaves a server stopped that exits with 0 while nobody wants anything from it."""
+    initial_delay: float = 0.5
+    """The wait before the first restart."""
+    max_delay: float = 30.0
+    """The wait grows to this at most; jitter comes on top, so that servers at the cap do not restart in step."""
+    multiplier: float = 2.0
+    """How much longer each wait is than the one before it."""
+    jitter: float = 0.1
+    """Each wait is made longer or shorter by up to this fraction."""
+    max_restarts: int = 5
+    """More restarts than this within `window` open the circuit."""
+    window: float = 60.0
+    cooldown: float = 60.0
+    """How long an open circuit refuses calls before one attempt is made; doubles with each failed attempt."""
+    stable_after: float = 30.0
+    """A server that was ready for this long is well again: the wait before the next restart is short."""
+
+    def __post_init__(self) -> None:
+        if self.restart not in ("always", "on-failure", "never"):
+            raise ValueError(f'restart: expected "always", "on-failure" or "never", got {self.restart!r}')
+        # A wait of 0 would be a tight loop.
+        for name in ("initial_delay", "max_delay", "window", "cooldown", "stable_after"):
+            require_seconds(name, getattr(self, name))
+        if self.max_delay < self.initial_delay:
+            raise ValueError(
+                f"max_delay: must not be below the initial delay ({self.initial_delay!r} s), got {self.max_delay!r}"
+            )
+        if not (_is_number(self.multiplier) and 1 <= self.multiplier < math.inf):
+            raise ValueError(f"multiplier: must be a number from 1 upwards, got {self.multiplier!r}")
+        if not (_is_number(self.jitter) and 0 <= self.jitter < 1):
+            raise ValueError(f"jitter: must be a fraction from 0 to below 1, got {self.jitter!r}")
+        if type(self.max_restarts) is not int or self.max_restarts < 0:
+            raise ValueError(f"max_restarts: must be a whole number from 0 upwards, got {self.max_restarts!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Start the server again after `delay` seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCircuit:
+    """Refuse calls until the time `until` (of the clock that `now` came from), then make one attempt."""
+
+    until: float
+
+
+class RestartTracker:
+    """Decides after each end of one server. Times are seconds of one monotonic clock; not thread-safe.
+
+    1. Each end is answered by `Retry`, with a delay that grows from end to end, until there were more than
+       `max_restarts` within `window`: then by `OpenCircuit`.
+    2. The attempt after an open circuit is half-open: if it ends before it was ready for `stable_after`, the circuit
+       opens again at once, for twice as long, up to ten times the configured cool-down.
+    3. An end after `stable_after` of being ready finds a server that was well: the delay starts from the bottom, a
+       half-open circuit is closed, and the cool-down is the configured one again.
+    """
+
+    def __init__(self, policy: RestartPolicy, rng: random.Random) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._ready_since: float | None = None
+        self._attempt = 0
+        """Restarts since the server was last stable."""
+        self._restarts: deque[float] = deque()
+        """When the restarts of the current window were granted, oldest first."""
+        self._half_open = False
+        self._cooldown = policy.cooldown
+
+    def on_ready(self, now: float) -> None:
+        """The server finished its handshake."""
+        self._ready_since = now
+
+    def on_end(self, now: float) -> Retry | OpenCircuit:
+        """The server ended, or could not be started: what to do next."""
+        since, self._ready_since = self._ready_since, None
+        if since is not None and now - since >= self._policy.stable_after:
+            self._attempt = 0
+            if self._half_open:
+                self._half_open = False
+                self._cooldown = self._policy.cooldown
+                # Restarts from before the circuit opened were paid for by the cool-down.
+                self._restarts.clear()
+        elif self._half_open:
+            self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _LONGEST_COOLDOWN)
+            return OpenCircuit(now + self._cooldown)
+        while self._restarts and now - self._restarts[0] >= self._policy.window:
+            self._restarts.popleft()
+        if len(self._restarts) >= self._policy.max_restarts:
+            self._half_open = True
+            return OpenCircuit(now + self._cooldown)
+        self._restarts.append(now)
+        self._attempt += 1
+        return Retry(self._delay())
+
+    def _delay(self) -> float:
+        # Imported here because few programs ever see a server die, and tenacity brings asyncio along.
+        from tenacity import RetryCallState, Retrying, wait_exponential
+
+        policy = self._policy
+        backoff = wait_exponential(
+            multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
+        )
+        state = RetryCallState(Retrying(), None, (), {})
+        state.attempt_number = self._attempt
+        return backoff(state) * self._rng.uniform(1 - policy.jitter, 1 + policy.jitter)
+
+
+def require_seconds(name: str, value: object) -> None:
+    """Raise ValueError, speaking of `name`, unless `value` is a usable duration: above 0, at most a year."""
+    if not (_is_number(value) and 0 < value <= _LONGEST_SECONDS):
+        raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    # True is an int to Python, and no quantity to anyone else.
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

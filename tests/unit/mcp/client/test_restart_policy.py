@@ -1,0 +1,254 @@
+"""When a server is started again, and when it is left alone for a while. Time is a number here."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gaia.mcp.client.supervision.policy import OpenCircuit, RestartPolicy, RestartTracker, Retry, require_seconds
+
+STEADY = RestartPolicy(jitter=0.0)
+PATIENT = RestartPolicy(jitter=0.0, max_restarts=1000)
+
+
+def tracker(policy: RestartPolicy) -> RestartTracker:
+    return RestartTracker(policy, random.Random(1))
+
+
+def delay(decision: Retry | OpenCircuit) -> float:
+    assert isinstance(decision, Retry)
+    return decision.delay
+
+
+def until(decision: Retry | OpenCircuit) -> float:
+    assert isinstance(decision, OpenCircuit)
+    return decision.until
+
+
+def open_circuit(tracker: RestartTracker, policy: RestartPolicy, now: float = 0.0) -> float:
+    """Let the server end until the circuit opens; returns when it may be tried again."""
+    for _ in range(policy.max_restarts):
+        delay(tracker.on_end(now))
+    return until(tracker.on_end(now))
+
+
+class TestPolicy:
+    def test_defaults_are_the_documented_ones(self) -> None:
+        assert msgspec.to_builtins(RestartPolicy()) == {
+            "restart": "on-failure",
+            "initialDelay": 0.5,
+            "maxDelay": 30.0,
+            "multiplier": 2.0,
+            "jitter": 0.1,
+            "maxRestarts": 5,
+            "window": 60.0,
+            "cooldown": 60.0,
+            "stableAfter": 30.0,
+        }
+
+    def test_it_cannot_be_changed(self) -> None:
+        with pytest.raises(AttributeError):
+            RestartPolicy().window = 1.0  # type: ignore[misc]
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            *[
+                (field, value)
+                for field in ("initial_delay", "max_delay", "window", "cooldown", "stable_after")
+                for value in (0, -1.0, float("nan"), float("inf"), 1e9, 10**400, True, "5", None)
+            ],
+            ("max_delay", 0.4),
+            ("multiplier", 0.9),
+            ("multiplier", float("nan")),
+            ("multiplier", float("inf")),
+            ("jitter", -0.1),
+            ("jitter", 1.0),
+            ("jitter", float("nan")),
+            ("max_restarts", -1),
+            ("max_restarts", 1.5),
+            ("max_restarts", True),
+            ("restart", "sometimes"),
+        ],
+    )
+    def test_an_unusable_value_is_refused_by_name(self, field: str, value: Any) -> None:
+        with pytest.raises(ValueError, match=f"^{field}: ") as refusal:
+            RestartPolicy(**{field: value})
+        assert repr(value) in str(refusal.value)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"restart": "always"},
+            {"restart": "never"},
+            {"initial_delay": 3, "max_delay": 3},
+            {"multiplier": 1},
+            {"jitter": 0},
+            {"max_restarts": 0},
+            {"cooldown": 365 * 24 * 3600},
+        ],
+    )
+    def test_values_at_the_edge_are_fine(self, fields: dict[str, Any]) -> None:
+        policy = RestartPolicy(**fields)
+        assert {name: getattr(policy, name) for name in fields} == fields
+
+    def test_a_duration_check_speaks_of_the_name_it_is_given(self) -> None:
+        require_seconds("timeout", 0.001)
+        with pytest.raises(ValueError, match=r"^timeout: must be a number of seconds above 0 .*got 0$"):
+            require_seconds("timeout", 0)
+
+
+class TestBackoff:
+    def test_each_wait_is_longer_than_the_one_before_up_to_the_cap(self) -> None:
+        subject = tracker(PATIENT)
+        delays = [delay(subject.on_end(0.0)) for _ in range(9)]
+        assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+    def test_a_multiplier_of_one_keeps_the_wait(self) -> None:
+        subject = tracker(RestartPolicy(multiplier=1, jitter=0, initial_delay=2, max_restarts=10))
+        assert [delay(subject.on_end(0.0)) for _ in range(4)] == [2, 2, 2, 2]
+
+    def test_very_many_failures_do_not_overflow(self) -> None:
+        subject = tracker(RestartPolicy(jitter=0.0, max_restarts=3000))
+        assert [delay(subject.on_end(0.0)) for _ in range(3000)][-1] == 30.0
+
+    def test_being_ready_for_a_while_resets_the_wait(self) -> None:
+        subject = tracker(PATIENT)
+        assert [delay(subject.on_end(0.0)) for _ in range(3)] == [0.5, 1.0, 2.0]
+        subject.on_ready(10.0)
+        assert delay(subject.on_end(40.0)) == 0.5
+        assert delay(subject.on_end(40.0)) == 1.0
+
+    def test_being_ready_too_briefly_does_not(self) -> None:
+        subject = tracker(PATIENT)
+        assert [delay(subject.on_end(0.0)) for _ in range(3)] == [0.5, 1.0, 2.0]
+        subject.on_ready(10.0)
+        assert delay(subject.on_end(39.9)) == 4.0
+
+    def test_a_wait_without_being_ready_does_not(self) -> None:
+        subject = tracker(PATIENT)
+        subject.on_ready(0.0)
+        assert delay(subject.on_end(1.0)) == 0.5
+        # It is down for an hour, but it never was ready in that time.
+        assert delay(subject.on_end(3600.0)) == 1.0
+
+    def test_jitter_spreads_the_wait_both_ways_within_its_fraction(self) -> None:
+        policy = RestartPolicy(initial_delay=10, max_delay=10, jitter=0.1)
+        delays = [delay(RestartTracker(policy, random.Random(seed)).on_end(0.0)) for seed in range(200)]
+        assert min(delays) >= 9.0
+        assert max(delays) <= 11.0
+        assert min(delays) < 9.2
+        assert max(delays) > 10.8
+
+    def test_the_same_random_source_gives_the_same_waits(self) -> None:
+        one, other = (RestartTracker(RestartPolicy(), random.Random(7)) for _ in range(2))
+        assert [one.on_end(0.0) for _ in range(5)] == [other.on_end(0.0) for _ in range(5)]
+
+
+class TestCircuit:
+    def test_more_restarts_than_allowed_within_the_window_open_it(self) -> None:
+        subject = tracker(STEADY)
+        decisions = [subject.on_end(now) for now in (0.0, 10.0, 20.0, 30.0, 40.0, 59.9)]
+        assert [type(decision) for decision in decisions] == [Retry] * 5 + [OpenCircuit]
+        assert until(decisions[-1]) == 59.9 + 60.0
+
+    def test_restarts_that_left_the_window_do_not_count(self) -> None:
+        subject = tracker(STEADY)
+        decisions = [subject.on_end(now) for now in (0.0, 10.0, 20.0, 30.0, 40.0, 60.0, 70.0, 80.0)]
+        assert {type(decision) for decision in decisions} == {Retry}
+
+    def test_no_restarts_allowed_means_open_at_the_first_end(self) -> None:
+        assert tracker(RestartPolicy(max_restarts=0)).on_end(5.0) == OpenCircuit(65.0)
+
+    def test_a_half_open_attempt_that_fails_doubles_the_cooldown_up_to_ten_times(self) -> None:
+        subject = tracker(STEADY)
+        now = open_circuit(subject, STEADY)
+        cooldowns = [now]
+        for _ in range(6):
+            again = until(subject.on_end(now))
+            cooldowns.append(again - now)
+            now = again
+        assert cooldowns == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+
+    def test_a_half_open_attempt_that_was_ready_too_briefly_has_failed(self) -> None:
+        subject = tracker(STEADY)
+        now = open_circuit(subject, STEADY)
+        subject.on_ready(now)
+        assert subject.on_end(now + 29.9) == OpenCircuit(now + 29.9 + 120.0)
+
+    def test_a_half_open_attempt_that_stays_ready_closes_it(self) -> None:
+        subject = tracker(STEADY)
+        now = open_circuit(subject, STEADY)
+        subject.on_ready(now)
+        assert subject.on_end(now + 30.0) == Retry(0.5)
+
+    def test_closing_it_resets_the_cooldown_and_the_count(self) -> None:
+        # The window is longer than the whole story, so that only closing can have emptied it.
+        policy = RestartPolicy(jitter=0.0, window=100_000.0)
+        subject = tracker(policy)
+        now = open_circuit(subject, policy)
+        now = until(subject.on_end(now))
+        subject.on_ready(now)
+        now += 30.0
+        assert open_circuit(subject, policy, now) == now + 60.0
+
+    def test_a_stable_server_still_counts_its_restarts(self) -> None:
+        # Stable for half a minute, dead, stable for half a minute: five times in the window is too often even so.
+        subject = tracker(RestartPolicy(jitter=0.0, stable_after=1.0, max_restarts=2))
+        decisions = []
+        for now in (0.0, 10.0, 20.0):
+            subject.on_ready(now)
+            decisions.append(subject.on_end(now + 5.0))
+        assert decisions == [Retry(0.5), Retry(0.5), OpenCircuit(85.0)]
+
+
+policies = st.builds(
+    RestartPolicy,
+    initial_delay=st.floats(0.001, 5),
+    max_delay=st.floats(5, 100),
+    multiplier=st.floats(1, 10),
+    jitter=st.floats(0, 0.9),
+    max_restarts=st.integers(0, 8),
+    window=st.floats(0.1, 1000),
+    cooldown=st.floats(0.1, 1000),
+    stable_after=st.floats(0.1, 1000),
+)
+lives = st.lists(st.tuples(st.booleans(), st.floats(0, 2000)), max_size=60)
+"""What became of each start: whether it got ready, and how long it lived then."""
+
+
+@given(policies, lives, st.integers())
+def test_whatever_happens_there_is_a_next_attempt_and_never_a_tight_loop(
+    policy: RestartPolicy, lives: list[tuple[bool, float]], seed: int
+) -> None:
+    subject = RestartTracker(policy, random.Random(seed))
+    now = 0.0
+    retries: list[float] = []
+    for ready, lived in lives:
+        if ready:
+            subject.on_ready(now)
+            now += lived
+        match subject.on_end(now):
+            case Retry(delay):
+                retries.append(now)
+                assert policy.initial_delay * (1 - policy.jitter) <= delay <= policy.max_delay * (1 + policy.jitter)
+                now += delay
+            case OpenCircuit(until):
+                retries.clear()
+                # A hair of tolerance, because the sum of two floats is not exact.
+                assert policy.cooldown * 0.999 <= until - now <= policy.cooldown * 10.001
+                now = until
+        assert sum(now - granted < policy.window for granted in retries) <= policy.max_restarts
+
+
+def test_importing_the_policy_does_not_import_tenacity() -> None:
+    program = "import sys, gaia.mcp.client.supervision.policy; print('tenacity' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert run.stdout.strip() == "False"
