@@ -1,0 +1,67 @@
+"""The names under which tools of several servers live together: ``mcp_<server>_<tool>``.
+
+APIs of language models accept names of at most 64 letters, digits, ``_`` and ``-``. A name that is not like that, or
+that two tools compete for, gets a safe form which ends in a hash of the originals: the same on every machine, on every
+day and in every order of servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+__all__ = ["assign", "disambiguated", "namespaced"]
+
+_MAX_LENGTH = 64
+_HASH_DIGITS = 8
+_ALLOWED = re.compile(rf"[a-zA-Z0-9_-]{{1,{_MAX_LENGTH}}}")
+_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
+_MOST_BLOCKS = 6
+
+
+def namespaced(server: str, tool: str) -> str:
+    """``mcp_<server>_<tool>``, or its hashed form if an API would refuse that."""
+    plain = f"mcp_{server}_{tool}"
+    return plain if _ALLOWED.fullmatch(plain) else disambiguated(server, tool)
+
+
+def disambiguated(server: str, tool: str) -> str:
+    """The hashed form: what is not allowed becomes ``_``, then ``_`` and 8 hexadecimal digits; at most 64 long."""
+    return _hashed(server, tool, blocks=1)
+
+
+def assign(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Give every (server, tool) a name of its own; returns name → (server, tool), in the order of `pairs`.
+
+    All that compete for one plain name take their hashed form, so who comes first does not matter. A pair that is
+    named twice counts once.
+    """
+    # How many blocks of hash digits each pair's name carries; 0 is the plain name.
+    blocks = {(server, tool): int(namespaced(server, tool) != f"mcp_{server}_{tool}") for server, tool in pairs}
+    while True:
+        claims: dict[str, list[tuple[str, str]]] = {}
+        for (server, tool), count in blocks.items():
+            claims.setdefault(_hashed(server, tool, blocks=count), []).append((server, tool))
+        rivals = [claim for claim in claims.values() if len(claim) > 1]
+        if not rivals:
+            return {name: claim[0] for name, claim in claims.items()}
+        # 8 digits can be made to collide on purpose, so more are added as needed. Only those with the fewest move: a
+        # hashed name stays with its owner when another server calls a tool exactly so.
+        for claim in rivals:
+            fewest = min(blocks[pair] for pair in claim)
+            for pair in claim:
+                if blocks[pair] == fewest:
+                    blocks[pair] = fewest + 1
+
+
+def _hashed(server: str, tool: str, *, blocks: int) -> str:
+    plain = f"mcp_{server}_{tool}"
+    if blocks == 0:
+        return plain
+    # A NUL within a name could stand for the one between them; the length tells such pairs apart.
+    originals = f"{server}\0{tool}" if blocks == 1 else f"{len(server)}\0{server}\0{tool}"
+    # JSON can carry lone surrogates, which UTF-8 proper cannot.
+    digest = hashlib.sha256(originals.encode("utf-8", "surrogatepass")).hexdigest()
+    ending = "_" + digest[: min(blocks, _MOST_BLOCKS) * _HASH_DIGITS]
+    return _NOT_ALLOWED.sub("_", plain)[: _MAX_LENGTH - len(ending)] + ending

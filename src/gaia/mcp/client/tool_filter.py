@@ -1,0 +1,84 @@
+"""Allow and deny lists of tools: what is denied does not exist for agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from gaia.mcp.client.naming import disambiguated, namespaced
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["ALLOW_ALL", "ToolFilter"]
+
+_MOST_DECISIONS = 4096
+
+
+@dataclass(frozen=True)
+class ToolFilter:
+    """Which tools may be listed and called. Immutable; thread-safe.
+
+    Patterns are case-sensitive shell globs (``*``, ``?``, ``[abc]``). One is tested against the tool's own name and
+    against the names it has among other servers' tools: ``mcp_<server>_<tool>`` and, where that needs one, its safe
+    form, so that a name copied from a listing works. `deny` wins. `allow` of None allows every tool, an empty `allow`
+    none. Raises ConfigError if a list is not a list of strings.
+    """
+
+    allow: Sequence[str] | None = None
+    deny: Sequence[str] = ()
+    _decisions: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.allow is not None:
+            object.__setattr__(self, "allow", _patterns("allow", self.allow))
+        object.__setattr__(self, "deny", _patterns("deny", self.deny))
+
+    def allows(self, server: str, tool: str) -> bool:
+        """Whether `tool` (its own name) of `server` may be listed and called."""
+        if self.allow is None and not self.deny:
+            return True
+        key = (server, tool)
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decide(server, tool)
+            # Forgetting everything is enough of a bound: names come from listings, which are far shorter than this. A
+            # lock is not needed: what two threads may do at once is to decide the same twice.
+            if len(self._decisions) >= _MOST_DECISIONS:
+                self._decisions.clear()
+            self._decisions[key] = decision
+        return decision
+
+    def unmatched(self, server: str, tools: Iterable[str]) -> list[str]:
+        """The patterns that match none of `tools` (own names) of `server`: most likely they are misspelt."""
+        names = [name for tool in tools for name in _names(server, tool)]
+        patterns = dict.fromkeys((*(self.allow or ()), *self.deny))
+        return [pattern for pattern in patterns if not _matches(pattern, names)]
+
+    def _decide(self, server: str, tool: str) -> bool:
+        names = _names(server, tool)
+        if any(_matches(pattern, names) for pattern in self.deny):
+            return False
+        return self.allow is None or any(_matches(pattern, names) for pattern in self.allow)
+
+
+def _names(server: str, tool: str) -> list[str]:
+    return [tool, f"mcp_{server}_{tool}", namespaced(server, tool), disambiguated(server, tool)]
+
+
+def _matches(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _patterns(which: str, patterns: object) -> tuple[str, ...]:
+    # A lone string is a sequence of strings too: of one-letter patterns, which is never what was meant.
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise ConfigError(f'tool filter: {which}: expected a list of patterns like ["get_*"], got {patterns!r}')
+    found = tuple(patterns)
+    for index, pattern in enumerate(found):
+        if not isinstance(pattern, str):
+            raise ConfigError(f"tool filter: {which}[{index}]: expected a string, got {pattern!r}")
+    return found
+
+
+ALLOW_ALL = ToolFilter()
+"""Every tool of every server."""
