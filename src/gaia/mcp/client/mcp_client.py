@@ -79,7 +79,7 @@ class MCPClient:
         self._callbacks = CallbackPool(name)
         self._owns_callbacks = True
         self._on_event: Callable[[Event], None] = lambda _: None
-        self._on_tools: Callable[[], None] = lambda: None
+        self._on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None
 
         self._tools_lock = threading.Lock()
         """Owns the writing of the three below; each is replaced as a whole, so reading takes no lock."""
@@ -91,9 +91,7 @@ class MCPClient:
     # Making one.
 
     @classmethod
-    def from_config(
-        cls, name: str, config: Mapping[str, Any], timeout: float = 30, debug: bool = False
-    ) -> MCPClient:
+    def from_config(cls, name: str, config: Mapping[str, Any], timeout: float = 30, debug: bool = False) -> MCPClient:
         """A client for one entry of ``mcpServers``; see `ServerConfig` for the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
@@ -141,11 +139,11 @@ class MCPClient:
         restart_policy: RestartPolicy | None,
         callbacks: CallbackPool,
         on_event: Callable[[Event], None],
-        on_tools: Callable[[], None],
+        on_tools: Callable[[tuple[MCPTool, ...]], None],
     ) -> None:
         """For the manager, before `connect`: share its filter, its policy, its callback threads and its listeners.
 
-        `on_tools` is called, on the worker's thread, whenever the tools on offer may have changed.
+        `on_tools` is given the tools on offer, usually on the worker's thread, whenever they may have changed.
         """
         self._manager_filter = tool_filter
         self._restart_policy = self._restart_policy or restart_policy
@@ -258,11 +256,6 @@ class MCPClient:
                 logger.warning("tools_list_failed", server=self.name, error=error.message)
                 return []
         return list(self._tools or ())
-
-    @property
-    def cached_tools(self) -> tuple[MCPTool, ...]:
-        """The tools on offer as far as they are known, without asking the server."""
-        return tuple(self._tools or ())
 
     def call_tool(
         self,
@@ -396,7 +389,7 @@ class MCPClient:
     def _tool_request(self, tool_name: Any, arguments: Any) -> tuple[dict[str, Any], bool]:
         """The params of a `tools/call`, and whether it may be repeated. Every tool call passes here."""
         if not isinstance(tool_name, str):
-            raise ValueError(f"the tool's name must be a string, not {tool_name!r}")
+            raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
         if arguments is None:
             arguments = {}
         elif not isinstance(arguments, dict):
@@ -465,7 +458,7 @@ class MCPClient:
             self.denied_tools = frozenset(tools.keys() - allowed.keys())
         for pattern in self.tool_filter.unmatched(self.name, tools):
             logger.warning("tool_pattern_matches_nothing", server=self.name, pattern=pattern)
-        self._on_tools()
+        self._on_tools(tuple(allowed.values()))
         change = ToolsChanged(
             self.name,
             added=tuple(sorted(allowed.keys() - before.keys())),

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ class MCPClientManager:
         """Owns everything below. Never held while a server is waited for, or user code runs."""
         self._clients: dict[str, MCPClient] = {}
         self._starting: dict[str, MCPClient] = {}
+        self._offers: dict[str, tuple[MCPTool, ...]] = {}
+        """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
         self._listeners: dict[Listener, Lane] = {}
@@ -81,7 +83,7 @@ class MCPClientManager:
         RuntimeError with the reason if the connection fails.
         """
         if not isinstance(config, dict):
-            raise ValueError(
+            raise ValueError(  # noqa: TRY004 - the specification says ValueError
                 f"server {name!r}: expected a config dict such as "
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
@@ -137,7 +139,7 @@ class MCPClientManager:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
         with self._lock:
             clients = {**self._starting, **self._clients}
-            self._clients, self._starting, self._failed, self._routes = {}, {}, {}, {}
+            self._clients, self._starting, self._failed, self._offers, self._routes = {}, {}, {}, {}, {}
         if clients:
             with ThreadPoolExecutor(min(len(clients), _PARALLEL_STOPS), "mcp-manager-stop") as pool:
                 list(pool.map(_disconnect, clients.items()))
@@ -199,7 +201,7 @@ class MCPClientManager:
             restart_policy=self._restart_policy,
             callbacks=self._callbacks,
             on_event=self._publish,
-            on_tools=self._rebuild_routes,
+            on_tools=lambda tools: self._tools_listed(name, tools),
         )
         with self._lock:
             if name in self._clients or name in self._starting:
@@ -240,16 +242,23 @@ class MCPClientManager:
     def _drop(self, name: str) -> MCPClient | None:
         with self._lock:
             client = self._clients.pop(name, None)
+            self._offers.pop(name, None)
         self._rebuild_routes()
         return client
 
+    def _tools_listed(self, name: str, tools: tuple[MCPTool, ...]) -> None:
+        """Called by a client whenever its tools may have changed, on its worker's thread."""
+        with self._lock:
+            self._offers[name] = tools
+        self._rebuild_routes()
+
     def _rebuild_routes(self) -> None:
-        """Name all tools afresh. Called whenever servers come or go, or their tools change; also on worker threads."""
+        """Name all tools afresh, because servers came or went, or their tools changed."""
         with self._lock:
             offers = {
                 (name, tool.name): _Route(client, tool)
                 for name, client in self._clients.items()
-                for tool in _known_tools(client)
+                for tool in self._offers.get(name, ())
             }
             self._routes = {
                 unique: _Route(
@@ -260,9 +269,7 @@ class MCPClientManager:
             }
 
     def _no_route(self, name: str) -> UnknownTool | ToolDenied:
-        denied = assign(
-            (server, tool) for server, client in self._clients.items() for tool in client.denied_tools
-        )
+        denied = assign((server, tool) for server, client in self._clients.items() for tool in client.denied_tools)
         if name in denied:
             return ToolDenied(f"the tool {name!r} is denied by a tool filter")
         close = difflib.get_close_matches(name, self._routes, n=3)
@@ -276,15 +283,9 @@ class MCPClientManager:
             lane.post(lambda listener=listener: listener(event))  # type: ignore[misc]
 
 
-def _known_tools(client: MCPClient) -> Iterable[MCPTool]:
-    """The tools that `client` has listed; never asks the server."""
-    tools = client.cached_tools
-    return tools if isinstance(tools, tuple) else ()
-
-
 def _disconnect(entry: tuple[str, MCPClient]) -> None:
     name, client = entry
     try:
         client.disconnect()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - one server's trouble must not keep the others from being stopped
         logger.error("disconnect_failed", server=name, error=repr(error))

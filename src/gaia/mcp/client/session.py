@@ -85,7 +85,7 @@ class SupervisedSession:
         self._name = name
         self._clock = clock
         self._statistics = CallStatistics()
-        self._new_worker = lambda: Worker(name, transport, settings, hooks, clock, rng)
+        self._new_worker: Callable[[], Worker] = lambda: Worker(name, transport, settings, hooks, clock, rng)
         self._worker = self._new_worker()
         """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
         self._lifecycle = threading.Lock()

@@ -106,5 +106,7 @@ def _profile(result: Mapping[str, Any]) -> ServerProfile:
 def _object(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = result.get(key, {})
     if not isinstance(value, dict):
-        raise HandshakeFailed(f"the server's answer to initialize has a {key} that is not an object", delivery="unknown")
+        raise HandshakeFailed(
+            f"the server's answer to initialize has a {key} that is not an object", delivery="unknown"
+        )
     return value

@@ -47,7 +47,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A successful answer. `result` is an object in every MCP revision; anything else is left for the caller to judge."""
+    """A successful answer. `result` is an object in every MCP revision; judging anything else is left to others."""
 
     id: RequestId
     result: Any

@@ -95,8 +95,7 @@ def _report_until_done(
 def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
     try:
         on_progress(params.get("progress", 0), params.get("total"), params.get("message"))
-    except Exception as error:
-        # The call is not to blame for its audience.
+    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call is not to blame for it
         logger.error("progress_callback_failed", error=repr(error))
 
 
@@ -152,7 +151,9 @@ def submit(
     future = CallFuture()
 
     def done(call: Call) -> None:
-        statistics.record(clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True)
+        statistics.record(
+            clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True
+        )
         if on_done is not None:
             on_done(call)
         lane.post(lambda: future.complete(call))

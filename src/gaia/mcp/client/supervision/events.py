@@ -1,4 +1,4 @@
-"""What listeners are told. Events are immutable; a listener runs on a callback thread, one event at a time, in order."""
+"""What listeners are told. Events are immutable; a listener gets them in order, one at a time, on a callback thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Event", "GaveUp", "Listener", "Restarted", "ServerLog", "ServerState
 
 
 class ServerState(enum.Enum):
-    """Where a supervised server stands. (A single connection only knows created, ready and closed.)"""
+    """Where a supervised server stands; a single connection only knows created, ready and closed."""
 
     CREATED = "created"
     """Never started."""

@@ -10,13 +10,10 @@ A worker lives once, from `start` to `stop`; connecting again after that takes a
 
 from __future__ import annotations
 
-import atexit
 import itertools
-import os
 import queue
 import random
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -32,7 +29,9 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
 from gaia.mcp.client.supervision.conversation import Conversation
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerLog, ServerState, StateChanged
+from gaia.mcp.client.supervision.health import HealthCheck
 from gaia.mcp.client.supervision.intake import Intake
+from gaia.mcp.client.supervision.lifetime import live_workers
 from gaia.mcp.client.supervision.mailbox import (
     Answered,
     Ended,
@@ -46,6 +45,7 @@ from gaia.mcp.client.supervision.mailbox import (
 )
 from gaia.mcp.client.supervision.policy import OpenCircuit, RestartPolicy, RestartTracker
 from gaia.mcp.client.supervision.timers import Timer, Timers
+from gaia.mcp.client.supervision.tool_listing import ToolListing
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
 
@@ -123,9 +123,8 @@ class Worker:
         self._down_since: float | None = None
         self._tracker = RestartTracker(settings.policy, rng)
         self._timers = Timers()
-        self._listing = False
-        self._list_again = False
-        self._probing = False
+        self._health: HealthCheck | None = None
+        self._tools: ToolListing | None = None
 
     @property
     def state(self) -> ServerState:
@@ -149,7 +148,7 @@ class Worker:
 
     def start(self) -> bool:
         """Start the server and wait until it is ready or has failed; True if it is ready."""
-        _live_workers.add(self)
+        live_workers.add(self)
         self._mailbox.put(Start())
         self._thread.start()
         self._settled.wait()
@@ -164,6 +163,10 @@ class Worker:
     def request_stop(self) -> None:
         """Like `stop`, without waiting for it."""
         self._mailbox.put(Stop())
+
+    def disown(self) -> None:
+        """In a forked child: the thread is gone, and the server belongs to the parent."""
+        self.intake.disown()
 
     def next_id(self) -> int:
         return next(self._ids)
@@ -210,7 +213,7 @@ class Worker:
             self._close()
             raise
         finally:
-            _live_workers.discard(self)
+            live_workers.discard(self)
 
     def _failed_for_good(self) -> bool:
         """A server that was never ready is not retried; its worker ends, and a new connect() makes a new one."""
@@ -232,8 +235,8 @@ class Worker:
                 conversation.answered(call)
             case Watch(call):
                 self._timers.watch(call)
-            case GivenUp(call):
-                self._suspect(call)
+            case GivenUp(call) if self._health is not None:
+                self._health.suspect(call)
             case Notified(connection, notification) if connection is self._connection:
                 self._notified(notification)
 
@@ -243,7 +246,8 @@ class Worker:
             self.expire(call)
         for timer in timers:
             if timer is Timer.HEALTH:
-                self._check_health()
+                assert self._health is not None, "the timer is cancelled with the connection"
+                self._timers.set(Timer.HEALTH, self._health.tick())
             else:
                 self._set_state(ServerState.RESTARTING, self.intake.reason)
                 self._open()
@@ -289,8 +293,8 @@ class Worker:
         connection.move_to(ConnectionState.READY)
         self._ready_since = now
         self._tracker.on_ready(now)
+        self._look_after(connection, self.profile)
         self._timers.set(Timer.HEALTH, now + self._settings.health_interval)
-        self._listing = self._probing = False
         self._hooks.tools_listed(tools)
         self._set_state(ServerState.READY)
         self.intake.admit(connection)
@@ -301,18 +305,33 @@ class Worker:
         logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
         self._settled.set()
 
+    def _look_after(self, connection: Connection, profile: ServerProfile) -> None:
+        settings = self._settings
+        self._health = HealthCheck(
+            connection,
+            settings.era,
+            self._clock,
+            self._converse,
+            self._hung,
+            interval=settings.health_interval,
+            timeout=settings.health_timeout,
+        )
+        self._tools = ToolListing(settings.era, profile, self._converse, self._hooks.tools_listed, self._not_listed)
+
     # Ending.
 
     def _lose(self, error: MCPError | None, *, hung: bool = False) -> None:
         """The current connection is over: `error` says why; None says that the server ended it."""
         connection, self._connection = self._connection, None
-        assert connection is not None and connection.channel is not None, "only a current connection can be lost"
+        assert connection is not None, "only a current connection can be lost"
         channel = connection.channel
+        assert channel is not None, "a connection becomes current with its channel"
         was_ready = self._ready_since is not None
         self.intake.suspend()
         self._ready_since = None
         self._down_since = self._down_since or self._clock.monotonic()
         self._timers.cancel(Timer.HEALTH)
+        self._health = self._tools = None
         # Callers learn of it before the cleaning up, which may take seconds.
         ending = channel.ending(_EXIT_REPORT_SECONDS) if error is None else None
         reason = f"the server {ending or Ending()}" if error is None else error.message
@@ -391,67 +410,23 @@ class Worker:
     def _notified(self, notification: Notification) -> None:
         params = notification.params
         if notification.method == "notifications/tools/list_changed":
-            self._list_tools()
+            if self._tools is not None:
+                self._tools.refresh()
         elif notification.method == "notifications/message":
             level, source = str(params.get("level", "info")), params.get("logger")
             logger.info("server_log", server=self.name, level=level, source=source, data=params.get("data"))
-            self._hooks.happened(ServerLog(self.name, level, None if source is None else str(source), params.get("data")))
-
-    def _list_tools(self) -> None:
-        """List again; changes that are announced meanwhile lead to one more listing, not to many."""
-        if self.intake.ready is None or self.profile is None:
-            return
-        if self._listing:
-            self._list_again = True
-            return
-        self._listing, self._list_again = True, False
-        self._converse(self._settings.era.list_tools(self.profile), self._listed, self._not_listed)
-
-    def _listed(self, definitions: list[Any]) -> None:
-        self._listing = False
-        self._hooks.tools_listed(definitions)
-        if self._list_again:
-            self._list_tools()
+            self._hooks.happened(
+                ServerLog(self.name, level, None if source is None else str(source), params.get("data"))
+            )
 
     def _not_listed(self, error: MCPError) -> None:
-        self._listing = False
         self.last_error = error.message
         logger.warning("tools_list_failed", server=self.name, error=error.message)
 
-    def _suspect(self, call: Call) -> None:
-        """A call got no answer. If it was not stuck behind an older one, see whether the server is alive at all."""
-        connection = self.intake.ready
-        if connection is not None and call.written and not connection.has_older_than(call):
-            self._probe(connection)
-
-    def _check_health(self) -> None:
-        connection = self.intake.ready
-        if connection is None:
-            return
-        now = self._clock.monotonic()
-        self._timers.set(Timer.HEALTH, now + self._settings.health_interval)
-        # A server with calls in flight may be busy with them; their deadlines look after those.
-        if connection.in_flight == 0 and now - connection.last_heard >= self._settings.health_interval:
-            self._probe(connection)
-
-    def _probe(self, connection: Connection) -> None:
-        if self._probing:
-            return
-        self._probing = True
-        asked_at = self._clock.monotonic()
-        silence = self._settings.health_timeout
-
-        def alive(_: None) -> None:
-            self._probing = False
-
-        def silent(error: MCPError) -> None:
-            self._probing = False
-            # Whatever it said meanwhile, it said something: it is busy, not hung.
-            if isinstance(error, CallTimeout) and connection.last_heard <= asked_at:
-                logger.warning("server_hung", server=self.name, pid=self.pid)
-                self._lose(CallTimeout(f"it hangs, and answered no probe within {silence:g} s"), hung=True)
-
-        self._converse(self._settings.era.prove_life(silence), alive, silent)
+    def _hung(self) -> None:
+        logger.warning("server_hung", server=self.name, pid=self.pid)
+        timeout = self._settings.health_timeout
+        self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
 
     def _converse(
         self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
@@ -489,27 +464,3 @@ class Worker:
         old = self.intake.move_to(new, reason)
         if old is not new:
             self._hooks.happened(StateChanged(self.name, old, new, self.generation, reason))
-
-
-_live_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-"""For the interpreter's exit and for forks."""
-
-
-@atexit.register
-def _stop_all() -> None:
-    workers = list(_live_workers)
-    for worker in workers:
-        worker.request_stop()
-    for worker in workers:
-        worker.stop()
-
-
-def _disown_all() -> None:
-    """In a forked child: the threads are gone, and the servers belong to the parent."""
-    for worker in list(_live_workers):
-        worker.intake.disown()
-    _live_workers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

@@ -60,7 +60,7 @@ def end(protected: dict[int, str]) -> None:
         return
     if os.name == "nt":
         for pid in protected:
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], check=False, capture_output=True)  # noqa: S603, S607
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], check=False, capture_output=True)
         return
     for group in protected:
         signal_group(group, signal.SIGTERM)

@@ -171,7 +171,7 @@ class ServerProcess:
         import psutil
 
         try:
-            return psutil.Process(self.pid).children(recursive=True)
+            return list(psutil.Process(self.pid).children(recursive=True))
         except psutil.Error:
             return []
 

@@ -1,0 +1,85 @@
+"""Tells a hung server from a busy one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from gaia.mcp.client.protocol.era import Era
+from gaia.mcp.client.protocol.exchange import Exchange
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.errors import CallTimeout, MCPError
+
+__all__ = ["Converse", "HealthCheck"]
+
+T = TypeVar("T")
+
+
+class Converse(Protocol):
+    """Runs an exchange on the current connection, and drops its outcome if that connection is lost meanwhile."""
+
+    def __call__(
+        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
+    ) -> None: ...
+
+
+class HealthCheck:
+    """Watches one connection. Belongs to the worker thread; durations in seconds.
+
+    1. A server that has been idle for `interval` is asked for a sign of life.
+    2. So is a server that let a call time out, unless an older call is still being worked on.
+    3. Any message while we ask counts. Silence is reported to `on_hung`.
+
+    A server with calls in flight is otherwise left alone: it may be busy, and the calls have deadlines.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        era: Era,
+        clock: Clock,
+        converse: Converse,
+        on_hung: Callable[[], None],
+        *,
+        interval: float,
+        timeout: float,
+    ) -> None:
+        self._connection = connection
+        self._era = era
+        self._clock = clock
+        self._converse = converse
+        self._on_hung = on_hung
+        self._interval = interval
+        self._timeout = timeout
+        self._asking = False
+
+    def tick(self) -> float:
+        """Check an idle server; returns when to check next, as a reading of the clock."""
+        now = self._clock.monotonic()
+        if self._connection.in_flight == 0 and now - self._connection.last_heard >= self._interval:
+            self._ask()
+        return now + self._interval
+
+    def suspect(self, call: Call) -> None:
+        """`call` was given up without an answer."""
+        if call.written and not self._connection.has_older_than(call):
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._asking:
+            return
+        self._asking = True
+        asked_at = self._clock.monotonic()
+
+        def alive(_: None) -> None:
+            self._asking = False
+
+        def unanswered(error: MCPError) -> None:
+            self._asking = False
+            # Whatever it said meanwhile, it said something: it is busy, not hung.
+            if isinstance(error, CallTimeout) and self._connection.last_heard <= asked_at:
+                self._on_hung()
+
+        self._converse(self._era.prove_life(self._timeout), alive, unanswered)

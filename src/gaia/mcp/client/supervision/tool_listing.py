@@ -1,0 +1,52 @@
+"""Keeps the list of a server's tools up to date while it is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gaia.mcp.client.protocol.era import Era, ServerProfile
+from gaia.mcp.client.supervision.health import Converse
+from gaia.mcp.errors import MCPError
+
+__all__ = ["ToolListing"]
+
+
+class ToolListing:
+    """Lists again whenever the server says that its tools changed. Belongs to the worker thread.
+
+    Changes that are announced while a listing is under way lead to one more listing, not to many.
+    """
+
+    def __init__(
+        self,
+        era: Era,
+        profile: ServerProfile,
+        converse: Converse,
+        on_listed: Callable[[list[Any]], None],
+        on_error: Callable[[MCPError], None],
+    ) -> None:
+        self._era = era
+        self._profile = profile
+        self._converse = converse
+        self._on_listed = on_listed
+        self._on_error = on_error
+        self._under_way = False
+        self._outdated = False
+
+    def refresh(self) -> None:
+        if self._under_way:
+            self._outdated = True
+            return
+        self._under_way, self._outdated = True, False
+        self._converse(self._era.list_tools(self._profile), self._listed, self._failed)
+
+    def _listed(self, definitions: list[Any]) -> None:
+        self._under_way = False
+        self._on_listed(definitions)
+        if self._outdated:
+            self.refresh()
+
+    def _failed(self, error: MCPError) -> None:
+        self._under_way = False
+        self._on_error(error)
