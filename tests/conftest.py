@@ -1,0 +1,94 @@
+"""What every test gets: a home and a working directory of its own, and a check that it leaks nothing."""
+
+import importlib.util
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import leak_check
+from tests.servers import fault_server as fault_server_module
+from tests.servers.fault_server import Scenario
+
+# Where a program looks for the user's files before it looks into the home directory.
+USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves a thread, a descriptor or a process behind.
+
+    It is the first fixture to be set up and the last to be torn down, so what fixtures hold is checked too.
+    """
+    before = leak_check.Holdings.now()
+    yield
+    if leaked := leak_check.leaked_since(before):
+        description = leaked.describe()
+        leak_check.kill(leaked.children)
+        pytest.fail("\n".join(["the test leaked:", *description]), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New home directories, one each time."""
+    base = tmp_path_factory.mktemp("homes")
+    return (base / str(number) for number in itertools.count())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def absolute_python_path(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Keep ``PYTHONPATH=src pytest`` working for subprocesses: a test's working directory is not where pytest began."""
+    with pytest.MonkeyPatch.context() as patch:
+        if path := os.environ.get("PYTHONPATH"):
+            began = pytestconfig.invocation_params.dir
+            patch.setenv("PYTHONPATH", os.pathsep.join(str(began / entry) for entry in path.split(os.pathsep)))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home(no_leaks: None, homes: Iterator[Path], tmp_path: Path) -> Iterator[Path]:
+    """The empty home directory of this test, which works in `tmp_path`: no test sees or touches the user's files.
+
+    Not a folder of `tmp_path`, which is the test's own. `Path.home` and ``~`` follow the environment.
+    """
+    directory = next(homes)
+    directory.mkdir()
+    # A patch of its own: a test that undoes its patches stays where it is.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))
+        patch.setenv("USERPROFILE", str(directory))
+        for name in USER_FOLDERS:
+            patch.delenv(name, raising=False)
+        patch.chdir(tmp_path)
+        yield directory
+
+
+@pytest.fixture
+def fault_server() -> Callable[..., dict[str, Any]]:
+    """Make the configuration of a scripted server: the keywords are the fields of `Scenario`, as JSON.
+
+    ``fault_server(faults=[{"tool": "echo", "crash": "mid_line"}], state_file=tmp_path / "state")``
+    """
+
+    def configure(**scenario: Any) -> dict[str, Any]:
+        text = json.dumps(scenario, default=os.fspath)
+        # A mistake is reported here, where the test is, and not by a server that does not start.
+        Scenario.from_json(json.loads(text))
+        # Isolated and without site-packages: it starts in half the time.
+        return {"command": sys.executable, "args": ["-I", "-S", str(fault_server_module.__file__), text]}
+
+    return configure
+
+
+@pytest.fixture
+def demo_server() -> dict[str, Any]:
+    """The configuration of the demo server, run as a file so that it needs neither a path nor an installation."""
+    specification = importlib.util.find_spec("gaia.mcp.demo_server")
+    assert specification is not None
+    assert specification.origin is not None
+    return {"command": sys.executable, "args": ["-I", specification.origin]}

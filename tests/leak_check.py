@@ -1,0 +1,112 @@
+"""What this process holds besides memory: a test that ends with more than it began with has leaked.
+
+The operating system and other threads need a moment to let go, so a difference is watched until it is gone or
+`PATIENCE` is over. Nothing is waited for when there is no difference.
+"""
+
+import gc
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+import psutil
+
+PATIENCE = 5.0
+"""Seconds until a difference counts as a leak."""
+
+FOREIGN_THREADS = ("pytest_timeout",)
+"""Beginnings of the names of threads that come and go with pytest."""
+
+LASTING_FILES = ("/dev/urandom", "/dev/random")
+"""Opened once, by whoever needs them first, and kept for the life of the process."""
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Threads, descriptors and processes at one moment."""
+
+    threads: frozenset[threading.Thread]
+    descriptors: frozenset[tuple[int, str]]
+    """Number and what it refers to: a closed descriptor's number is soon taken by another."""
+    children: frozenset[psutil.Process]
+    """Children and their descendants, zombies included: those were not waited for."""
+
+    @classmethod
+    def now(cls) -> "Holdings":
+        """What this process holds at this moment."""
+        threads = (thread for thread in threading.enumerate() if not thread.name.startswith(FOREIGN_THREADS))
+        return cls(frozenset(threads), frozenset(_descriptors()), frozenset(psutil.Process().children(recursive=True)))
+
+    def __sub__(self, before: "Holdings") -> "Holdings":
+        """What was added since `before`."""
+        return Holdings(
+            self.threads - before.threads, self.descriptors - before.descriptors, self.children - before.children
+        )
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.threads or self.descriptors or self.children)
+
+    def describe(self) -> list[str]:
+        """One line for each thing held."""
+        return [
+            *sorted(f"thread {thread.name}" for thread in self.threads),
+            *(f"descriptor {number} ({target})" for number, target in sorted(self.descriptors)),
+            *sorted(_describe_process(process) for process in self.children),
+        ]
+
+
+def leaked_since(before: Holdings, patience: float = PATIENCE) -> Holdings:
+    """What is still held that was not held `before`, after at most `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while added := Holdings.now() - before:
+        if time.monotonic() >= deadline:
+            break
+        # An object in a reference cycle closes its descriptor when it is collected; that is no leak.
+        gc.collect()
+        time.sleep(0.01)
+    return added
+
+
+def kill(processes: frozenset[psutil.Process]) -> None:
+    """Kill leaked processes, so that the tests that follow do not suffer from them."""
+    for process in processes:
+        try:
+            process.kill()
+            process.wait(PATIENCE)
+        except psutil.Error:
+            continue  # It ended meanwhile, or is not ours to wait for.
+
+
+def _descriptors() -> list[tuple[int, str]]:
+    found = []
+    for number in _descriptor_numbers():
+        try:
+            target = _target(number)
+        except OSError:
+            continue  # The one that listed the folder.
+        if target not in LASTING_FILES:
+            found.append((number, target))
+    return found
+
+
+def _descriptor_numbers() -> list[int]:
+    # Windows has no such folder, and no cheap way to ask.
+    return [int(name) for name in os.listdir("/dev/fd")] if os.path.isdir("/dev/fd") else []
+
+
+def _target(number: int) -> str:
+    if os.path.isdir("/proc/self/fd"):
+        return os.readlink(f"/proc/self/fd/{number}")
+    status = os.fstat(number)
+    return f"device {status.st_dev}, inode {status.st_ino}"
+
+
+def _describe_process(process: psutil.Process) -> str:
+    try:
+        status = process.status()
+        command = "" if status == psutil.STATUS_ZOMBIE else " ".join(process.cmdline())
+    except psutil.Error:
+        return f"process {process.pid}, which ended meanwhile"
+    return f"process {process.pid} ({status}) {command}".rstrip()

@@ -1,0 +1,85 @@
+"""The leak check finds what a test leaves behind, and nothing else."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.leak_check import Holdings, kill, leaked_since
+
+
+def test_nothing_is_leaked_by_a_test_that_does_nothing() -> None:
+    before = Holdings.now()
+
+    assert not leaked_since(before)
+
+
+def test_a_running_thread_is_a_leak_until_it_ends() -> None:
+    before = Holdings.now()
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait, name="left-behind")
+    thread.start()
+
+    assert leaked_since(before, patience=0).describe() == ["thread left-behind"]
+
+    release.set()
+    assert not leaked_since(before)
+
+
+def test_an_open_descriptor_is_a_leak_even_under_a_number_that_was_open_before() -> None:
+    number = os.open(os.devnull, os.O_RDONLY)
+    before = Holdings.now()
+    os.close(number)
+    read_end, write_end = os.pipe()
+
+    assert number in (read_end, write_end)
+    assert {descriptor for descriptor, _target in leaked_since(before, patience=0).descriptors} == {
+        read_end,
+        write_end,
+    }
+
+    os.close(read_end)
+    os.close(write_end)
+    assert not leaked_since(before)
+
+
+def test_a_file_in_a_reference_cycle_is_collected_and_no_leak(tmp_path: Path) -> None:
+    before = Holdings.now()
+    gc.disable()
+    try:
+        cycle: list[Any] = [os.scandir(tmp_path)]
+        next(cycle[0], None)
+        cycle.append(cycle)
+        del cycle
+    finally:
+        gc.enable()
+
+    assert not leaked_since(before)
+
+
+def test_a_running_child_and_a_zombie_are_leaks() -> None:
+    before = Holdings.now()
+    running = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    ended = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+
+    leaked = leaked_since(before, patience=0)
+    assert {process.pid for process in leaked.children} == {running.pid, ended.pid}
+    assert any("zombie" in line for line in leaked.describe())
+
+    kill(leaked.children)
+    assert running.stdin is not None
+    running.stdin.close()
+    running.wait()
+    ended.wait()
+    assert not leaked_since(before)
+
+
+def test_home_is_empty_and_the_working_directory_is_the_tests_own(home: Path, tmp_path: Path) -> None:
+    assert Path.home() == home
+    assert Path("~").expanduser() == home
+    assert list(home.iterdir()) == []
+    assert Path.cwd() == tmp_path
