@@ -21,7 +21,7 @@ Tools that are always there:
 ``client_answers`` waits until the client has answered all of ``server_requests``, returns its answers as a JSON list
 =================  ====================================================================================================
 
-The standard library only, and no import of this repository: tests run it with ``-I -S`` to start it fast.
+The standard library only and all in this file: tests run it with ``-I -S``, which starts it fast and imports nothing else.
 """
 
 import contextlib

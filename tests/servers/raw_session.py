@@ -108,6 +108,14 @@ class RawSession:
         message: Json = json.loads(self.receive_line())
         return message
 
+    def remaining(self) -> bytes:
+        """Wait for the end of stdout and return what came until then."""
+        received = b""
+        with contextlib.suppress(EOFError):
+            while True:
+                received += self.receive_line()
+        return received
+
     def response_to(self, request_id: int) -> Json:
         """Return the answer to a request; what comes before it goes to `others`."""
         while (message := self.receive()).get("id") != request_id or "method" in message:
