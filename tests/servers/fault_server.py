@@ -21,7 +21,7 @@ Tools that are always there:
 ``client_answers`` waits until the client has answered all of ``server_requests``, returns its answers as a JSON list
 =================  ====================================================================================================
 
-The standard library only and all in this file: tests run it with ``-I -S``, which starts it fast and imports nothing else.
+The standard library only and all in one file: tests run it with ``-I -S``, which starts fast and finds nothing else.
 """
 
 import contextlib
