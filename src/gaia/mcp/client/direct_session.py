@@ -37,6 +37,7 @@ class DirectSession:
         self._era = era
         self._statistics = CallStatistics()
         self._closed = False
+        self.network_transport: str | None = None
         self.profile: ServerProfile | None = None
         self.last_error: str | None = None
 
@@ -86,7 +87,7 @@ class DirectSession:
         self,
         method: str,
         params: dict[str, Any] | None,
-        timeout: float,
+        timeout: float | None,
         *,
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
@@ -109,7 +110,7 @@ class DirectSession:
         lane: Lane,
         method: str,
         params: dict[str, Any] | None,
-        timeout: float,
+        timeout: float | None,
         *,
         repeatable: bool = False,
         on_progress: OnProgress | None = None,

@@ -306,7 +306,7 @@ class MCPClient:
                 self._callbacks.lane(),
                 "tools/call",
                 params if span is None else span.inject(params),
-                self._timeout(timeout),
+                timeout,
                 repeatable=repeatable,
                 on_progress=on_progress,
                 on_call=None if span is None else span.set_request_id,
@@ -336,7 +336,7 @@ class MCPClient:
         if method == "tools/call":
             params = params or {}
             return self._request_tool(params.get("name"), params.get("arguments"), timeout, None)
-        return self._session.request(method, params, self._timeout(timeout))
+        return self._session.request(method, params, timeout)
 
     def list_resources(self) -> list[dict[str, Any]]:
         return self._drive(paginate("resources/list", "resources"))
@@ -378,11 +378,6 @@ class MCPClient:
         )
         return SupervisedSession(self.name, self.transport, settings, self, self._clock, self._rng)
 
-    def _timeout(self, timeout: float | None) -> float:
-        if timeout is not None:
-            return timeout
-        return self.transport.timeout if isinstance(self.transport, ChannelTransport) else 0.0
-
     def _allows(self, tool_name: str) -> bool:
         return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
 
@@ -406,7 +401,7 @@ class MCPClient:
         span = self._start_span("tools/call", tool_name)
         if span is None:
             return self._session.request(
-                "tools/call", params, self._timeout(timeout), repeatable=repeatable, on_progress=on_progress
+                "tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress
             )
         error: MCPError | None = None
         result: dict[str, Any] = {}
@@ -414,7 +409,7 @@ class MCPClient:
             result = self._session.request(
                 "tools/call",
                 span.inject(params),
-                self._timeout(timeout),
+                timeout,
                 repeatable=repeatable,
                 on_progress=on_progress,
                 on_call=span.set_request_id,
@@ -432,12 +427,12 @@ class MCPClient:
             server=self.name,
             tool=tool,
             protocol_version=self.protocol_version,
-            network_transport="pipe" if isinstance(self.transport, StdioTransport) else None,
+            network_transport=self._session.network_transport,
         )
 
     def _drive(self, exchange: Any) -> list[Any]:
         def send(step: Send) -> dict[str, Any]:
-            return self._session.request(step.method, step.params, self._timeout(step.timeout))
+            return self._session.request(step.method, step.params, step.timeout)
 
         def notify(step: Notify) -> None:
             raise AssertionError(f"a list does not send {step.method}")

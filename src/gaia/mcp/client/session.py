@@ -26,7 +26,10 @@ OnCall = Callable[[int], None]
 
 
 class Session(Protocol):
-    """One client's way to its server. Thread-safe."""
+    """One client's way to its server. Thread-safe. A `timeout` of None is the transport's own, in seconds."""
+
+    network_transport: str | None
+    """What OpenTelemetry calls the transport: "pipe", "tcp"; None if it is not known."""
 
     @property
     def profile(self) -> ServerProfile | None: ...
@@ -49,7 +52,7 @@ class Session(Protocol):
         self,
         method: str,
         params: dict[str, Any] | None,
-        timeout: float,
+        timeout: float | None,
         *,
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
@@ -61,7 +64,7 @@ class Session(Protocol):
         lane: Lane,
         method: str,
         params: dict[str, Any] | None,
-        timeout: float,
+        timeout: float | None,
         *,
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
@@ -82,7 +85,9 @@ class SupervisedSession:
         clock: Clock,
         rng: random.Random,
     ) -> None:
+        self.network_transport: str | None = transport.network_transport
         self._name = name
+        self._timeout = transport.timeout
         self._clock = clock
         self._statistics = CallStatistics()
         self._new_worker: Callable[[], Worker] = lambda: Worker(name, transport, settings, hooks, clock, rng)
@@ -157,7 +162,7 @@ class SupervisedSession:
         self,
         method: str,
         params: dict[str, Any] | None,
-        timeout: float,
+        timeout: float | None,
         *,
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
@@ -169,7 +174,7 @@ class SupervisedSession:
             self._statistics,
             method,
             params,
-            timeout,
+            self._timeout if timeout is None else timeout,
             repeatable=repeatable,
             on_progress=on_progress,
             on_call=on_call,
@@ -180,7 +185,7 @@ class SupervisedSession:
         lane: Lane,
         method: str,
         params: dict[str, Any] | None,
-        timeout: float,
+        timeout: float | None,
         *,
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
@@ -196,7 +201,7 @@ class SupervisedSession:
             lane,
             method,
             params,
-            timeout,
+            self._timeout if timeout is None else timeout,
             repeatable=repeatable,
             on_progress=on_progress,
             on_call=on_call,

@@ -41,30 +41,29 @@ class LineFramer:
 
     def __init__(self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._size = 0
         self._head = b""
         self._tail = b""
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         """The lines that `chunk` completes, without their line ends (LF or CRLF)."""
-        first, *rest = chunk.split(b"\n")
-        self._append(first)
-        if not rest:
-            return []
-        lines = [self._take()]
-        last = rest.pop()
-        for piece in rest:
-            self._append(piece)
+        lines: list[bytes | OversizedLine] = []
+        start, end = 0, chunk.find(b"\n")
+        while end >= 0:
+            # The end of a line that began earlier is joined to the rest anyway: a view spares copying it twice.
+            self._append(memoryview(chunk)[start:end] if self._parts else chunk[start:end])
             lines.append(self._take())
-        self._append(last)
+            start = end + 1
+            end = chunk.find(b"\n", start)
+        self._append(chunk[start:])
         return lines
 
     def finish(self) -> bytes | OversizedLine | None:
         """What is left at the end of the stream: a line without its newline, or None."""
         return self._take() if self._size else None
 
-    def _append(self, piece: bytes) -> None:
+    def _append(self, piece: bytes | memoryview) -> None:
         if not piece:
             return
         self._size += len(piece)
@@ -72,16 +71,16 @@ class LineFramer:
             self._parts.append(piece)
             return
         if self._parts or not self._head:
-            whole = b"".join(self._parts) + piece[:_KEPT_BYTES]
+            whole = b"".join([*self._parts, piece[:_KEPT_BYTES]])
             self._head, self._tail = whole[:_KEPT_BYTES], whole[-_KEPT_BYTES:]
             self._parts.clear()
-        self._tail = (self._tail + piece[-_KEPT_BYTES:])[-_KEPT_BYTES:]
+        self._tail = (self._tail + bytes(piece[-_KEPT_BYTES:]))[-_KEPT_BYTES:]
 
     def _take(self) -> bytes | OversizedLine:
         if self._size > self._max:
             line: bytes | OversizedLine = OversizedLine(self._size, self._head, self._tail)
         else:
-            joined = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            joined = bytes(self._parts[0]) if len(self._parts) == 1 else b"".join(self._parts)
             line = joined[:-1] if joined.endswith(b"\r") else joined
         self._parts.clear()
         self._size = 0

@@ -41,6 +41,9 @@ class MCPTransport(ABC):
 class ChannelTransport(MCPTransport):
     """A transport that can open one channel after another, which is what supervision restarts are made of."""
 
+    network_transport: str
+    """What OpenTelemetry calls it: "pipe" or "tcp"."""
+
     timeout: float
     """Seconds that a request may take, and that a server has to get ready."""
 

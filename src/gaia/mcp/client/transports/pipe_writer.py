@@ -19,6 +19,7 @@ from typing import IO
 
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Outgoing
+from gaia.mcp.client.transports.pipe_size import enlarge
 
 __all__ = ["PipeWriter"]
 
@@ -46,6 +47,7 @@ class PipeWriter:
         self._rest: memoryview | None = None
         self._broken = False
         self._closed = False
+        self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         # Windows has no non-blocking pipes: there all writing is the thread's.
         self._write_inline = os.name != "nt"
@@ -132,7 +134,9 @@ class PipeWriter:
                 break
             if sent < len(data):
                 self._rest = memoryview(data)[sent:]
-                return False
+                self._enlarge_once()
+                if not self._write_rest():
+                    return False
         self._outbox.clear()
         return True
 
@@ -149,6 +153,11 @@ class PipeWriter:
                 break
         self._rest = None
         return True
+
+    def _enlarge_once(self) -> None:
+        if not self._enlarged:
+            self._enlarged = True
+            enlarge(self._descriptor)
 
     def _next_batch(self) -> list[Outgoing]:
         batch: list[Outgoing] = []

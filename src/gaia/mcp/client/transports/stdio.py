@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
+from gaia.mcp.client.transports.pipe_size import enlarge
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
@@ -31,7 +32,8 @@ __all__ = ["StdioChannel", "StdioTransport"]
 
 logger = get_logger(__name__)
 
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
+_LARGE_READ_BYTES = 1024 * 1024
 _JOIN_SECONDS = 2.0
 _DEFAULT_GRACE = 2.0
 """Seconds that a server gets to leave after the end of its input, before it is sent SIGTERM."""
@@ -43,6 +45,8 @@ class StdioTransport(ChannelTransport):
     `MCPClient` supervises it: each (re)start is one `open`. Used by itself it has the four methods of `MCPTransport`;
     several threads may then send requests at once.
     """
+
+    network_transport = "pipe"
 
     def __init__(
         self,
@@ -287,17 +291,23 @@ class StdioChannel:
             self._stderr.feed(chunk)
 
 
-def _chunks(pipe: IO[bytes]) -> Any:
+def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
     descriptor = pipe.fileno()
+    size, enlarged = _READ_BYTES, False
     while True:
         try:
-            chunk = os.read(descriptor, _READ_BYTES)
+            chunk = os.read(descriptor, size)
         except OSError as error:
             logger.warning("pipe_read_failed", error=str(error))
             return
         if not chunk:
             return
         yield chunk
+        # A full read means that a large message is under way. Buffers that large cost too much to be the rule.
+        size = _LARGE_READ_BYTES if len(chunk) >= _READ_BYTES else _READ_BYTES
+        if size == _LARGE_READ_BYTES and not enlarged:
+            enlarged = True
+            enlarge(descriptor)
 
 
 _open_channels: weakref.WeakSet[StdioChannel] = weakref.WeakSet()
