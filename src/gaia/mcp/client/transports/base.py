@@ -51,6 +51,6 @@ class ChannelTransport(MCPTransport):
     def open(self, listener: ChannelListener, name: str) -> Channel:
         """Start the server and a channel to it. Everything that comes from the server goes to `listener`.
 
-        `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`, and leaves nothing
-        behind then.
+        `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`; then it leaves
+        nothing behind.
         """
