@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, AnyStr, Literal, Optional
 
 import pytest
 
@@ -112,14 +112,16 @@ class TestToolDecorator:
             (Mapping[str, int], "object"),
             (Optional[int], "integer"),  # noqa: UP045 - the old form is the subject
             (str | None, "string"),
-            (int | str, "any"),
+            (int | str, "integer|string"),
+            (int | object, "any"),
             (Literal["a", "b"], "string"),
-            (Literal["a", 1], "any"),
+            (Literal["a", 1], "string|integer"),
             (Colour, "string"),
             (Annotated[int, "some"], "integer"),
             (Any, "any"),
             (object, "any"),
             (bytes, "any"),
+            (AnyStr, "any"),
         ],
     )
     def test_annotations_become_json_types(self, annotation: Any, word: str) -> None:

@@ -214,22 +214,20 @@ _NAME_WORDS = {
 
 
 def _type_word(annotation: Any) -> str:
-    """The JSON type of an annotation; "any" if there is no single one."""
+    """The JSON type of an annotation. Several are joined with ``|`` and None is dropped, as for MCP tools."""
     origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return _type_word(typing.get_args(annotation)[0])
     if origin in {typing.Union, types.UnionType}:
         members = (member for member in typing.get_args(annotation) if member is not types.NoneType)
-        return _only_word(_type_word(member) for member in members)
+        return _joined(_type_word(member) for member in members)
     if origin is Literal:
-        return _only_word(_type_word(type(value)) for value in typing.get_args(annotation))
+        return _joined(_type_word(type(value)) for value in typing.get_args(annotation))
     if isinstance(annotation, str):
         return _NAME_WORDS.get(annotation, "any")
     kind = origin or annotation
     if not isinstance(kind, type):
         return "any"
     if issubclass(kind, enum.Enum):
-        return _only_word(_type_word(type(member.value)) for member in kind)
+        return _joined(_type_word(type(member.value)) for member in kind)
     if kind in _SCALAR_WORDS:
         return _SCALAR_WORDS[kind]
     if issubclass(kind, Mapping):
@@ -237,6 +235,6 @@ def _type_word(annotation: Any) -> str:
     return "array" if issubclass(kind, Iterable) and not issubclass(kind, str | bytes) else "any"
 
 
-def _only_word(words: Iterable[str]) -> str:
-    distinct = set(words)
-    return distinct.pop() if len(distinct) == 1 else "any"
+def _joined(words: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(words))
+    return "any" if "any" in distinct or not distinct else "|".join(distinct)
