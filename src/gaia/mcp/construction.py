@@ -1,0 +1,71 @@
+"""Constructors of classes that are mixed in: knowing when the whole object is ready, and who takes which argument."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["ConstructionHook", "check_no_arguments_left", "takes_keyword_after"]
+
+
+class ConstructionHook:
+    """Tells an object when its outermost ``__init__`` returns or fails, whatever the order of its bases.
+
+    Each subclass's own ``__init__`` is replaced by one that counts how deep it is. Constructors of classes that are no
+    subclasses are not counted: where only they are around it, the innermost subclass's is the outermost.
+    """
+
+    _construction_depth = 0
+    """How many constructors of subclasses are under way."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _counting(cls.__init__)  # type: ignore[method-assign]
+
+    def _construction_finished(self) -> None: ...
+
+    def _construction_failed(self) -> None:
+        """Release what the constructors have acquired; nobody will ever hold the object."""
+
+
+def _counting(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def wrapper(self: ConstructionHook, *args: Any, **kwargs: Any) -> None:
+        self._construction_depth += 1
+        try:
+            init(self, *args, **kwargs)
+            if self._construction_depth == 1:
+                self._construction_finished()
+        except BaseException:
+            if self._construction_depth == 1:
+                self._construction_failed()
+            raise
+        finally:
+            self._construction_depth -= 1
+
+    return wrapper
+
+
+def takes_keyword_after(cls: type, mixin: type, name: str) -> bool:
+    """Whether a keyword that the constructor of `mixin` passes on reaches one of `cls` that takes it."""
+    bases = cls.__mro__
+    for base in bases[bases.index(mixin) + 1 :]:
+        init = vars(base).get("__init__")
+        if init is None or base is object:
+            continue
+        parameters = inspect.signature(init).parameters
+        if name in parameters:
+            return True
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return False
+    return False
+
+
+def check_no_arguments_left(cls: type, next_init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise TypeError naming the arguments that would go to ``object.__init__``, which only says that it takes none."""
+    if (args or kwargs) and getattr(next_init, "__objclass__", None) is object:
+        unexpected = ", ".join([*map(repr, args), *sorted(kwargs)])
+        raise TypeError(f"{cls.__name__}() got unexpected arguments: {unexpected}")

@@ -1,0 +1,317 @@
+"""`MCPClientMixin`: gives an agent the tools of MCP servers, and keeps its registry equal to what they offer.
+
+How it fits itself to any host class:
+
+- Everything it remembers is in one object, which is made when it is first needed. So the methods also work in a host
+  whose ``__init__`` never calls ``super().__init__()``; such an agent loads no configuration by itself.
+- ``__init__`` only notes its settings. The configuration is loaded when the outermost ``__init__`` of the object
+  returns, whatever the order of the bases: then the host can rebuild its prompt and print, and servers that a
+  constructor connects with `connect_mcp_server` come before those of a file. It also means that the settings of the
+  last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and then
+  ``MCPClientMixin.__init__(self, auto_load_config=False)``.
+- Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``
+  (else the registry of the process).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gaia.agents.base.tools import _TOOL_REGISTRY
+from gaia.log import get_logger
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.registration import RegisteredTools, with_worded_response
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.mcp_client import MCPClient
+    from gaia.mcp.client.supervision.policy import RestartPolicy
+
+__all__ = ["MCPClientMixin"]
+
+logger = get_logger(__name__)
+
+
+@dataclass(eq=False)
+class _State:
+    """What the mixin knows about one agent."""
+
+    auto_load: bool = False
+    config_file: str | None = None
+    tool_filter: ToolFilter | None = None
+    restart_policy: RestartPolicy | None = None
+    debug: bool | None = None
+
+    pending: bool = False
+    """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Owns `manager` and `unsubscribe`, so that there is only one manager whoever needs it first."""
+    manager: Any = None
+    unsubscribe: Callable[[], object] | None = None
+
+    tools: RegisteredTools = field(default_factory=RegisteredTools)
+
+
+class MCPClientMixin(ConstructionHook):
+    """Adds MCP servers to an agent: their tools appear in its registry as ``mcp_<server>_<tool>``.
+
+    Works before or after the agent's class in the bases::
+
+        class MyAgent(Agent, MCPClientMixin):
+            def __init__(self, **kwargs):
+                super().__init__(**kwargs)
+                self.connect_mcp_server("time", {"command": "uvx", "args": ["mcp-server-time"]})
+
+    The registry follows the servers: tools come and go with ``tools/list_changed``, go when a server is disconnected,
+    and stay while it is restarted. Thread-safe. Servers run until `disconnect_mcp_server`, `close_mcp` or the end of
+    the process.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        auto_load_config: bool = True,
+        config_file: str | None = None,
+        tool_filter: ToolFilter | None = None,
+        restart_policy: RestartPolicy | None = None,
+        debug: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Note the settings, and pass all other arguments on.
+
+        `auto_load_config` connects the servers of the configuration once the object is constructed. With
+        `config_file` they come from that file alone, whatever `auto_load_config` says. `debug` defaults to the
+        host's.
+
+        A broken configuration raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
+        starts without it.
+        """
+        state = self._mcp_state
+        chosen = (config_file, tool_filter, restart_policy)
+        if state.manager is not None and any(setting is not None for setting in chosen):
+            raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
+        state.auto_load = auto_load_config
+        state.config_file, state.tool_filter, state.restart_policy = chosen
+        state.debug = debug
+        state.pending = True
+
+        if debug is not None and takes_keyword_after(type(self), MCPClientMixin, "debug"):
+            kwargs["debug"] = debug
+        next_init = super().__init__
+        check_no_arguments_left(type(self), next_init, args, kwargs)
+        next_init(*args, **kwargs)
+
+    @property
+    def _mcp_state(self) -> _State:
+        state: _State | None = self.__dict__.get("_mcp_state")
+        # setdefault on a dict is atomic, so two threads get the same one.
+        return self.__dict__.setdefault("_mcp_state", _State()) if state is None else state
+
+    @property
+    def _mcp_manager(self) -> Any:
+        """The `MCPClientManager`; made when it is first needed. Another one may be assigned."""
+        state = self._mcp_state
+        with state.lock:
+            if state.manager is None:
+                debug = bool(getattr(self, "debug", False)) if state.debug is None else state.debug
+                self._mcp_manager = MCPClientManager(
+                    config=None if state.config_file is None else MCPConfig(state.config_file),
+                    debug=debug,
+                    tool_filter=ALLOW_ALL if state.tool_filter is None else state.tool_filter,
+                    restart_policy=state.restart_policy,
+                )
+            return state.manager
+
+    @_mcp_manager.setter
+    def _mcp_manager(self, manager: Any) -> None:
+        state = self._mcp_state
+        with state.lock:
+            if state.unsubscribe is not None:
+                state.unsubscribe()
+            state.manager = manager
+            state.unsubscribe = None if manager is None else manager.subscribe(self._on_mcp_event)
+
+    def _construction_finished(self) -> None:
+        state = self._mcp_state
+        if not state.pending:
+            return
+        state.pending = False
+        if state.config_file is not None:
+            self.load_mcp_servers_from_config()
+        elif state.auto_load:
+            try:
+                self.load_mcp_servers_from_config()
+            except Exception as error:  # noqa: BLE001 - files that the agent did not ask for do not keep it from working
+                self._report_mcp_problem(f"MCP servers were not loaded: {error}", error)
+        else:
+            # A broken file concerns only who uses MCP servers, and it is an error again when the first one does.
+            with contextlib.suppress(ConfigError):
+                _ = self._mcp_manager
+
+    def _construction_failed(self) -> None:
+        self._stop_mcp_servers()
+
+    def connect_mcp_server(self, name: str, config: dict[str, Any]) -> bool:
+        """Start the server `name`, save it to the configuration and register its tools.
+
+        A server that runs already with the same configuration, because a file named it, is fine as it is. Returns
+        False if something fails; the reason is logged, and printed on the agent's console. Raises ValueError if
+        `config` is not a dict with a ``command`` or a ``url``.
+        """
+        if not isinstance(config, dict):
+            raise ValueError(  # noqa: TRY004 - the specification says ValueError
+                f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(config).__name__}"
+            )
+        if not config.get("command") and not config.get("url"):
+            raise ValueError(f"The config of MCP server {name!r} needs a 'command' (or the 'url' of a running server)")
+        try:
+            manager = self._mcp_manager
+            client = manager.get_client(name)
+            if client is None or manager.config.get_server(name) != config:
+                client = manager.add_server(name, config)
+            self._register_mcp_tools(client)
+        except Exception as error:  # noqa: BLE001 - whatever a server makes go wrong, the agent goes on without it
+            self._report_mcp_problem(f"MCP server {name} failed to connect: {error}", error)
+            return False
+        self._rebuild_mcp_prompt()
+        return True
+
+    def load_mcp_servers_from_config(self) -> int:
+        """Connect the servers of the configuration, and register their tools.
+
+        Servers that are connected already stay. Returns how many servers are connected now. What became of each is
+        printed on the agent's console.
+        """
+        manager = self._mcp_manager
+        manager.load_from_config()
+        registered = 0
+        for name in manager.list_servers():
+            if (client := manager.get_client(name)) is not None:
+                self._register_mcp_tools(client)
+                registered += 1
+        self._rebuild_mcp_prompt()
+        self._print_mcp_load_summary()
+        return registered
+
+    def disconnect_mcp_server(self, name: str) -> None:
+        """Unregister the server's tools, stop it, and remove it from the configuration.
+
+        An unknown server is logged.
+        """
+        manager = self._mcp_manager
+        client = manager.get_client(name)
+        if client is None:
+            logger.warning("mcp_server_unknown", server=name)
+            return
+        self._unregister_mcp_tools(client)
+        try:
+            manager.remove_server(name)
+        finally:
+            # A change of its tools may have been registered in between; `_on_mcp_event` undoes one that comes later.
+            self._unregister_mcp_tools(client)
+            self._rebuild_mcp_prompt()
+
+    def close_mcp(self) -> None:
+        """Stop all servers and unregister their tools; the configuration stays. Connecting again is possible."""
+        self._stop_mcp_servers()
+        self._rebuild_mcp_prompt()
+
+    def _stop_mcp_servers(self) -> None:
+        state = self._mcp_state
+        with state.lock:
+            manager = state.manager
+            self._mcp_manager = None
+        if manager is not None:
+            manager.disconnect_all()
+        state.tools.remove_all(self._mcp_registry())
+
+    def list_mcp_servers(self) -> list[str]:
+        names: list[str] = self._mcp_manager.list_servers()
+        return names
+
+    def get_mcp_client(self, name: str) -> MCPClient | None:
+        client: MCPClient | None = self._mcp_manager.get_client(name)
+        return client
+
+    def _register_mcp_tools(self, client: MCPClient) -> None:
+        """Make the registry hold exactly the tools that `client` offers, besides those of other servers.
+
+        May be overridden to wrap tools in another way.
+        """
+        ticket = self._mcp_state.tools.ticket()
+        definitions = [
+            {
+                **tool.to_gaia_format(client.name),
+                "function": with_worded_response(tool.name, client.create_tool_wrapper(tool)),
+            }
+            for tool in client.list_tools()
+        ]
+        self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions)
+
+    def _unregister_mcp_tools(self, client: MCPClient) -> None:
+        """Remove all tools of the server of `client` from the registry."""
+        self._mcp_state.tools.remove(self._mcp_registry(), client.name)
+
+    def _mcp_registry(self) -> dict[str, dict[str, Any]]:
+        registry: dict[str, dict[str, Any]] | None = getattr(self, "_tools_registry", None)
+        return _TOOL_REGISTRY if registry is None else registry
+
+    def _on_mcp_event(self, event: Event) -> None:
+        """Follow the servers. Runs on a callback thread of the manager."""
+        closed = isinstance(event, StateChanged) and event.new is ServerState.CLOSED
+        if not closed and not isinstance(event, ToolsChanged):
+            return
+        ticket = self._mcp_state.tools.ticket()
+        manager = self._mcp_state.manager
+        client = None if manager is None else manager.get_client(event.server)
+        if client is None:
+            self._mcp_state.tools.replace(self._mcp_registry(), event.server, ticket, [])
+        elif closed:
+            # The event may be about an earlier server of this name.
+            if client.state is ServerState.CLOSED:
+                self._unregister_mcp_tools(client)
+        else:
+            self._register_mcp_tools(client)
+            if self._mcp_state.manager is not manager or manager.get_client(event.server) is not client:
+                self._unregister_mcp_tools(client)
+        self._rebuild_mcp_prompt()
+
+    def _rebuild_mcp_prompt(self) -> None:
+        rebuild = getattr(self, "rebuild_system_prompt", None)
+        if rebuild is not None:
+            rebuild()
+
+    def _report_mcp_problem(self, message: str, error: Exception) -> None:
+        logger.error("mcp_problem", message=message, error_type=type(error).__name__)
+        console = getattr(self, "console", None)
+        if console is not None:
+            console.print_error(message)
+
+    def _print_mcp_load_summary(self) -> None:
+        """One line for each configured server, on the agent's console if it has one."""
+        console = getattr(self, "console", None)
+        if console is None:
+            return
+        manager = self._mcp_manager
+        connected = manager.list_servers()
+        statuses = manager.status()
+        reasons = {status.name: status.last_error for status in statuses} if isinstance(statuses, list) else {}
+        lines = []
+        for name, entry in manager.config.get_servers().items():
+            client = manager.get_client(name) if name in connected else None
+            if client is not None:
+                lines.append(f"✓ {name} ({len(client.list_tools())} tools)")
+            elif not entry.get("disabled"):
+                reason = f": {reasons[name]}" if reasons.get(name) else ""
+                lines.append(f"✗ {name} failed to connect{reason}")
+        if lines:
+            console.print_info("\n".join(lines))

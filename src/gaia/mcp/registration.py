@@ -1,0 +1,135 @@
+"""Tools of MCP servers in an agent's registry: under which names, whose they are, and how their answers are worded."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.client import naming
+
+__all__ = ["RegisteredTools", "with_worded_response"]
+
+logger = get_logger(__name__)
+
+Registry = dict[str, dict[str, Any]]
+
+_lock = threading.Lock()
+"""Owns what this module writes to registries, because agents share one. Never held while calling out."""
+
+_INSTRUCTION = (
+    "Parse this JSON data and provide a human-readable summary. "
+    "Your answer must be a plain text string, not a JSON object."
+)
+
+
+class _Entry(dict[str, Any]):
+    """A registry entry that knows whose it is, so that nobody else removes it."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, definition: dict[str, Any], owner: RegisteredTools) -> None:
+        super().__init__(definition)
+        self.owner = owner
+
+
+class RegisteredTools:
+    """What the MCP servers of one agent have in its registry. Thread-safe.
+
+    A tool is registered under its plain name, ``mcp_<server>_<tool>``. All tools that compete for one name take their
+    hashed forms, and get the plain one back when their rivals are gone. What was not registered here is never
+    replaced. A tool that stays is there at every moment.
+    """
+
+    def __init__(self) -> None:
+        self._tickets = itertools.count(1)
+        self._applied: dict[str, int] = {}
+        """The newest ticket of each server that reached the registry. Owned by `_lock`."""
+
+    def ticket(self) -> int:
+        """A number to take before asking a server for its tools, so that old news never replaces newer."""
+        return next(self._tickets)
+
+    def replace(self, registry: Registry, server: str, ticket: int, definitions: Iterable[dict[str, Any]]) -> None:
+        """Make `definitions` (registry entries) the tools of `server`, unless a newer ticket has been used."""
+        entries = [_Entry(definition, self) for definition in definitions]
+        with _lock:
+            if ticket < self._applied.get(server, 0):
+                return
+            self._applied[server] = ticket
+            homeless = _replace(registry, self, server, entries)
+        for tool in homeless:
+            logger.warning("mcp_tool_not_registered", server=server, tool=tool, reason="other tools have its names")
+
+    def remove(self, registry: Registry, server: str) -> None:
+        """Remove all tools of `server`, those included that the agent has registered itself."""
+        self.replace(registry, server, self.ticket(), [])
+        with _lock:
+            for key, entry in registry.copy().items():
+                if not isinstance(entry, _Entry) and entry.get("_mcp_server") == server:
+                    del registry[key]
+
+    def remove_all(self, registry: Registry) -> None:
+        with _lock:
+            servers = list(self._applied)
+        for server in servers:
+            self.remove(registry, server)
+
+
+def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: list[_Entry]) -> list[str]:
+    """Put `entries` in the place of those that `owner` has for `server`. Returns the tools that got no name."""
+    present = [entry for entry in registry.values() if isinstance(entry, _Entry)]
+    staying = [entry for entry in present if entry.owner is not owner or entry["_mcp_server"] != server]
+    tools = {(entry["_mcp_server"], entry["_mcp_tool_name"]): entry for entry in (*staying, *entries)}
+    taken = {key for key, entry in registry.items() if not isinstance(entry, _Entry)}
+    named: Registry = {}
+    homeless = []
+    for name, pair in naming.assign(tools).items():
+        key = next((key for key in (name, naming.disambiguated(*pair)) if key not in taken), None)
+        if key is None:
+            homeless.append(pair[1])
+        else:
+            taken.add(key)
+            named[key] = tools[pair]
+    # First what is new, then what is gone, so that a tool which only moves can be found all the time.
+    for key, entry in named.items():
+        entry["name"] = key
+        registry[key] = entry
+    for key, entry in registry.copy().items():
+        if isinstance(entry, _Entry) and key not in named:
+            del registry[key]
+    return homeless
+
+
+def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with its answers worded for a model: ``status`` and what to do with the ``data``.
+
+    Answers that are no dicts pass through unchanged.
+    """
+
+    @functools.wraps(function)
+    def wrapper(**arguments: Any) -> Any:
+        response = function(**arguments)
+        if not isinstance(response, dict):
+            return response
+        if "error" in response:
+            return {"status": "error", "error": response["error"], "data": response}
+        if response.get("isError") is True:
+            return {"status": "error", "error": _text_of(response) or f"Tool '{tool_name}' failed", "data": response}
+        return {
+            "status": "success",
+            "message": f"Tool '{tool_name}' returned data",
+            "data": response,
+            "instruction": _INSTRUCTION,
+        }
+
+    return wrapper
+
+
+def _text_of(result: dict[str, Any]) -> str:
+    content = result.get("content")
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)

@@ -1,0 +1,735 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gaia.agents.base import Agent, MCPAgent
+from gaia.agents.base.console import SilentConsole
+from gaia.agents.base.tools import _TOOL_REGISTRY, get_tool_display_name
+from gaia.mcp import MCPClientMixin
+from gaia.mcp.client.mcp_client import MCPTool
+from gaia.mcp.client.supervision.events import (
+    Event,
+    Restarted,
+    ServerLog,
+    ServerState,
+    StateChanged,
+    ToolsChanged,
+)
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.errors import ConfigError
+
+CONFIG = {"command": "npx", "args": ["-y", "server"]}
+
+
+@pytest.fixture(autouse=True)
+def _empty_registry() -> Iterator[None]:
+    before = _TOOL_REGISTRY.copy()
+    _TOOL_REGISTRY.clear()
+    yield
+    _TOOL_REGISTRY.clear()
+    _TOOL_REGISTRY.update(before)
+
+
+@pytest.fixture
+def manager(mocker: Any) -> Mock:
+    """The manager that agents of the test get, without servers."""
+    manager = mocker.patch("gaia.mcp.mixin.MCPClientManager").return_value
+    manager.list_servers.return_value = []
+    manager.get_client.return_value = None
+    manager.config.get_servers.return_value = {}
+    manager.status.return_value = []
+    return manager  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def manager_class(manager: Mock) -> Mock:
+    import gaia.mcp.mixin
+
+    return gaia.mcp.mixin.MCPClientManager  # type: ignore[return-value]
+
+
+def a_tool(name: str, **properties: Any) -> MCPTool:
+    return MCPTool(name, f"Does {name}", {"type": "object", "properties": properties, "required": list(properties)})
+
+
+def a_client(name: str, *tools: str, answer: Any = "answer") -> Mock:
+    client = Mock()
+    client.name = name
+    client.state = ServerState.READY
+    client.list_tools.return_value = [a_tool(tool) for tool in tools]
+    client.create_tool_wrapper.side_effect = lambda tool: Mock(return_value=answer, __name__=tool.name)
+    return client
+
+
+def serve(manager: Mock, *clients: Mock) -> None:
+    """Make `clients` the connected servers of the manager."""
+    table = {client.name: client for client in clients}
+    manager.list_servers.return_value = list(table)
+    manager.get_client.side_effect = table.get
+    manager.config.get_servers.return_value = dict.fromkeys(table, CONFIG)
+
+
+class Host(MCPClientMixin):
+    """A class that is no agent."""
+
+    def __init__(self, debug: bool = False, auto_load_config: bool = False) -> None:
+        self.debug = debug
+        super().__init__(auto_load_config=auto_load_config)
+
+
+class PlainAgent(Agent):
+    def _get_system_prompt(self) -> str:
+        return "You are plain."
+
+    def _create_console(self) -> SilentConsole:
+        return SilentConsole()
+
+    def _register_tools(self) -> None:
+        pass
+
+
+class AgentFirst(PlainAgent, MCPClientMixin): ...
+
+
+class MixinFirst(MCPClientMixin, PlainAgent): ...
+
+
+class TestConnect:
+    def test_it_adds_the_server_and_registers_its_tools(self, manager: Mock) -> None:
+        manager.add_server.return_value = a_client("time", "now")
+        host = Host()
+        assert host.connect_mcp_server("time", CONFIG) is True
+        manager.add_server.assert_called_once_with("time", CONFIG)
+        entry = _TOOL_REGISTRY["mcp_time_now"]
+        assert entry["name"] == "mcp_time_now"
+        assert entry["description"] == "[MCP:time] Does now"
+        assert (entry["_mcp_server"], entry["_mcp_tool_name"], entry["atomic"]) == ("time", "now", True)
+        assert get_tool_display_name("mcp_time_now") == "now (time)"
+
+    def test_a_client_without_tools_or_name_is_connected_too(self, manager: Mock) -> None:
+        manager.add_server.return_value = Mock(list_tools=Mock(return_value=[]))
+        assert Host().connect_mcp_server("test", CONFIG) is True
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ("echo test", "config dict"),
+            (None, "config dict"),
+            ({}, "command"),
+            ({"args": ["-y"]}, "command"),
+            ({"command": ""}, "command"),
+        ],
+    )
+    def test_a_config_that_cannot_be_one_is_a_mistake_of_the_caller(
+        self, manager: Mock, config: Any, message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            Host().connect_mcp_server("test", config)
+        manager.add_server.assert_not_called()
+
+    def test_a_url_will_do_instead_of_a_command(self, manager: Mock) -> None:
+        manager.add_server.return_value = a_client("web")
+        assert Host().connect_mcp_server("web", {"url": "http://localhost/mcp"}) is True
+
+    @pytest.mark.parametrize("error", [RuntimeError("no such file"), ValueError("exists"), OSError("no such file")])
+    def test_a_failure_is_false_and_its_reason_is_printed(self, manager: Mock, error: Exception) -> None:
+        manager.add_server.side_effect = error
+        host = Host()
+        host.console = Mock()  # type: ignore[attr-defined]
+        assert host.connect_mcp_server("time", CONFIG) is False
+        host.console.print_error.assert_called_once_with(f"MCP server time failed to connect: {error}")  # type: ignore[attr-defined]
+
+    def test_a_failure_in_a_host_without_console_is_false(self, manager: Mock) -> None:
+        manager.add_server.side_effect = RuntimeError("no such file")
+        assert Host().connect_mcp_server("time", CONFIG) is False
+
+    def test_a_server_that_runs_already_with_this_configuration_is_connected(self, manager: Mock) -> None:
+        serve(manager, a_client("time", "now"))
+        manager.config.get_server.return_value = CONFIG
+        assert Host().connect_mcp_server("time", dict(CONFIG)) is True
+        manager.add_server.assert_not_called()
+        assert list(_TOOL_REGISTRY) == ["mcp_time_now"]
+
+    def test_a_server_that_runs_with_another_configuration_is_for_the_manager_to_refuse(self, manager: Mock) -> None:
+        serve(manager, a_client("time", "now"))
+        manager.config.get_server.return_value = CONFIG
+        manager.add_server.side_effect = ValueError("exists")
+        assert Host().connect_mcp_server("time", {"command": "other"}) is False
+
+    def test_the_prompt_is_rebuilt_once_the_tools_are_there(self, manager: Mock) -> None:
+        manager.add_server.return_value = a_client("time", "now")
+        agent = AgentFirst()
+        assert "mcp_time_now" not in agent.system_prompt
+        agent.connect_mcp_server("time", CONFIG)
+        assert "- mcp_time_now(): Does now" in agent.system_prompt
+
+    def test_two_servers_with_the_same_tool_are_told_apart(self, manager: Mock) -> None:
+        manager.add_server.side_effect = [a_client("one", "read"), a_client("two", "read")]
+        host = Host()
+        host.connect_mcp_server("one", CONFIG)
+        host.connect_mcp_server("two", CONFIG)
+        assert list(_TOOL_REGISTRY) == ["mcp_one_read", "mcp_two_read"]
+
+    def test_the_tools_go_to_the_agents_own_registry_if_it_has_one(self, manager: Mock) -> None:
+        manager.add_server.return_value = a_client("time", "now")
+        agent = AgentFirst()
+        agent._tools_registry = {}
+        agent.connect_mcp_server("time", CONFIG)
+        assert (list(agent._tools_registry), list(_TOOL_REGISTRY)) == (["mcp_time_now"], [])
+
+
+class TestDisconnect:
+    def test_it_removes_exactly_the_servers_tools(self, manager: Mock) -> None:
+        native = _TOOL_REGISTRY["mcp_a_native"] = {"name": "mcp_a_native"}
+        one, two = a_client("one", "read"), a_client("two", "read")
+        manager.add_server.side_effect = [one, two]
+        host = Host()
+        host.connect_mcp_server("one", CONFIG)
+        host.connect_mcp_server("two", CONFIG)
+        serve(manager, one, two)
+        host.disconnect_mcp_server("one")
+        assert list(_TOOL_REGISTRY) == ["mcp_a_native", "mcp_two_read"]
+        assert _TOOL_REGISTRY["mcp_a_native"] is native
+        manager.remove_server.assert_called_once_with("one")
+
+    def test_an_unknown_server_is_no_error(self, manager: Mock) -> None:
+        Host().disconnect_mcp_server("nobody")
+        manager.remove_server.assert_not_called()
+
+    def test_the_tools_go_even_if_the_configuration_cannot_be_saved(self, manager: Mock) -> None:
+        client = a_client("time", "now")
+        manager.add_server.return_value = client
+        agent = AgentFirst()
+        agent.connect_mcp_server("time", CONFIG)
+        serve(manager, client)
+        manager.remove_server.side_effect = ConfigError("disk full")
+        with pytest.raises(ConfigError):
+            agent.disconnect_mcp_server("time")
+        assert "mcp_time_now" not in agent.system_prompt
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_a_change_of_tools_on_the_way_out_leaves_nothing_behind(self, manager: Mock) -> None:
+        client = a_client("time", "now")
+        manager.add_server.return_value = client
+        host = Host()
+        host.connect_mcp_server("time", CONFIG)
+        serve(manager, client)
+        manager.remove_server.side_effect = lambda name: publish(manager, ToolsChanged(name, added=("late",)))
+        host.disconnect_mcp_server("time")
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_closing_stops_all_servers_and_removes_their_tools(self, manager: Mock) -> None:
+        manager.add_server.side_effect = [a_client("one", "read"), a_client("two", "read")]
+        agent = AgentFirst(auto_load_config=False)
+        agent.connect_mcp_server("one", CONFIG)
+        agent.connect_mcp_server("two", CONFIG)
+        agent.close_mcp()
+        manager.disconnect_all.assert_called_once_with()
+        manager.subscribe.return_value.assert_called_once_with()
+        assert list(_TOOL_REGISTRY) == []
+        assert agent.system_prompt == "You are plain."
+
+    def test_closing_what_was_never_used_does_nothing(self, manager_class: Mock) -> None:
+        class Unused(MCPClientMixin):
+            def __init__(self) -> None: ...
+
+        Unused().close_mcp()
+        manager_class.assert_not_called()
+
+    def test_after_closing_a_server_can_be_connected_again(self, manager: Mock, manager_class: Mock) -> None:
+        manager.add_server.return_value = a_client("time", "now")
+        host = Host()
+        host.close_mcp()
+        assert host.connect_mcp_server("time", CONFIG) is True
+        assert manager_class.call_count == 2
+
+
+class TestDelegation:
+    def test_listing_servers_asks_the_manager(self, manager: Mock) -> None:
+        manager.list_servers.return_value = ["one", "two"]
+        assert Host().list_mcp_servers() == ["one", "two"]
+
+    def test_a_client_is_the_managers(self, manager: Mock) -> None:
+        client = Host().get_mcp_client("test")
+        assert client is manager.get_client.return_value
+        manager.get_client.assert_called_once_with("test")
+
+
+class TestSettings:
+    def test_the_manager_gets_the_settings_and_the_hosts_debug_mode(self, manager_class: Mock) -> None:
+        class Configured(MCPClientMixin):
+            def __init__(self) -> None:
+                self.debug = True
+                super().__init__(auto_load_config=False, tool_filter=tool_filter, restart_policy=policy)
+
+        tool_filter, policy = ToolFilter(deny=["delete_*"]), RestartPolicy(max_restarts=1)
+        Configured()
+        manager_class.assert_called_once_with(config=None, debug=True, tool_filter=tool_filter, restart_policy=policy)
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_debug_reaches_the_agent_and_the_manager(self, manager_class: Mock, cls: type[AgentFirst]) -> None:
+        assert cls(debug=True, auto_load_config=False).debug is True
+        assert manager_class.call_args.kwargs["debug"] is True
+
+    def test_debug_stays_with_the_mixin_where_nobody_else_takes_it(self, manager_class: Mock) -> None:
+        class Base:
+            def __init__(self, size: int) -> None:
+                self.size = size
+
+        class Sized(MCPClientMixin, Base): ...
+
+        assert Sized(debug=True, auto_load_config=False, size=3).size == 3
+        assert manager_class.call_args.kwargs["debug"] is True
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_an_argument_that_nobody_knows_is_named(self, manager: Mock, cls: type[Any]) -> None:
+        with pytest.raises(TypeError, match=r"unexpected .*arguments: colour"):
+            cls(colour="red")
+
+    def test_a_value_that_nobody_takes_is_named(self, manager: Mock) -> None:
+        class Bare(MCPClientMixin): ...
+
+        with pytest.raises(TypeError, match=r"Bare\(\) got unexpected arguments: 'red'"):
+            Bare("red")
+
+
+class TestLoading:
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_the_configuration_is_loaded_at_construction(self, manager: Mock, cls: type[AgentFirst]) -> None:
+        serve(manager, a_client("time", "now"))
+        agent = cls(max_steps=3)
+        manager.load_from_config.assert_called_once_with()
+        assert agent.max_steps == 3
+        assert "- mcp_time_now()" in agent.system_prompt
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_it_is_not_loaded_when_told_so(self, manager: Mock, cls: type[AgentFirst]) -> None:
+        cls(auto_load_config=False)
+        manager.load_from_config.assert_not_called()
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_a_config_file_is_loaded_alone_and_always(
+        self, mocker: Any, manager: Mock, manager_class: Mock, cls: type[AgentFirst]
+    ) -> None:
+        config_class = mocker.patch("gaia.mcp.mixin.MCPConfig")
+        cls(auto_load_config=False, config_file="servers.json")
+        config_class.assert_called_once_with("servers.json")
+        assert manager_class.call_args.kwargs["config"] is config_class.return_value
+        manager.load_from_config.assert_called_once_with()
+
+    def test_it_returns_how_many_servers_are_connected(self, manager: Mock) -> None:
+        serve(manager, a_client("one", "read"), a_client("two", "read"))
+        manager.list_servers.return_value = ["one", "gone meanwhile", "two"]
+        assert Host().load_mcp_servers_from_config() == 2
+        assert list(_TOOL_REGISTRY) == ["mcp_one_read", "mcp_two_read"]
+
+    def test_it_is_loaded_after_all_constructors_and_after_what_they_connect(self, manager: Mock) -> None:
+        order = []
+
+        class Named(AgentFirst):
+            def __init__(self, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                self.connect_mcp_server("time", CONFIG)
+
+        class Child(Named):
+            def __init__(self) -> None:
+                super().__init__()
+                order.append("constructed")
+
+        manager.add_server.side_effect = lambda name, config: order.append(f"connected {name}") or a_client(name)
+        manager.load_from_config.side_effect = lambda: order.append("loaded")
+        Child()
+        assert order == ["connected time", "constructed", "loaded"]
+
+    def test_calling_each_constructor_by_name_gives_the_last_word_to_the_mixins(
+        self, mocker: Any, manager: Mock, manager_class: Mock
+    ) -> None:
+        class Explicit(PlainAgent, MCPClientMixin):
+            def __init__(self, **settings: Any) -> None:
+                Agent.__init__(self, max_steps=10)
+                MCPClientMixin.__init__(self, **settings)
+
+        mocker.patch("gaia.mcp.mixin.MCPConfig")
+        assert Explicit(auto_load_config=False).max_steps == 10
+        manager.load_from_config.assert_not_called()
+        Explicit(config_file="servers.json")
+        manager.load_from_config.assert_called_once_with()
+        assert manager_class.call_count == 2
+
+    def test_settings_that_come_after_the_first_server_are_refused(self, manager: Mock) -> None:
+        class Late(MCPClientMixin):
+            def __init__(self) -> None:
+                self.connect_mcp_server("time", CONFIG)
+                super().__init__(config_file="servers.json")
+
+        manager.add_server.return_value = a_client("time")
+        with pytest.raises(RuntimeError, match="too late"):
+            Late()
+
+    def test_a_host_that_never_calls_super_gets_its_manager_at_the_first_use(
+        self, manager: Mock, manager_class: Mock
+    ) -> None:
+        class Base:
+            def __init__(self) -> None:
+                self.ready = True
+
+        class Uncooperative(Base, MCPClientMixin):
+            def __init__(self) -> None:
+                Base.__init__(self)
+
+        host = Uncooperative()
+        assert host.ready
+        manager_class.assert_not_called()
+        manager.add_server.return_value = a_client("time", "now")
+        assert host.connect_mcp_server("time", CONFIG) is True
+        assert host.list_mcp_servers() == []
+        manager_class.assert_called_once()
+        manager.load_from_config.assert_not_called()
+
+    def test_threads_that_need_the_manager_at_once_share_one(self, mocker: Any) -> None:
+        class Unused(MCPClientMixin):
+            def __init__(self) -> None: ...
+
+        host = Unused()
+        second = threading.Thread(target=lambda: host._mcp_manager)
+
+        def make_manager(**_: Any) -> Mock:
+            if second.ident is None:
+                second.start()
+                # It needs the manager now, and has to wait for the one that is being made.
+                second.join(0.05)
+            return Mock()
+
+        manager_class = mocker.patch("gaia.mcp.mixin.MCPClientManager", side_effect=make_manager)
+        host._mcp_manager.list_servers()
+        second.join()
+        manager_class.assert_called_once()
+
+    def test_a_manager_can_be_assigned_and_is_listened_to_instead_of_the_one_before(self, manager: Mock) -> None:
+        class Assigned(MCPClientMixin):
+            def __init__(self) -> None:
+                super().__init__(auto_load_config=False)
+                self._mcp_manager = own
+
+        own = Mock()
+        host = Assigned()
+        assert host._mcp_manager is own
+        own.subscribe.assert_called_once()
+        other = host._mcp_manager = Mock()
+        own.subscribe.return_value.assert_called_once_with()
+        other.subscribe.assert_called_once()
+
+    def test_a_constructor_that_fails_stops_what_it_has_started(self, manager: Mock) -> None:
+        class Failing(AgentFirst):
+            def __init__(self) -> None:
+                super().__init__()
+                self.connect_mcp_server("time", CONFIG)
+                raise LookupError
+
+        manager.add_server.return_value = a_client("time", "now")
+        with pytest.raises(LookupError):
+            Failing()
+        manager.disconnect_all.assert_called_once_with()
+        manager.load_from_config.assert_not_called()
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_files_that_the_agent_did_not_ask_for_do_not_keep_it_from_working(self, home: Path) -> None:
+        Path("mcp_servers.json").write_text("{broken")
+        problems = []
+
+        class Warned(AgentFirst):
+            def _create_console(self) -> SilentConsole:
+                console = SilentConsole()
+                console.print_error = problems.append  # type: ignore[method-assign]
+                return console
+
+        agent = Warned()
+        assert len(problems) == 1
+        assert "MCP servers were not loaded: " in problems[0]
+        assert "mcp_servers.json: line 1, column 2" in problems[0]
+        assert agent.connect_mcp_server("time", CONFIG) is False
+        assert "mcp_servers.json: line 1, column 2" in problems[1]
+
+    def test_a_broken_file_does_not_matter_to_an_agent_that_loads_none(self, home: Path) -> None:
+        Path("mcp_servers.json").write_text("{broken")
+        agent = AgentFirst(auto_load_config=False)
+        with pytest.raises(ConfigError):
+            agent.list_mcp_servers()
+
+    def test_a_broken_file_that_the_agent_names_is_an_error(self, tmp_path: Path) -> None:
+        file = tmp_path / "servers.json"
+        file.write_text("[]")
+        with pytest.raises(ConfigError, match=r"servers\.json"):
+            AgentFirst(config_file=str(file))
+
+
+def published_to(manager: Mock) -> Callable[[Event], None]:
+    listener: Callable[[Event], None] = manager.subscribe.call_args.args[0]
+    return listener
+
+
+def publish(manager: Mock, event: Event) -> None:
+    published_to(manager)(event)
+
+
+class TestFollowingTheServer:
+    @pytest.fixture
+    def client(self, manager: Mock) -> Mock:
+        client = a_client("time", "now", "zones")
+        manager.add_server.return_value = client
+        return client
+
+    @pytest.fixture
+    def agent(self, manager: Mock, client: Mock) -> AgentFirst:
+        agent = AgentFirst(auto_load_config=False)
+        agent.connect_mcp_server("time", CONFIG)
+        serve(manager, client)
+        return agent
+
+    def test_a_change_of_tools_changes_registry_and_prompt(
+        self, manager: Mock, client: Mock, agent: AgentFirst
+    ) -> None:
+        assert "mcp_time_zones" in agent.system_prompt
+        client.list_tools.return_value = [a_tool("now", zone={"type": "string"}), a_tool("convert")]
+        publish(manager, ToolsChanged("time", added=("convert",), removed=("zones",), changed=("now",)))
+        assert list(_TOOL_REGISTRY) == ["mcp_time_now", "mcp_time_convert"]
+        assert "- mcp_time_now(zone: string): Does now\n- mcp_time_convert()" in agent.system_prompt
+
+    def test_the_tools_of_other_servers_stay(self, manager: Mock, client: Mock, agent: AgentFirst) -> None:
+        other = a_client("git", "log")
+        agent._register_mcp_tools(other)
+        serve(manager, client, other)
+        client.list_tools.return_value = []
+        publish(manager, ToolsChanged("time", removed=("now", "zones")))
+        assert list(_TOOL_REGISTRY) == ["mcp_git_log"]
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            StateChanged("time", ServerState.READY, ServerState.RESTARTING, 1),
+            StateChanged("time", ServerState.RESTARTING, ServerState.READY, 2),
+            StateChanged("time", ServerState.RESTARTING, ServerState.FAILED, 2),
+            Restarted("time", 2, 0.5),
+            ServerLog("time", "info", None, "restarting"),
+        ],
+    )
+    def test_tools_stay_while_a_server_is_restarted(
+        self, manager: Mock, client: Mock, agent: AgentFirst, event: Event
+    ) -> None:
+        before = _TOOL_REGISTRY.copy()
+        client.list_tools.return_value = []
+        publish(manager, event)
+        assert before == _TOOL_REGISTRY
+        assert "mcp_time_now" in agent.system_prompt
+
+    def test_tools_go_when_the_client_is_disconnected(self, manager: Mock, client: Mock, agent: AgentFirst) -> None:
+        assert "mcp_time_now" in agent.system_prompt
+        client.state = ServerState.CLOSED
+        publish(manager, StateChanged("time", ServerState.READY, ServerState.CLOSED, 1))
+        assert list(_TOOL_REGISTRY) == []
+        assert agent.system_prompt == "You are plain."
+
+    def test_tools_go_when_the_manager_drops_the_server(self, manager: Mock, agent: AgentFirst) -> None:
+        serve(manager)
+        publish(manager, StateChanged("time", ServerState.READY, ServerState.CLOSED, 1))
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_the_end_of_an_earlier_server_of_the_same_name_changes_nothing(
+        self, manager: Mock, agent: AgentFirst
+    ) -> None:
+        publish(manager, StateChanged("time", ServerState.READY, ServerState.CLOSED, 1))
+        assert list(_TOOL_REGISTRY) == ["mcp_time_now", "mcp_time_zones"]
+
+    def test_a_server_that_goes_while_its_tools_are_listed_leaves_none(
+        self, manager: Mock, client: Mock, agent: AgentFirst
+    ) -> None:
+        def list_tools() -> list[MCPTool]:
+            agent.disconnect_mcp_server("time")
+            serve(manager)
+            return [a_tool("now")]
+
+        client.list_tools.side_effect = list_tools
+        publish(manager, ToolsChanged("time", added=("now",)))
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_a_server_that_goes_before_its_tools_are_listed_leaves_none(
+        self, manager: Mock, client: Mock, agent: AgentFirst
+    ) -> None:
+        def get_client(name: str) -> Mock:
+            serve(manager, client)
+            agent.disconnect_mcp_server(name)
+            serve(manager)
+            return client
+
+        manager.get_client.side_effect = get_client
+        publish(manager, ToolsChanged("time", changed=("now",)))
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_an_agent_that_closes_while_tools_are_listed_keeps_none(
+        self, manager: Mock, client: Mock, agent: AgentFirst
+    ) -> None:
+        def list_tools() -> list[MCPTool]:
+            client.list_tools.side_effect = None
+            agent.close_mcp()
+            return [a_tool("now")]
+
+        client.list_tools.side_effect = list_tools
+        publish(manager, ToolsChanged("time", added=("now",)))
+        assert list(_TOOL_REGISTRY) == []
+
+    def test_a_listing_that_was_overtaken_is_not_used(self, manager: Mock, client: Mock, agent: AgentFirst) -> None:
+        def old_listing() -> list[MCPTool]:
+            client.list_tools.side_effect = None
+            client.list_tools.return_value = [a_tool("new")]
+            publish(manager, ToolsChanged("time", added=("new",)))
+            return [a_tool("old")]
+
+        client.list_tools.side_effect = old_listing
+        publish(manager, ToolsChanged("time", added=("old",)))
+        assert list(_TOOL_REGISTRY) == ["mcp_time_new"]
+
+    def test_an_override_that_registers_by_itself_is_followed_and_cleaned_up(self, manager: Mock, client: Mock) -> None:
+        class Custom(AgentFirst):
+            def _register_mcp_tools(self, client: Any) -> None:
+                for tool in client.list_tools():
+                    entry = tool.to_gaia_format(client.name)
+                    self._tools_registry[entry["name"]] = entry | {"function": print}
+
+        agent = Custom(auto_load_config=False)
+        agent.connect_mcp_server("time", CONFIG)
+        serve(manager, client)
+        client.list_tools.return_value.append(a_tool("convert"))
+        publish(manager, ToolsChanged("time", added=("convert",)))
+        assert set(_TOOL_REGISTRY) == {"mcp_time_now", "mcp_time_zones", "mcp_time_convert"}
+        agent.disconnect_mcp_server("time")
+        assert list(_TOOL_REGISTRY) == []
+
+
+class TestLoadSummary:
+    @pytest.fixture
+    def host(self, manager: Mock) -> Any:
+        host = Host()
+        host.console = Mock()  # type: ignore[attr-defined]
+        return host
+
+    def test_each_configured_server_has_a_line(self, manager: Mock, host: Any) -> None:
+        serve(manager, a_client("time", "now", "zones"))
+        manager.config.get_servers.return_value = {"time": CONFIG, "git": CONFIG, "off": {**CONFIG, "disabled": True}}
+        manager.status.return_value = [
+            ServerStatus(name="git", state=ServerState.FAILED, last_error="exited with code 1")
+        ]
+        host.load_mcp_servers_from_config()
+        host.console.print_info.assert_called_once_with("✓ time (2 tools)\n✗ git failed to connect: exited with code 1")
+
+    def test_a_failure_without_a_known_reason_is_told_without(self, manager: Mock, host: Any) -> None:
+        manager.config.get_servers.return_value = {"git": CONFIG}
+        host._print_mcp_load_summary()
+        host.console.print_info.assert_called_once_with("✗ git failed to connect")
+
+    def test_nothing_is_printed_where_nothing_is_configured(self, manager: Mock, host: Any) -> None:
+        host.load_mcp_servers_from_config()
+        host.console.print_info.assert_not_called()
+
+
+class TestRealServer:
+    """The same with nothing replaced: a manager, a process, its tools."""
+
+    def test_an_agent_uses_a_server_until_it_disconnects(self, demo_server: dict[str, Any], home: Path) -> None:
+        agent = AgentFirst()
+        assert agent.connect_mcp_server("demo", demo_server) is True
+        try:
+            result = agent._execute_tool("add", {"a": 2, "b": 3})
+            assert result["status"] == "success"
+            assert result["data"]["structuredContent"] == {"sum": 5}
+            failed = agent._execute_tool("demo_fail", {})
+            assert failed["status"] == "error"
+            assert isinstance(failed["error"], str)
+            agent.disconnect_mcp_server("demo")
+            assert list(_TOOL_REGISTRY) == []
+        finally:
+            agent.close_mcp()
+
+    def test_tools_outlive_a_crash(self, demo_server: dict[str, Any], home: Path) -> None:
+        agent = AgentFirst()
+        try:
+            agent.connect_mcp_server("demo", demo_server)
+            before = set(_TOOL_REGISTRY)
+            assert agent._execute_tool("crash", {})["data"]["error_type"] == "server_crashed"
+            assert set(_TOOL_REGISTRY) == before
+            assert agent._execute_tool("add", {"a": 2, "b": 3})["status"] == "success"
+        finally:
+            agent.close_mcp()
+
+    def test_the_registry_follows_the_servers_list(self, demo_server: dict[str, Any], home: Path) -> None:
+        grown = threading.Event()
+
+        class Watching(AgentFirst):
+            def rebuild_system_prompt(self) -> None:
+                super().rebuild_system_prompt()
+                if len(_TOOL_REGISTRY) > len(before):
+                    grown.set()
+
+        before: dict[str, Any] = dict.fromkeys(range(1000))  # type: ignore[arg-type]
+        agent = Watching()
+        try:
+            agent.connect_mcp_server("demo", demo_server)
+            before = _TOOL_REGISTRY.copy()
+            agent._execute_tool("grow", {})
+            assert grown.wait(10)
+            (new,) = _TOOL_REGISTRY.keys() - before.keys()
+            assert f"- {new}(" in agent.system_prompt
+        finally:
+            agent.close_mcp()
+
+    def test_a_second_run_of_the_same_agent_connects_again(self, demo_server: dict[str, Any], home: Path) -> None:
+        # The first run saves the server, so the second one finds it in the configuration as well.
+        for _ in range(2):
+            agent = AgentFirst()
+            try:
+                assert agent.connect_mcp_server("demo", demo_server) is True
+                assert "mcp_demo_add" in _TOOL_REGISTRY
+            finally:
+                agent.close_mcp()
+        saved = json.loads((home / ".gaia" / "mcp_servers.json").read_text())
+        assert list(saved["mcpServers"]) == ["demo"]
+
+
+def test_importing_the_package_loads_no_client() -> None:
+    program = "import sys, gaia.mcp; print(*[name for name in sys.modules if name.startswith('gaia.mcp.')])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (run.stdout.strip(), run.stderr) == ("", "")
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    import gaia.mcp
+
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        gaia.mcp.nonsense  # noqa: B018 - the look-up is the subject
+
+
+def test_the_mixin_works_with_an_agent_that_is_served_too(manager: Mock) -> None:
+    class Served(MCPAgent, PlainAgent, MCPClientMixin):
+        def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
+            return []
+
+        def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+            return {}
+
+    Served()
+    manager.load_from_config.assert_called_once_with()
+
+
+def test_the_defaults_allow_every_tool(manager_class: Mock) -> None:
+    Host()
+    assert manager_class.call_args.kwargs["tool_filter"] is ALLOW_ALL

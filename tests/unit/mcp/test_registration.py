@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client import naming
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.registration import RegisteredTools, with_worded_response
+
+Registry = dict[str, dict[str, Any]]
+
+
+def definitions(server: str, *tools: str) -> list[dict[str, Any]]:
+    return [MCPTool(tool, "", {}).to_gaia_format(server) for tool in tools]
+
+
+def put(owner: RegisteredTools, registry: Registry, server: str, *tools: str) -> None:
+    owner.replace(registry, server, owner.ticket(), definitions(server, *tools))
+
+
+def table(registry: Registry) -> dict[str, tuple[str, str]]:
+    return {key: (entry["_mcp_server"], entry["_mcp_tool_name"]) for key, entry in registry.items()}
+
+
+class TestNames:
+    @pytest.mark.parametrize("first", [("a", "b_c"), ("a_b", "c")])
+    def test_both_tools_that_compete_for_a_name_take_the_hashed_form(self, first: tuple[str, str]) -> None:
+        pairs = sorted([("a", "b_c"), ("a_b", "c")], key=lambda pair: pair != first)
+        registry: Registry = {}
+        owner = RegisteredTools()
+        for server, tool in pairs:
+            put(owner, registry, server, tool)
+        assert table(registry) == {naming.disambiguated(*pair): pair for pair in pairs}
+        assert all(entry["name"] == key for key, entry in registry.items())
+
+    def test_a_third_rival_does_not_get_the_plain_name_either(self) -> None:
+        pairs = [("a", "b_c_d"), ("a_b", "c_d"), ("a_b_c", "d")]
+        registry: Registry = {}
+        owner = RegisteredTools()
+        for server, tool in pairs:
+            put(owner, registry, server, tool)
+        assert table(registry) == {naming.disambiguated(*pair): pair for pair in pairs}
+
+    def test_the_plain_name_comes_back_when_the_rival_is_gone(self) -> None:
+        registry: Registry = {}
+        owner = RegisteredTools()
+        put(owner, registry, "a", "b_c")
+        put(owner, registry, "a_b", "c")
+        owner.remove(registry, "a")
+        assert table(registry) == {"mcp_a_b_c": ("a_b", "c")}
+        assert registry["mcp_a_b_c"]["name"] == "mcp_a_b_c"
+
+    def test_a_native_tool_keeps_its_name(self) -> None:
+        native = {"name": "mcp_a_b"}
+        registry: Registry = {"mcp_a_b": native}
+        owner = RegisteredTools()
+        put(owner, registry, "a", "b")
+        assert registry.pop("mcp_a_b") is native
+        assert table(registry) == {naming.disambiguated("a", "b"): ("a", "b")}
+
+    def test_a_tool_whose_names_are_all_taken_is_left_out(self) -> None:
+        registry: Registry = {"mcp_a_b": {}, naming.disambiguated("a", "b"): {}}
+        put(RegisteredTools(), registry, "a", "b", "c")
+        assert [key for key, entry in registry.items() if entry] == ["mcp_a_c"]
+
+    def test_the_names_are_those_that_the_manager_gives(self) -> None:
+        pairs = [("a", "b_c"), ("a_b", "c"), ("a", "x"), ("ä", "x"), ("a", "y" * 100)]
+        registry: Registry = {}
+        owner = RegisteredTools()
+        for server in dict.fromkeys(server for server, _ in pairs):
+            put(owner, registry, server, *(tool for name, tool in pairs if name == server))
+        assert table(registry) == naming.assign(pairs)
+
+
+class TestOwnership:
+    def test_the_tools_of_a_server_are_replaced_as_a_whole(self) -> None:
+        registry: Registry = {}
+        owner = RegisteredTools()
+        put(owner, registry, "a", "x", "y")
+        put(owner, registry, "b", "x")
+        put(owner, registry, "a", "y", "z")
+        assert list(registry) == ["mcp_a_y", "mcp_b_x", "mcp_a_z"]
+
+    def test_a_tool_that_stays_is_there_at_every_moment(self) -> None:
+        class Watched(dict[str, dict[str, Any]]):
+            def __delitem__(self, key: str) -> None:
+                deleted.append(key)
+                super().__delitem__(key)
+
+        deleted: list[str] = []
+        registry = Watched()
+        owner = RegisteredTools()
+        put(owner, registry, "a", "x", "y")
+        put(owner, registry, "a", "y", "z")
+        assert deleted == ["mcp_a_x"]
+
+    def test_an_agent_removes_only_its_own_tools(self) -> None:
+        registry: Registry = {}
+        one, other = RegisteredTools(), RegisteredTools()
+        put(one, registry, "a", "x", "y")
+        put(other, registry, "a", "y")
+        one.remove(registry, "a")
+        assert list(registry) == ["mcp_a_y"]
+        other.remove_all(registry)
+        assert registry == {}
+
+    def test_removing_takes_what_the_agent_itself_registered_for_the_server(self) -> None:
+        registry: Registry = {"mcp_a_x": {"_mcp_server": "a"}, "mcp_b_x": {"_mcp_server": "b"}, "x": {}}
+        RegisteredTools().remove(registry, "a")
+        assert list(registry) == ["mcp_b_x", "x"]
+
+    def test_old_news_does_not_replace_newer(self) -> None:
+        registry: Registry = {}
+        owner = RegisteredTools()
+        old = owner.ticket()
+        put(owner, registry, "a", "new")
+        owner.replace(registry, "a", old, definitions("a", "old"))
+        owner.replace(registry, "b", old, definitions("b", "x"))
+        assert list(registry) == ["mcp_a_new", "mcp_b_x"]
+
+    def test_nothing_comes_back_after_a_removal(self) -> None:
+        registry: Registry = {}
+        owner = RegisteredTools()
+        asked_before = owner.ticket()
+        owner.remove(registry, "a")
+        owner.replace(registry, "a", asked_before, definitions("a", "x"))
+        assert registry == {}
+
+
+class TestWordedResponse:
+    def test_a_result_is_a_success_with_an_instruction(self) -> None:
+        data = {"content": [{"type": "text", "text": "file contents..."}]}
+        assert with_worded_response("read_file", lambda path: data | {"path": path})(path="/a") == {
+            "status": "success",
+            "message": "Tool 'read_file' returned data",
+            "data": data | {"path": "/a"},
+            "instruction": "Parse this JSON data and provide a human-readable summary. "
+            "Your answer must be a plain text string, not a JSON object.",
+        }
+
+    def test_an_error_is_an_error(self) -> None:
+        data = {"error": "File not found", "delivery": "unknown"}
+        assert with_worded_response("t", lambda: data)() == {"status": "error", "error": "File not found", "data": data}
+
+    @pytest.mark.parametrize(
+        ("content", "error"),
+        [
+            ([{"type": "text", "text": "no such file"}], "no such file"),
+            ([{"type": "text", "text": "a"}, {"type": "image", "data": ""}, {"type": "text", "text": "b"}], "a\nb"),
+            ([], "Tool 't' failed"),
+            (None, "Tool 't' failed"),
+            (["odd"], "Tool 't' failed"),
+        ],
+    )
+    def test_a_result_that_says_it_is_an_error_is_one(self, content: Any, error: str) -> None:
+        data = {"content": content, "isError": True}
+        assert with_worded_response("t", lambda: data)() == {"status": "error", "error": error, "data": data}
+
+    @pytest.mark.parametrize("flag", [False, None, "false"])
+    def test_any_other_flag_is_a_success(self, flag: Any) -> None:
+        assert with_worded_response("t", lambda: {"content": [], "isError": flag})()["status"] == "success"
+
+    @pytest.mark.parametrize("answer", ["text", ["a", "b"], None, 3])
+    def test_an_answer_that_is_no_dict_passes_through(self, answer: Any) -> None:
+        assert with_worded_response("t", lambda: answer)() is answer
+
+    def test_a_tool_may_have_parameters_of_any_name(self) -> None:
+        arguments = {"self": 1, "function": 2, "tool_name": 3, "name": 4}
+        assert with_worded_response("t", lambda **given: given)(**arguments)["data"] == arguments
