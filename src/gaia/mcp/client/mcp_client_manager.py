@@ -17,7 +17,7 @@ from gaia.mcp.client.naming import assign
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import OnProgress
-from gaia.mcp.client.supervision.events import Event, Listener, ServerState
+from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
@@ -226,6 +226,8 @@ class MCPClientManager:
             client.disconnect()
             return False
         self._rebuild_routes()
+        if connected and self._offers.get(name):
+            self._publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in self._offers[name]))))
         return connected
 
     def _load(self, name: str, config: dict[str, Any]) -> None:
@@ -278,6 +280,9 @@ class MCPClientManager:
 
     def _publish(self, event: Event) -> None:
         with self._lock:
+            if isinstance(event, ToolsChanged) and event.server in self._starting:
+                # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
+                return
             listeners = list(self._listeners.items())
         for listener, lane in listeners:
             lane.post(lambda listener=listener: listener(event))  # type: ignore[misc]
