@@ -25,7 +25,10 @@ __all__ = ["gaia_parameters"]
 
 _MAX_DEPTH = 32
 _MAX_STEPS = 20_000
-"""Subschemas looked at for the properties of one tool, and again for their types. Depth alone does not bound the work: references can fan out."""
+"""Subschemas looked at to find a tool's properties, and once more for their types.
+
+Depth alone does not bound the work: references can fan out.
+"""
 
 _ANY = "any"
 _OBJECT_KEYWORDS = ("properties", "additionalProperties", "patternProperties")

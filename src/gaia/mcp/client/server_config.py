@@ -1,0 +1,234 @@
+"""One server's configuration: its JSON object checked, and the variables in it expanded."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.redaction import secret_values
+
+__all__ = ["ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
+
+ServerType = Literal["stdio", "http", "sse", "streamable-http"]
+"""What other programs' files use too; ``streamable-http`` is another word for ``http``."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_SHORTEST_SECRET = 4
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is known about one server before it is started. Durations in seconds.
+
+    `ServerConfig.from_dict` makes one from JSON. The constructor raises ValueError for unusable values. The `repr`
+    shows no value that could be a secret.
+    """
+
+    name: str = ""
+    """The key of the entry in its file, for messages; never read from the entry itself."""
+    command: str | None = None
+    args: list[str] | None = None
+    """None and an empty list differ: a command without any `args` is split into words."""
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    type: ServerType | None = None
+    url: str | None = None
+    headers: dict[str, str] | None = None
+    timeout: float = 30.0
+    """How long one call may take, waiting included."""
+    disabled: bool = False
+    enabled_tools: list[str] | None = None
+    """Globs of the tools that may be used; None for all."""
+    disabled_tools: list[str] = msgspec.field(default_factory=list)
+    """Globs of the tools that may not be used; wins over `enabled_tools`."""
+    restart: RestartPolicy = RestartPolicy()
+    inherit_env: bool = False
+    """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
+    health_interval: float = 30.0
+    """How long the server may be idle before it is asked whether it is alive."""
+    health_timeout: float = 10.0
+    max_pending: int = 1024
+    """Calls that may wait at once; more are refused."""
+    max_message_bytes: int = 256 * 1024 * 1024
+
+    @classmethod
+    def from_dict(cls, name: str, mapping: object) -> ServerConfig:
+        """Check the JSON object of the server `name`. Unknown keys are left aside, see `unknown_keys`.
+
+        Raises ConfigError naming the server, the key and what is wrong with it.
+        """
+        if not isinstance(mapping, dict):
+            raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {_word_for(mapping)}")
+        try:
+            return msgspec.convert({**mapping, "name": name}, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"server {name!r}: {_explain(error, mapping)}") from error
+
+    def __post_init__(self) -> None:
+        has_command, has_url = bool((self.command or "").strip()), bool((self.url or "").strip())
+        if not has_command and not has_url:
+            raise ValueError("command: missing; give the command that starts the server, or the url of a running one")
+        if self.type is None and has_command and has_url:
+            raise ValueError('type: there is both a command and a url; remove one, or say "stdio" or "http" here')
+        if self.type == "stdio" and not has_command:
+            raise ValueError('command: missing; a server of type "stdio" needs one')
+        if self.type not in (None, "stdio") and not has_url:
+            raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
+        for name in ("timeout", "health_interval", "health_timeout"):
+            require_seconds(name, getattr(self, name))
+        for name in ("max_pending", "max_message_bytes"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: must be 1 or more, got {value!r}")
+
+    @property
+    def transport(self) -> Literal["stdio", "http", "sse"]:
+        """How the server is reached: what `type` says, or else what `command` and `url` imply."""
+        if self.type is None:
+            return "stdio" if (self.command or "").strip() else "http"
+        return "http" if self.type == "streamable-http" else self.type
+
+    def __repr__(self) -> str:
+        return f"ServerConfig({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Arguments and URLs are left out too: they carry secrets once variables are expanded.
+        shown = [("name", self.name), ("transport", self.transport), ("command", self.command)]
+        return [*shown, ("env", sorted(self.env or ())), ("headers", sorted(self.headers or ()))]
+
+
+def unknown_keys(mapping: Mapping[str, Any]) -> dict[str, str | None]:
+    """The keys of a server's JSON object that mean nothing here, each with the known key that it resembles, or None.
+
+    Keys within ``restart`` are named ``restart.<key>``.
+    """
+    found = _strangers(mapping, ServerConfig, "")
+    restart = mapping.get("restart")
+    return found | _strangers(restart, RestartPolicy, "restart.") if isinstance(restart, dict) else found
+
+
+def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
+    """A copy in which ``${VAR}`` and ``${VAR:-default}`` are replaced by what `environ` says.
+
+    That is in the values of `env` and `headers`, in `url` and in `args`, nowhere else. As in a shell, the default,
+    which is taken literally, counts for variables that are unset or empty. Any other ``$`` stays as it is, and what a
+    variable contains is not expanded again. Raises ConfigError naming server, key and variable if a variable is unset
+    and has no default.
+    """
+
+    def text(where: str, value: str) -> str:
+        def replacement(match: re.Match[str]) -> str:
+            variable, default = match.groups()
+            found = environ.get(variable)
+            if default is not None:
+                return found or default
+            if found is None:
+                raise ConfigError(
+                    f"server {config.name!r}: {where}: the environment variable {variable} is not set; "
+                    f"set it, or give a default: ${{{variable}:-…}}"
+                )
+            return found
+
+        return _VARIABLE.sub(replacement, value)
+
+    def values(where: str, mapping: dict[str, str] | None) -> dict[str, str] | None:
+        return mapping and {key: text(f"{where}.{key}", value) for key, value in mapping.items()}
+
+    changes = {
+        "env": values("env", config.env),
+        "headers": values("headers", config.headers),
+        "url": config.url and text("url", config.url),
+        "args": config.args and [text(f"args[{index}]", value) for index, value in enumerate(config.args)],
+    }
+    try:
+        return msgspec.structs.replace(config, **changes)
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"server {config.name!r}: {error}") from error
+
+
+def secrets(config: ServerConfig) -> list[str]:
+    """The values of an expanded configuration that must not be shown, each once.
+
+    From `env`, what `gaia.mcp.redaction.secret_values` takes for a secret: values of 8 characters, or of 4 under a
+    name that sounds like one. From `headers` every value of 4 characters, and what follows its scheme ("Bearer"),
+    which servers like to repeat alone. Masking still shorter values would only make messages unreadable.
+    """
+    found = secret_values(config.env or {})
+    for value in (config.headers or {}).values():
+        found += [part for part in (value, value.partition(" ")[2]) if len(part) >= _SHORTEST_SECRET]
+    return list(dict.fromkeys(found))
+
+
+def _strangers(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix: str) -> dict[str, str | None]:
+    known = [key for key in struct.__struct_encode_fields__ if key != "name"]
+    lowered = {key.lower(): key for key in known}
+    found: dict[str, str | None] = {}
+    for key in mapping:
+        if key not in known:
+            close = difflib.get_close_matches(str(key).lower(), lowered, n=1)
+            found[f"{prefix}{key}"] = f"{prefix}{lowered[close[0]]}" if close else None
+    return found
+
+
+# msgspec says what is wrong in terms of Python and of its own paths; users know JSON.
+
+_WORDS = {
+    "str": "a string",
+    "int": "a number",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "a list",
+    "list": "a list",
+    "object": "an object",
+    "dict": "an object",
+    "null": "null",
+    "NoneType": "null",
+}
+_PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$")
+_MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_CHOICES = {"type": get_args(ServerType), "restart.restart": ("always", "on-failure", "never")}
+
+
+def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
+    place = _PLACE.search(str(error))
+    problem = _PLACE.sub("", str(error))
+    where = _resolve(place[2].removeprefix("."), mapping) if place else ""
+    if isinstance(error.__cause__, ValueError):
+        # Our own check of a whole object, which begins with the field.
+        field, _, problem = str(error.__cause__).partition(": ")
+        where = f"{where}.{_camel(field)}".removeprefix(".")
+    elif place and place[1]:
+        problem = "the keys must be strings"
+    elif where in _CHOICES and problem.startswith("Invalid enum value"):
+        problem = f"expected one of {', '.join(_CHOICES[where])}, got {problem.removeprefix('Invalid enum value ')}"
+    elif match := _MISMATCH.fullmatch(problem):
+        expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
+        if match[1] == "int" and match[2] == "float":
+            expected = "a whole number"
+        problem = f"expected {expected}, got {_WORDS.get(match[2], match[2])}"
+    else:
+        problem = problem[:1].lower() + problem[1:]
+    return f"{where}: {problem}" if where else problem
+
+
+def _resolve(path: str, mapping: dict[str, Any]) -> str:
+    """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary it stumbled over."""
+    where, dots, _ = path.partition("[...]")
+    if not dots:
+        return path
+    return f"{where}.{next(key for key, value in mapping[where].items() if not isinstance(value, str))}"
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _word_for(value: object) -> str:
+    return _WORDS.get(type(value).__name__, type(value).__name__)
