@@ -1,0 +1,280 @@
+"""`gaia mcp demo`: supervision at work on the small server that comes with the package."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from gaia.cli import terminal
+from gaia.cli.failures import FAILED
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+
+if TYPE_CHECKING:
+    from gaia.cli.overhead import Overhead, RawPipe
+    from gaia.cli.spans import SpanCollector
+    from gaia.mcp.client import MCPClientManager
+    from gaia.mcp.client.supervision.events import Event, Restarted
+    from gaia.mcp.client.supervision.status import ServerStatus
+
+__all__ = ["demo"]
+
+_SERVER = "demo"
+_CALL_SECONDS = 10.0
+_EVENT_SECONDS = 5.0
+_GONE_SECONDS = 5.0
+_MOST_OVERHEAD = 0.050
+"""Seconds that supervision may add to the median call."""
+
+
+class Step(NamedTuple):
+    """One thing that was shown, and whether it went as it should."""
+
+    name: str
+    ok: bool
+    lines: list[str]
+    """For people. The first is the step's title."""
+    facts: dict[str, Any]
+    """For programs."""
+
+
+def demo(
+    ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False, debug: DebugOption = False
+) -> None:
+    """Show supervision at work on the small server that comes with the package.
+
+    Starts it, measures what supervision costs, calls its tools with their spans, crashes it on purpose, shows the
+    restart and the next call working, and checks that no process is left. Nothing is read from or written to your
+    configuration. The exit status is 0 only if all of it worked.
+    """
+    options = Options.of(ctx, config, as_json, debug)
+    steps: list[Step] = []
+    started = time.perf_counter()
+    with contextlib.closing(_tour()) as tour:
+        for step in tour:
+            steps.append(step)
+            if not options.json:
+                _show(step)
+    seconds = time.perf_counter() - started
+    ok = all(step.ok for step in steps)
+    if options.json:
+        shown = [{"name": step.name, "ok": step.ok, **step.facts} for step in steps]
+        terminal.print_json({"ok": ok, "seconds": seconds, "steps": shown})
+    else:
+        failed = ", ".join(step.name for step in steps if not step.ok)
+        verdict = f"Everything held, in {seconds:.1f} s." if ok else f"Not as it should be: {failed}."
+        terminal.show(terminal.text(verdict, "bold green" if ok else "bold red"))
+    if not ok:
+        raise typer.Exit(FAILED)
+
+
+def _show(step: Step) -> None:
+    title, *rest = step.lines
+    mark = terminal.text("✓ " if step.ok else "✗ ", "bold green" if step.ok else "bold red")
+    terminal.show(mark.append_text(terminal.text(title, "bold")))
+    for line in rest:
+        terminal.show(terminal.text(f"    {line}", "dim" if line.startswith("span ") else ""))
+
+
+def _tour() -> Generator[Step, None, None]:
+    """Everything that is shown, step by step. All it starts has ended when it has, also when it is closed early."""
+    import psutil
+
+    from gaia.cli.overhead import RawPipe
+    from gaia.mcp import demo_server
+    from gaia.mcp.client import MCPClientManager
+    from gaia.mcp.client.config import MCPConfig
+
+    # As a file it needs no search path, which a server does not inherit.
+    argv = [sys.executable, "-I", str(demo_server.__file__)]
+    started: set[psutil.Process] = set()
+    with tempfile.TemporaryDirectory(prefix="gaia-demo-") as folder:
+        manager = MCPClientManager(MCPConfig(Path(folder) / "mcp_servers.json"))
+        with manager, RawPipe(argv, "echo", {"text": "hello"}) as raw:
+            guide = _Guide(manager, raw)
+            start = guide.start({"command": argv[0], "args": argv[1:]})
+            yield start
+            for step in guide.steps() if start.ok else ():
+                # Each generation of the server has a process of its own; the guard and the raw pipe are here too.
+                started.update(psutil.Process().children(recursive=True))
+                yield step
+        yield _nothing_left(started)
+
+
+def _nothing_left(started: set[Any]) -> Step:
+    """Whether every process that ever ran for the demo is gone: the servers of each generation, and their guard."""
+    import psutil
+
+    _, alive = psutil.wait_procs(started, timeout=_GONE_SECONDS)
+    left = sorted(process.pid for process in alive)
+    pids = sorted(process.pid for process in started)
+    verdict = f"still running: {left}" if left else f"none of the {len(pids)} processes is left ({_list(pids)})"
+    return Step("stop", not left, ["Stop", verdict], {"pids": pids, "left": left})
+
+
+class _Guide:
+    """Takes the steps that need the server."""
+
+    def __init__(self, manager: MCPClientManager, raw: RawPipe) -> None:
+        self._manager = manager
+        self._raw = raw
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        manager.subscribe(self._events.put)
+
+    def start(self, config: dict[str, Any]) -> Step:
+        began = time.perf_counter()
+        try:
+            self._manager.add_server(_SERVER, config)
+        except RuntimeError as error:
+            return Step("start", False, ["Start the server", str(error)], {"error": str(error)})
+        status, seconds = self._status(), time.perf_counter() - began
+        line = f"ready after {_ms(seconds)}: pid {status.pid}, generation {status.generation}, "
+        facts = {"seconds": seconds, "pid": status.pid, "generation": status.generation}
+        return Step(
+            "start",
+            status.generation == 1,
+            ["Start the server", f"{line}protocol {status.protocol_version}"],
+            facts | {"protocol_version": status.protocol_version},
+        )
+
+    def steps(self) -> Iterator[Step]:
+        yield self._list_tools()
+        # Before tracing is switched on, which it is once and for all: without it is how most programs run.
+        yield self._overhead("overhead", "What supervision adds to a call, untraced")
+        from gaia.cli.spans import SpanCollector
+
+        spans = SpanCollector.install()
+        yield self._call(spans, "add", {"a": 2, "b": 3}, lambda result: result["structuredContent"] == {"sum": 5})
+        yield self._call(spans, "echo", {"text": "hello"}, lambda result: result["content"][0]["text"] == "hello")
+        yield self._call(spans, "sleep", {"seconds": 0.3}, lambda result: not result["isError"], progress=True)
+        before = self._status()
+        yield self._crash(spans)
+        yield self._recover(spans, before)
+        yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
+
+    def _list_tools(self) -> Step:
+        names = [tool.name for tool in self._manager.list_tools()]
+        ok = {"add", "echo", "sleep", "crash"} <= set(names)
+        return Step("list", ok, ["List its tools", _list(names)], {"tools": names})
+
+    def _overhead(self, name: str, title: str) -> Step:
+        from gaia.cli.overhead import measure
+
+        overhead = measure(self._raw.call, lambda: self._invoke("echo", {"text": "hello"}))
+        return Step(name, overhead.added < _MOST_OVERHEAD, [title, *_figures(overhead)], _overhead_facts(overhead))
+
+    def _call(
+        self,
+        spans: SpanCollector,
+        tool: str,
+        arguments: dict[str, Any],
+        holds: Callable[[dict[str, Any]], bool],
+        *,
+        progress: bool = False,
+    ) -> Step:
+        reports: list[float] = []
+
+        def report(done: float, _total: float | None, _message: str | None) -> None:
+            reports.append(done)
+
+        began = time.perf_counter()
+        result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
+        seconds, recorded = time.perf_counter() - began, spans.take()
+        ok = "error" not in result and holds(result) and bool(reports) == progress and len(recorded) == 1
+        lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {_ms(seconds)}"]
+        if progress:
+            lines.append(f"progress: {_list(reports)}")
+        facts = {"tool": tool, "seconds": seconds, "result": result, "progress": reports, "spans": recorded}
+        return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
+
+    def _crash(self, spans: SpanCollector) -> Step:
+        result = self._invoke("crash", {"exit_code": 3})
+        recorded = spans.take()
+        ok = (result.get("error_type"), result.get("delivery")) == ("server_crashed", "unknown")
+        lines = [
+            "Crash it during a call",
+            f"error: {terminal.one_line(result.get('error'))}",
+            f"type {result.get('error_type')}, delivery {result.get('delivery')}",
+            "(it was written, so it may have had its effect; it is not repeated)",
+        ]
+        facts = {"result": result, "spans": recorded}
+        return Step("crash", ok and len(recorded) == 1, lines + _span_lines(recorded), facts)
+
+    def _recover(self, spans: SpanCollector, before: ServerStatus) -> Step:
+        step = self._call(spans, "echo", {"text": "hello again"}, lambda result: not result["isError"])
+        restarted, after = self._restarted(), self._status()
+        ok = step.ok and restarted is not None and after.generation == before.generation + 1 and after.pid != before.pid
+        downtime = None if restarted is None else restarted.downtime
+        lines = [
+            "Call again at once: the call waits for the restart",
+            f"restarted: generation {after.generation}, pid {before.pid} → {after.pid}",
+            "no restart was reported" if downtime is None else f"downtime {_ms(downtime)}",
+            *step.lines[1:],
+        ]
+        facts = {"generation": after.generation, "pid": after.pid, "restarts": after.restarts, "downtime": downtime}
+        return Step("restart", ok, lines, {**step.facts, **facts})
+
+    def _restarted(self) -> Restarted | None:
+        """The event, which listeners get on a thread of their own; None if it does not come."""
+        from gaia.mcp.client.supervision.events import Restarted
+
+        deadline = time.monotonic() + _EVENT_SECONDS
+        with contextlib.suppress(queue.Empty):
+            while True:
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+                if isinstance(event, Restarted):
+                    return event
+        return None
+
+    def _invoke(self, tool: str, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
+        return self._manager.call_tool(f"mcp_{_SERVER}_{tool}", arguments, timeout=_CALL_SECONDS, **options)
+
+    def _status(self) -> ServerStatus:
+        (status,) = self._manager.status()
+        return status
+
+
+def _text_of(result: dict[str, Any]) -> str:
+    return f"error: {result['error']}" if "error" in result else f"→ {result['content'][0]['text']}"
+
+
+def _span_lines(spans: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for span in spans:
+        lines.append(f"span {span['name']}, {span['kind']}, {_ms(span['seconds'])}, status {span['status']}")
+        lines.append(f"span attributes {'  '.join(f'{key}={value}' for key, value in span['attributes'].items())}")
+    return lines
+
+
+def _figures(overhead: Overhead) -> list[str]:
+    return [
+        f"raw pipe    median {_ms(overhead.raw.median)}, p99 {_ms(overhead.raw.p99)}",
+        f"supervised  median {_ms(overhead.managed.median)}, p99 {_ms(overhead.managed.p99)}",
+        f"{overhead.ratio:.2f} times the raw pipe, {_ms(overhead.added)} more at the median",
+        f"({overhead.calls} echo calls each way, in rounds that alternate)",
+    ]
+
+
+def _overhead_facts(overhead: Overhead) -> dict[str, Any]:
+    return {
+        "calls": overhead.calls,
+        "raw": overhead.raw._asdict(),
+        "managed": overhead.managed._asdict(),
+        "ratio": overhead.ratio,
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2f} ms"
+
+
+def _list(items: Any) -> str:
+    return ", ".join(str(item) for item in items)

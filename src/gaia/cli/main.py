@@ -1,0 +1,61 @@
+"""The `gaia` command."""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gaia import __version__
+from gaia.cli import mcp_commands
+from gaia.cli.failures import INTERRUPTED, CommandFailed, report
+from gaia.cli.options import Options
+from gaia.mcp.errors import MCPError
+
+__all__ = ["app", "main"]
+
+
+class RootGroup(TyperGroup):
+    """Turns what a command raises into an exit status and a sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        options = ctx.ensure_object(Options)
+        try:
+            return super().invoke(ctx)
+        except (CommandFailed, MCPError) as error:
+            raise typer.Exit(report(error, options)) from error
+        except KeyboardInterrupt as error:
+            # The servers are stopped by now. Whoever presses it again wants out, whatever is still being tidied up.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            raise typer.Exit(INTERRUPTED) from error
+
+
+# Plain help is twice as fast as rich's panels, and examples in it need no escaping.
+app = typer.Typer(cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(mcp_commands.app, name="mcp")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gaia {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def gaia(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """MCP servers under supervision, and their tools."""
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="gaia")
+
+
+if __name__ == "__main__":
+    main()

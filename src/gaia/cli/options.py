@@ -1,0 +1,57 @@
+"""The options that all commands share, and that may stand before or after a command's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.config import MCPConfig
+
+__all__ = ["ConfigOption", "DebugOption", "JsonOption", "Options", "TimeoutOption"]
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Log what happens to standard error, and show tracebacks.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")
+]
+
+
+@dataclass
+class Options:
+    """What was asked for, at whichever level: `add` is called by the group and by the command."""
+
+    config_file: Path | None = None
+    json: bool = False
+    debug: bool = False
+
+    @classmethod
+    def of(cls, ctx: typer.Context, config: Path | None, as_json: bool, debug: bool) -> Options:
+        """The options of this invocation, with these added. The innermost ``--config`` counts."""
+        options = ctx.ensure_object(cls)
+        options.config_file = config or options.config_file
+        options.json |= as_json
+        if debug and not options.debug:
+            options.debug = True
+            _log_everything()
+        return options
+
+    def load_config(self) -> MCPConfig:
+        """The configured servers. Raises ConfigError for a file that cannot be understood."""
+        from gaia.mcp.client.config import MCPConfig
+
+        return MCPConfig(self.config_file)
+
+
+def _log_everything() -> None:
+    import logging
+
+    from gaia import log
+
+    log.configure(level=logging.DEBUG)

@@ -1,0 +1,88 @@
+"""How commands write: text for people that is safe to show on a terminal, and JSON for programs.
+
+Names, descriptions, results and errors come from other people's servers. Nothing of that is trusted: terminal sequences
+and control characters are removed, and rich never parses it as markup, because it is always wrapped in `Text`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+__all__ = ["clean", "err", "one_line", "out", "print_json", "show", "text"]
+
+_TERMINAL_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # strings: titles, links, clipboard
+    r"|\x1b[ -/]*[0-~]"  # the rest of ECMA-35
+)
+# The bidirectional controls are among them: they make a text read differently from what it says.
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+_UNLIMITED = 10_000
+"""Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
+
+
+def clean(untrusted: object) -> str:
+    """`untrusted` as text without anything that a terminal would act on; line breaks and tabs stay."""
+    without = _CONTROL_CHARACTER.sub("", _TERMINAL_SEQUENCE.sub("", str(untrusted)))
+    # JSON can carry lone surrogates, which no terminal can.
+    return without.encode("utf-8", "replace").decode("utf-8")
+
+
+def one_line(untrusted: object) -> str:
+    """`clean`, and everything on one line."""
+    return " ".join(clean(untrusted).split())
+
+
+def text(untrusted: object, style: str = "") -> Text:
+    """Untrusted text as something that rich shows as it is."""
+    from rich.text import Text
+
+    return Text(clean(untrusted), style=style)
+
+
+def out() -> Console:
+    """The console on standard output."""
+    return _console(stderr=False)
+
+
+def err() -> Console:
+    """The console on standard error: for errors, hints and progress."""
+    return _console(stderr=True)
+
+
+def show(*renderables: RenderableType, console: Console | None = None) -> None:
+    """Print what rich can draw; to a pipe without wrapping and without blanks at the ends of lines."""
+    console = out() if console is None else console
+    if console.is_terminal:
+        console.print(*renderables)
+        return
+    with console.capture() as capture:
+        console.print(*renderables)
+    lines = "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
+    # A stream that knows fewer characters gets question marks, and the command goes on.
+    console.file.write(lines.encode(console.encoding, "replace").decode(console.encoding))
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document. All ASCII, so that no terminal acts on it and every stream can carry it."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNLIMITED
+    # rich keeps bold and dim under NO_COLOR; without a colour system it writes no sequences at all.
+    if os.environ.get("NO_COLOR"):
+        return Console(stderr=stderr, width=wide, color_system=None, highlight=False)
+    return Console(stderr=stderr, width=wide, highlight=False)
