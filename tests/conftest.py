@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import leak_check
+from tests.fake_clock import FakeClock
 from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
 
@@ -66,6 +67,12 @@ def home(no_leaks: None, homes: Iterator[Path], tmp_path: Path) -> Iterator[Path
             patch.delenv(name, raising=False)
         patch.chdir(tmp_path)
         yield directory
+
+
+@pytest.fixture
+def fake_clock() -> FakeClock:
+    """A clock that stands still until the test lets time pass."""
+    return FakeClock()
 
 
 @pytest.fixture

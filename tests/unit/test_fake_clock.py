@@ -1,0 +1,86 @@
+"""The fake clock that other tests rely on: time passes when they say so, and nobody sleeps through it."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from tests.fake_clock import FakeClock
+
+Run = Callable[..., "Future[Any]"]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Call a function in a thread of its own."""
+    with ThreadPoolExecutor(4) as pool:
+        yield pool.submit
+
+
+def test_time_stands_still(fake_clock: FakeClock) -> None:
+    assert fake_clock.monotonic() == fake_clock.monotonic()
+
+
+def test_advance_lets_exactly_that_much_time_pass(fake_clock: FakeClock) -> None:
+    before = fake_clock.monotonic()
+    fake_clock.advance(3600.5)
+    assert fake_clock.monotonic() - before == 3600.5
+
+
+def test_a_waiter_for_a_lock_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Run) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    deadline = fake_clock.monotonic() + 30
+    acquired = run(fake_clock.acquire, lock, deadline)
+    fake_clock.wait_for_waiter(deadline)
+    fake_clock.advance(29.9)
+    assert fake_clock.deadlines() == [deadline]
+    fake_clock.advance(0.2)
+    assert acquired.result(timeout=10) is False
+
+
+def test_a_waiter_for_a_lock_gets_it_when_it_is_released(fake_clock: FakeClock, run: Run) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    acquired = run(fake_clock.acquire, lock, fake_clock.monotonic() + 30)
+    lock.release()
+    assert acquired.result(timeout=10) is True
+
+
+def test_a_waiter_for_a_queue_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Run) -> None:
+    item = run(fake_clock.get, queue.SimpleQueue[str](), fake_clock.monotonic() + 5)
+    assert fake_clock.advance_to_next_deadline() == 5
+    with pytest.raises(queue.Empty):
+        item.result(timeout=10)
+
+
+def test_a_waiter_for_a_queue_gets_what_is_put_into_it(fake_clock: FakeClock, run: Run) -> None:
+    source: queue.SimpleQueue[str] = queue.SimpleQueue()
+    item = run(fake_clock.get, source, None)
+    fake_clock.wait_for_waiter(None)
+    source.put("letter")
+    assert item.result(timeout=10) == "letter"
+
+
+@pytest.mark.parametrize("clock", [FakeClock(), SystemClock()], ids=["fake", "system"])
+class TestBothClocks:
+    def test_a_deadline_in_the_past_takes_what_is_there_and_does_not_wait(self, clock: Clock) -> None:
+        past = clock.monotonic() - 1
+        source: queue.SimpleQueue[str] = queue.SimpleQueue()
+        source.put("letter")
+        lock = threading.Lock()
+        assert clock.get(source, past) == "letter"
+        with pytest.raises(queue.Empty):
+            clock.get(source, past)
+        assert clock.acquire(lock, past) is True
+        assert clock.acquire(lock, past) is False
+
+    def test_without_a_deadline_it_takes_what_is_there(self, clock: Clock) -> None:
+        source: queue.SimpleQueue[str] = queue.SimpleQueue()
+        source.put("letter")
+        assert clock.get(source, None) == "letter"
+        assert clock.acquire(threading.Lock(), None) is True
