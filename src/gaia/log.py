@@ -11,7 +11,7 @@ import logging
 import sys
 from typing import Any, TextIO
 
-__all__ = ["EventLogger", "configure", "get_logger"]
+__all__ = ["EventLogger", "configure", "enable_debug", "get_logger"]
 
 logging.getLogger("gaia").addHandler(logging.NullHandler())
 
@@ -68,6 +68,14 @@ def configure(*, level: int = logging.INFO, json: bool = False, stream: TextIO |
     root = logging.getLogger("gaia")
     root.handlers[:] = [handler]
     root.setLevel(level)
+
+
+def enable_debug() -> None:
+    """Show gaia's debug events: on standard error, unless the application has given gaia's logger a handler."""
+    root = logging.getLogger("gaia")
+    root.setLevel(logging.DEBUG)
+    if all(isinstance(handler, logging.NullHandler) for handler in root.handlers) and not logging.root.handlers:
+        configure(level=logging.DEBUG)
 
 
 class _JsonFormatter(logging.Formatter):

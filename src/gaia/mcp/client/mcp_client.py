@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gaia import __version__, telemetry
-from gaia.log import get_logger
+from gaia import __version__
+from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.observation import Observation, observe
 from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
 from gaia.mcp.client.protocol.exchange import Notify, Send, drive, paginate
 from gaia.mcp.client.results import failure
-from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.server_config import ServerConfig, expand
 from gaia.mcp.client.session import Session, SupervisedSession
@@ -30,7 +30,7 @@ from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, NotConnected, ToolDenied
+from gaia.mcp.errors import InvalidResponse, MCPError, NotConnected, ToolDenied
 
 __all__ = ["MCPClient", "MCPTool"]
 
@@ -63,8 +63,10 @@ class MCPClient:
         """Nothing is started yet. Durations in seconds; `clock` and `rng` are for tests.
 
         An idle server is asked for a sign of life every `health_interval`, and counts as hung after two silences of
-        `health_timeout`. `max_pending` bounds the calls that may wait at once.
+        `health_timeout`. `max_pending` bounds the calls that may wait at once. `debug` shows gaia's log on stderr.
         """
+        if debug:
+            enable_debug()
         self.name = name
         self.transport = transport
         self.debug = debug
@@ -295,26 +297,24 @@ class MCPClient:
         is not allowed, or a client that is not connected, raises at once.
         """
         params, repeatable = self._tool_request(tool_name, arguments)
-        span = self._start_span("tools/call", tool_name)
-
-        def end_span(call: Call) -> None:
-            if span is not None:
-                _end_span(span, call.error, call.result)
-
+        observation = self._observe(tool_name)
+        if observation is None:
+            return self._session.submit(
+                self._callbacks.lane(), "tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress
+            )
         try:
             return self._session.submit(
                 self._callbacks.lane(),
                 "tools/call",
-                params if span is None else span.inject(params),
+                observation.prepare(params),
                 timeout,
                 repeatable=repeatable,
                 on_progress=on_progress,
-                on_call=None if span is None else span.set_request_id,
-                on_done=end_span,
+                on_call=observation.sent,
+                on_done=lambda call: observation.ended(call.error, call.result),
             )
         except MCPError as error:
-            if span is not None:
-                _end_span(span, error, {})
+            observation.ended(error, {})
             raise
 
     def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., dict[str, Any]]:
@@ -398,34 +398,31 @@ class MCPClient:
         self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
     ) -> dict[str, Any]:
         params, repeatable = self._tool_request(tool_name, arguments)
-        span = self._start_span("tools/call", tool_name)
-        if span is None:
-            return self._session.request(
-                "tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress
-            )
+        observation = self._observe(tool_name)
+        if observation is None:
+            return self._session.request("tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress)
         error: MCPError | None = None
         result: dict[str, Any] = {}
         try:
             result = self._session.request(
                 "tools/call",
-                span.inject(params),
+                observation.prepare(params),
                 timeout,
                 repeatable=repeatable,
                 on_progress=on_progress,
-                on_call=span.set_request_id,
+                on_call=observation.sent,
             )
         except MCPError as caught:
             error = caught
             raise
         finally:
-            _end_span(span, error, result)
+            observation.ended(error, result)
         return result
 
-    def _start_span(self, method: str, tool: str | None) -> telemetry.CallSpan | None:
-        return telemetry.start_call_span(
-            method,
-            server=self.name,
-            tool=tool,
+    def _observe(self, tool: str) -> Observation | None:
+        return observe(
+            self.name,
+            tool,
             protocol_version=self.protocol_version,
             network_transport=self._session.network_transport,
         )
@@ -478,12 +475,3 @@ def _parsed(definition: Any) -> MCPTool | None:
     except InvalidResponse as error:
         logger.warning("tool_ignored", error=error.message)
         return None
-
-
-def _end_span(span: telemetry.CallSpan, error: MCPError | None, result: Mapping[str, Any]) -> None:
-    if error is None:
-        span.end(result)
-    elif isinstance(error, JsonRpcError):
-        span.fail(error.error_type, error.message, code=error.code)
-    else:
-        span.fail(error.error_type, error.message, delivery=error.delivery)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from gaia.log import get_logger
+from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
@@ -51,6 +51,8 @@ class MCPClientManager:
         restart_policy: RestartPolicy | None = None,
     ) -> None:
         """Nothing is started yet. `restart_policy` is for servers whose configuration has none of its own."""
+        if debug:
+            enable_debug()
         self.config = MCPConfig() if config is None else config
         self.debug = debug
         self._tool_filter = tool_filter

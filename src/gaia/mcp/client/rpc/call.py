@@ -102,12 +102,15 @@ class Call:
         self.written = False
 
     def finish(self, result: dict[str, Any] | None = None, error: MCPError | None = None) -> bool:
-        """End the call. False if it had already ended; then nothing changes."""
+        """End the call. False if it had already ended; then nothing changes. Sets what `error` says of delivery."""
         if not self._claim.acquire(False):
             return False
-        if error is None and result is not None:
+        if error is not None:
+            # Only now: whether it was written may be asked once the claim is made, see above.
+            error.delivery = self.delivery
+            self.error = error
+        elif result is not None:
             self.result = result
-        self.error = error
         self._done.release()
         if self.on_done is not None:
             self.on_done(self)

@@ -213,9 +213,9 @@ class Connection:
         call = None if message.id is None else self._take(message.id)
         error = message.error
         if call is None:
-            logger.warning("server_error", server=self.name, error=self._redact(str(error)[:_SAMPLE_BYTES]))
+            logger.warning("server_error", server=self.name, error=self.redact(str(error)[:_SAMPLE_BYTES]))
         elif isinstance(error, dict) and type(error.get("code")) is int:
-            message_text = self._redact(str(error.get("message", "")))
+            message_text = self.redact(str(error.get("message", "")))
             call.finish(error=JsonRpcError(error["code"], message_text, error.get("data")))
         else:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
@@ -248,12 +248,12 @@ class Connection:
 
     def _add_noise(self, size: int, sample: bytes) -> None:
         """Only the reader counts noise; others read the immutable value."""
-        text = self._redact(sample[:_SAMPLE_BYTES].decode("utf-8", "replace"))
+        text = self.redact(sample[:_SAMPLE_BYTES].decode("utf-8", "replace"))
         if self.noise.lines == 0:
             logger.warning("noise_on_stdout", server=self.name, sample=text)
         self.noise = Noise(self.noise.lines + 1, self.noise.size + size, text)
 
-    def _redact(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return text if self._channel is None else self._channel.redact(text)
 
     def _refuse(self, call: Call) -> None:
@@ -261,7 +261,6 @@ class Connection:
             error=Overloaded(
                 f"server {self.name!r} already has {self._max_pending} calls waiting; try again later, "
                 "or raise maxPending",
-                delivery=call.delivery,
             )
         )
 

@@ -143,9 +143,9 @@ def submit(
     on_call: Callable[[int], None] | None = None,
     on_done: Callable[[Call], None] | None = None,
 ) -> CallFuture:
-    """Make a call without waiting. Progress and the future's callbacks run in order on `lane`.
+    """Make a call without waiting. Progress and the future's callbacks run on `lane`, in order.
 
-    `on_done` runs on the thread that ends the call, so it must be quick.
+    So does `on_done`, before the future is done.
     """
     started = clock.monotonic()
     future = CallFuture()
@@ -155,7 +155,7 @@ def submit(
             clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True
         )
         if on_done is not None:
-            on_done(call)
+            lane.post(lambda: on_done(call))
         lane.post(lambda: future.complete(call))
 
     call = Call(

@@ -81,10 +81,7 @@ class Intake:
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
         for call in refused:
-            error = self._refusal()
-            if error is not None:
-                error.delivery = call.delivery
-            call.finish(error=error)
+            call.finish(error=self._refusal())
         return old
 
     def admit(self, connection: Connection) -> None:

@@ -184,10 +184,8 @@ class Worker:
         return self._give_up(call, CallCancelled(reason), reason)
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
-        # Claim first, then look whether it was written: see the module docstring of `call`.
         if not call.finish(error=error):
             return False
-        error.delivery = call.delivery
         connection = self.intake.ready
         if connection is not None:
             connection.abandon(call, reason)
@@ -238,7 +236,7 @@ class Worker:
             case GivenUp(call) if self._health is not None:
                 self._health.suspect(call)
             case Notified(connection, notification) if connection is self._connection:
-                self._notified(notification)
+                self._notified(connection, notification)
 
     def _fire_timers(self) -> None:
         timers, calls = self._timers.due(self._clock.monotonic())
@@ -351,7 +349,7 @@ class Worker:
         for call in orphans:
             if call.bound or (call.written and not call.repeatable):
                 crash = f"server {self.name!r} was lost during {call.method}: {reason}"
-                call.finish(error=ServerCrashed(crash, delivery=call.delivery))
+                call.finish(error=ServerCrashed(crash))
             else:
                 if call.written:
                     call.prepare_repeat(self.next_id())
@@ -400,21 +398,22 @@ class Worker:
         self.intake.suspend()
         if connection is not None:
             for call in connection.close():
-                call.finish(error=CallCancelled(f"server {self.name!r} was disconnected", delivery=call.delivery))
+                call.finish(error=CallCancelled(f"server {self.name!r} was disconnected"))
             if connection.channel is not None:
                 connection.channel.close(_GRACE_SECONDS)
         self._settled.set()
 
     # While it runs.
 
-    def _notified(self, notification: Notification) -> None:
+    def _notified(self, connection: Connection, notification: Notification) -> None:
         params = notification.params
         if notification.method == "notifications/tools/list_changed":
             if self._tools is not None:
                 self._tools.refresh()
         elif notification.method == "notifications/message":
             level, source = str(params.get("level", "info")), params.get("logger")
-            logger.info("server_log", server=self.name, level=level, source=source, data=params.get("data"))
+            text = connection.redact(str(params.get("data")))
+            logger.info("server_log", server=self.name, level=level, source=source, text=text)
             self._hooks.happened(
                 ServerLog(self.name, level, None if source is None else str(source), params.get("data"))
             )

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgspec
 
-from gaia.log import get_logger
+from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
@@ -68,6 +68,8 @@ class StdioTransport(ChannelTransport):
         `expand`, if given, is asked at each start for the `args` and `env` to use instead, with variables filled in.
         Raises ValueError for a command line with shell operators.
         """
+        if debug:
+            enable_debug()
         self.command = command
         self.args = None if args is None else list(args)
         self.env = None if env is None else dict(env)
@@ -167,7 +169,7 @@ class StdioTransport(ChannelTransport):
 
 def _fail_all(connection: Connection) -> None:
     for call in connection.close():
-        call.finish(error=ServerCrashed("the server has ended", delivery=call.delivery))
+        call.finish(error=ServerCrashed("the server has ended"))
 
 
 def _response(call: Call) -> dict[str, Any]:
