@@ -1,0 +1,289 @@
+"""`MCPConfig`: the files that say which servers there are.
+
+A file holds ``{"mcpServers": {name: {…}}}``; the older key ``servers`` is read as well. People edit these files, and so
+do other programs: what is not ours is kept, what cannot be understood is never written over, and every save changes one
+entry of what the file holds at that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gaia.log import get_logger
+from gaia.mcp.client.server_config import unknown_keys
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["MCPConfig"]
+
+logger = get_logger(__name__)
+
+_FILE_NAME = "mcp_servers.json"
+_SECTIONS = ("mcpServers", "servers")
+"""Where servers are found in a file. If both name a server, the first one wins."""
+
+_LOCK_SECONDS = 10.0
+"""A save takes milliseconds; whoever holds the lock for longer is stuck."""
+
+_reported: set[tuple[Path, str]] = set()
+"""The files and servers whose unknown keys were reported, so that each is reported once per process."""
+
+_Entry = dict[str, Any]
+
+
+class MCPConfig:
+    """The configured servers. Thread-safe, and safe against other processes that save to the same files.
+
+    Without `config_file` two files are stacked: ``~/.gaia/mcp_servers.json`` and, over it, ``mcp_servers.json`` in the
+    current directory. Of two servers with one name the local one counts. Saves go to the local file if there was one
+    at this moment, else to the global one. With `config_file` only that file counts.
+
+    Files that do not exist, or are empty, hold no servers. Raises ConfigError, naming file, line and column, if a file
+    cannot be read or understood; the same holds for each method that saves, and then the file stays as it is.
+    """
+
+    config_file: Path
+    """Where saves go."""
+
+    def __init__(self, config_file: str | os.PathLike[str] | None = None) -> None:
+        files = _default_files() if config_file is None else [_absolute(config_file)]
+        self.config_file = files[-1]
+        self._lock = threading.Lock()
+        """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
+        self._layers = {file: _entries(file, _read(file)) for file in files}
+        """What each loaded file defines, the one that counts most last."""
+        self._servers: dict[str, _Entry] = {}
+        """All layers merged. Replaced as a whole and never changed, so readers need no lock."""
+        self._merge()
+        for file, entries in self._layers.items():
+            _report_unknown_keys(file, entries)
+
+    def add_server(self, name: str, config: dict[str, Any]) -> None:
+        """Add a server, or replace the one of this name, in `config_file` only.
+
+        Raises ConfigError if this is not a dictionary that JSON can hold, or if the file cannot be saved.
+        """
+        self._save(self.config_file, name, _as_json(name, config))
+
+    def remove_server(self, name: str) -> None:
+        """Remove a server from every loaded file that defines it; does nothing if there is none of this name."""
+        if name not in self._servers:
+            return
+        # All files are read before the first is changed: if one is broken, nothing happens.
+        defining = [file for file in self._layers if name in _entries(file, _read(file))]
+        for file in defining:
+            self._save(file, name, None)
+        with self._lock:
+            # Elsewhere the entry went away before we came.
+            for file in self._layers.keys() - defining:
+                self._layers[file].pop(name, None)
+            self._merge()
+
+    def get_server(self, name: str) -> dict[str, Any]:
+        """A copy of a server's entry as the file has it, variables not expanded; empty if there is none."""
+        return copy.deepcopy(self._servers.get(name, {}))
+
+    def get_servers(self) -> dict[str, dict[str, Any]]:
+        """A copy of all entries by name: those of the global file first."""
+        return copy.deepcopy(self._servers)
+
+    def server_exists(self, name: str) -> bool:
+        return name in self._servers
+
+    def source_of(self, name: str) -> Path | None:
+        """The file whose entry counts for this server; None if there is no such server."""
+        with self._lock:
+            return next((file for file, entries in reversed(self._layers.items()) if name in entries), None)
+
+    def _merge(self) -> None:
+        self._servers = {name: entry for entries in self._layers.values() for name, entry in entries.items()}
+
+    def _save(self, file: Path, name: str, entry: _Entry | None) -> None:
+        """Set one entry of a file, or remove it if `entry` is None."""
+        with _locked(file) as target:
+            document = _read(file)
+            _entries(file, document)
+            defining = [key for key in _SECTIONS if name in document.get(key, {})]
+            if entry is None:
+                for key in defining:
+                    del document[key][name]
+            else:
+                legacy = "servers" in document and "mcpServers" not in document
+                section = (*defining, "servers" if legacy else "mcpServers")[0]
+                document.setdefault(section, {})[name] = entry
+            if entry is not None or defining:
+                _write(target, document)
+            # Within the file's lock, so that of two threads the last one to save is the last one here too.
+            with self._lock:
+                self._layers[file].pop(name, None)
+                if entry is not None:
+                    self._layers[file][name] = entry
+                self._merge()
+
+
+def _default_files() -> list[Path]:
+    """The files to stack, the one that counts most last."""
+    folder = _home() / ".gaia"
+    # If this fails, there is nothing to read there, and a save says why it cannot be done.
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files = [folder / _FILE_NAME]
+    # There is no current directory any more once somebody has deleted it.
+    with contextlib.suppress(OSError):
+        local = Path.cwd() / _FILE_NAME
+        if local.exists() and not (files[0].exists() and local.samefile(files[0])):
+            files.append(local)
+    return files
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigError(f"~/.gaia/{_FILE_NAME}: there is no home directory; set HOME or name a file") from error
+
+
+def _absolute(file: str | os.PathLike[str]) -> Path:
+    # A program that changes its directory later must not save elsewhere than it read.
+    try:
+        return Path(file).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(f"{os.fspath(file)}: there is no such home directory; set HOME or write the path") from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is no file or nothing in it."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
+    try:
+        text = data.decode("utf-8-sig")
+        document = json.loads(text, parse_constant=_refuse, parse_float=_number) if text.strip() else {}
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode()) + 1
+        _broken(file, "not UTF-8; save it in that encoding", line, column, cause=error)
+    except json.JSONDecodeError as error:
+        _broken(file, f"not valid JSON: {error.msg}; correct it there", error.lineno, error.colno, cause=error)
+    except (ValueError, RecursionError) as error:
+        _broken(file, f"not usable JSON: {error}", cause=error)
+    if not isinstance(document, dict):
+        _broken(file, 'expected an object like {"mcpServers": {…}}')
+    return document
+
+
+def _entries(file: Path, document: dict[str, Any]) -> dict[str, _Entry]:
+    """The servers in a file's JSON object, by name."""
+    found: dict[str, _Entry] = {}
+    for key in reversed(_SECTIONS):
+        section = document.get(key, {})
+        if not isinstance(section, dict):
+            _broken(file, f'{key}: expected an object like {{"<name>": {{"command": …}}}}')
+        for name, entry in section.items():
+            if not isinstance(entry, dict):
+                _broken(file, f'{key}.{name}: expected an object like {{"command": …}}')
+            found[name] = entry
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def _number(text: str) -> float:
+    # Python would read infinity, which the next save could not write.
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _broken(
+    file: Path, problem: str, line: int | None = None, column: int | None = None, *, cause: Exception | None = None
+) -> NoReturn:
+    place = "" if line is None else f"line {line}, column {column}: "
+    raise ConfigError(f"{file}: {place}{problem} (the file was not changed)") from cause
+
+
+def _report_unknown_keys(file: Path, entries: dict[str, _Entry]) -> None:
+    for name, entry in entries.items():
+        unknown = unknown_keys(entry)
+        if unknown and (file, name) not in _reported:
+            _reported.add((file, name))
+            similar = {key: known for key, known in unknown.items() if known is not None}
+            logger.warning("config_keys_unknown", file=str(file), server=name, keys=list(unknown), did_you_mean=similar)
+
+
+def _as_json(name: object, config: object) -> _Entry:
+    """The entry as it will be read back: a copy, of JSON's types only."""
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"add_server: expected a server name, got {name!r}; give a string that is not empty")
+    if not isinstance(config, dict):
+        raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {type(config).__name__}")
+    try:
+        entry: _Entry = json.loads(json.dumps(config, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"server {name!r}: the config dict cannot be saved as JSON: {error}") from error
+    return entry
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[Path]:
+    """Hold the lock beside the file; gives where to write. A symbolic link is followed, so that it stays one."""
+    # Imported here because most programs only read their configuration.
+    from filelock import FileLock, Timeout
+
+    target = Path(os.path.realpath(file))
+    lock_file = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(lock_file, timeout=_LOCK_SECONDS, mode=0o600):
+            yield target
+    except Timeout as error:
+        raise ConfigError(
+            f"{file}: cannot be saved: another program has held {lock_file} for {_LOCK_SECONDS:g} s; "
+            "end it, or try again later"
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file}: cannot be saved: {reason} (the file was not changed)") from error
+
+
+def _write(target: Path, document: dict[str, Any]) -> None:
+    """Replace the file at once or not at all; readable for its owner only, because it may hold secrets."""
+    try:
+        data = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: JSON can say it in an escape, UTF-8 cannot.
+        data = json.dumps(document, indent=2, allow_nan=False).encode()
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(data + b"\n")
+            stream.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync(target.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Make the new name survive a power failure, where a directory can be synchronised at all."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
