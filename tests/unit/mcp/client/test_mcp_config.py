@@ -1,0 +1,586 @@
+"""The files that say which servers there are: how they stack, how they are saved, and how they are left alone."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from gaia.mcp.client import config as config_module
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.errors import ConfigError
+
+TIME = {"command": "uvx", "args": ["mcp-server-time"]}
+ACER = {"command": "dotnet", "args": ["run", "--project", "/path/to/oem"]}
+
+
+def write(file: Path, document: object) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return file
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def global_file(home: Path) -> Path:
+    return home / ".gaia" / "mcp_servers.json"
+
+
+@pytest.fixture
+def local_file(tmp_path: Path) -> Path:
+    """Where a project's servers are: tests work in `tmp_path`."""
+    return tmp_path / "mcp_servers.json"
+
+
+@pytest.fixture
+def some_file(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "servers.json"
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_module, "_reported", set())
+
+
+class TestStacking:
+    def test_servers_of_the_global_file_are_loaded(self, global_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME, "acer": ACER}})
+        config = MCPConfig()
+        assert config.get_servers() == {"time": TIME, "acer": ACER}
+        assert config.source_of("time") == global_file
+
+    def test_servers_of_the_local_file_are_loaded(self, local_file: Path) -> None:
+        write(local_file, {"mcpServers": {"time": TIME}})
+        config = MCPConfig()
+        assert config.get_servers() == {"time": TIME}
+        assert config.source_of("time") == local_file
+
+    def test_an_empty_global_file_does_not_hide_the_local_one(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {}})
+        write(local_file, {"mcpServers": {"time": TIME}})
+        assert MCPConfig().get_servers() == {"time": TIME}
+
+    def test_servers_of_both_files_are_loaded(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {"acer": ACER}})
+        config = MCPConfig()
+        assert config.get_servers() == {"time": TIME, "acer": ACER}
+        assert (config.source_of("time"), config.source_of("acer")) == (global_file, local_file)
+
+    def test_the_local_version_of_a_server_wins(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME, "acer": ACER}})
+        write(local_file, {"mcpServers": {"time": {"command": "local"}}})
+        config = MCPConfig()
+        assert config.get_servers() == {"time": {"command": "local"}, "acer": ACER}
+        assert config.source_of("time") == local_file
+
+    def test_without_files_there_are_no_servers(self, global_file: Path, tmp_path: Path) -> None:
+        config = MCPConfig()
+        assert config.get_servers() == {}
+        assert config.config_file == global_file
+        assert not global_file.exists()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_explicit_file_is_the_only_one(self, global_file: Path, local_file: Path, some_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {"acer": ACER}})
+        write(some_file, {"mcpServers": {"mine": {"command": "x"}}})
+        config = MCPConfig(str(some_file))
+        assert config.get_servers() == {"mine": {"command": "x"}}
+        assert config.config_file == some_file
+
+    @pytest.mark.parametrize("legacy", ["global", "local", "both"])
+    def test_the_legacy_key_is_read_in_either_file(self, legacy: str, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers" if legacy == "local" else "servers": {"time": TIME}})
+        write(local_file, {"mcpServers" if legacy == "global" else "servers": {"acer": ACER}})
+        assert MCPConfig().get_servers() == {"time": TIME, "acer": ACER}
+
+    def test_the_newer_key_wins_over_the_legacy_one_in_one_file(self, some_file: Path) -> None:
+        write(some_file, {"mcpServers": {"a": {"command": "new"}}, "servers": {"a": {"command": "old"}, "b": TIME}})
+        assert MCPConfig(some_file).get_servers() == {"a": {"command": "new"}, "b": TIME}
+
+    def test_a_program_in_the_folder_of_the_global_file_loads_it_once(
+        self, global_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        monkeypatch.chdir(global_file.parent)
+        config = MCPConfig()
+        assert list(config._layers) == [global_file]
+        config.remove_server("time")
+        assert read(global_file) == {"mcpServers": {}}
+
+    def test_the_home_folder_is_made_and_private(self, global_file: Path) -> None:
+        MCPConfig()
+        assert stat.S_IMODE(global_file.parent.stat().st_mode) == 0o700
+
+    def test_an_explicit_file_makes_no_home_folder(self, global_file: Path, some_file: Path) -> None:
+        MCPConfig(some_file)
+        assert not global_file.parent.exists()
+
+    def test_a_file_in_place_of_the_home_folder_is_explained(self, home: Path) -> None:
+        (home / ".gaia").write_text("not a folder")
+        with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
+            MCPConfig()
+
+    def test_a_home_folder_that_cannot_be_made_is_no_problem_until_a_save(self, mocker: Any) -> None:
+        mocker.patch.object(Path, "mkdir", side_effect=OSError(errno.EROFS, "Read-only file system"))
+        config = MCPConfig()
+        assert config.get_servers() == {}
+        with pytest.raises(ConfigError, match="cannot be saved: Read-only file system"):
+            config.add_server("time", TIME)
+
+    def test_a_current_directory_that_is_gone_has_no_local_file(
+        self, global_file: Path, tmp_path: Path, mocker: Any
+    ) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        mocker.patch.object(Path, "cwd", side_effect=FileNotFoundError(2, "No such file or directory"))
+        assert MCPConfig().get_servers() == {"time": TIME}
+
+    def test_a_missing_home_directory_is_explained(self, mocker: Any) -> None:
+        mocker.patch.object(Path, "home", side_effect=RuntimeError("Could not determine home directory."))
+        with pytest.raises(ConfigError, match="no home directory; set HOME or name a file"):
+            MCPConfig()
+
+    def test_a_tilde_means_the_home_directory(self, global_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        config = MCPConfig("~/.gaia/mcp_servers.json")
+        assert config.config_file == global_file
+        assert config.get_servers() == {"time": TIME}
+
+    def test_the_home_of_an_unknown_user_is_explained(self) -> None:
+        with pytest.raises(ConfigError, match=r"~nobody-of-this-name/x\.json: there is no such home directory"):
+            MCPConfig("~nobody-of-this-name/x.json")
+
+    def test_a_relative_file_stays_where_it_was_when_the_program_moves(
+        self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = MCPConfig("servers.json")
+        monkeypatch.chdir(home)
+        config.add_server("time", TIME)
+        assert read(tmp_path / "servers.json") == {"mcpServers": {"time": TIME}}
+
+
+class TestReading:
+    def test_what_is_returned_is_a_copy(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        config.get_server("time")["args"].append("x")
+        config.get_servers()["time"]["args"].append("y")
+        config.get_servers().clear()
+        assert config.get_servers() == {"time": TIME}
+
+    def test_an_unknown_server_is_empty(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        assert config.get_server("nope") == {}
+        assert config.source_of("nope") is None
+        assert not config.server_exists("nope")
+        assert config.server_exists("time")
+
+    def test_variables_are_not_expanded(self, some_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TOKEN", "hunter2")
+        entry = {"command": "x", "env": {"TOKEN": "${TOKEN}"}}
+        config = MCPConfig(write(some_file, {"mcpServers": {"a": entry}}))
+        config.add_server("b", entry)
+        assert config.get_server("a") == config.get_server("b") == entry
+        assert "hunter2" not in some_file.read_text()
+
+    @pytest.mark.parametrize("content", [b"", b" \n", b"\xef\xbb\xbf", b"{}", b'{"other": 1}'])
+    def test_an_empty_file_holds_no_servers(self, some_file: Path, content: bytes) -> None:
+        write(some_file, "").write_bytes(content)
+        assert MCPConfig(some_file).get_servers() == {}
+
+    def test_a_byte_order_mark_is_accepted(self, some_file: Path) -> None:
+        write(some_file, "").write_bytes(b"\xef\xbb\xbf" + json.dumps({"mcpServers": {"time": TIME}}).encode())
+        assert MCPConfig(some_file).get_servers() == {"time": TIME}
+
+    def test_of_a_key_that_is_there_twice_the_last_counts(self, some_file: Path) -> None:
+        write(some_file, '{"mcpServers": {"a": {"command": "1"}, "a": {"command": "2"}}}')
+        assert MCPConfig(some_file).get_server("a") == {"command": "2"}
+
+
+BROKEN = [
+    pytest.param(b'{"mcpServers": {\n  "a": }\n}', "line 2, column 8: not valid JSON: Expecting value", id="bad JSON"),
+    pytest.param(b'{"mcpServers": {}} x', "line 1, column 20: not valid JSON: Extra data", id="extra data"),
+    pytest.param(b'{\n "mcpServers": {"\xc3\xa9\xff', "line 2, column 19: not UTF-8", id="not UTF-8"),
+    pytest.param('{"a": 1}'.encode("utf-16"), "line 1, column 1: not UTF-8", id="UTF-16"),
+    pytest.param(b'\xef\xbb\xbf{"\xff', "line 1, column 3: not UTF-8", id="not UTF-8 after a mark"),
+    pytest.param(b"[]", "expected an object like", id="a list"),
+    pytest.param(b"null", "expected an object like", id="null"),
+    pytest.param(b'{"mcpServers": []}', "mcpServers: expected an object like", id="servers in a list"),
+    pytest.param(b'{"servers": 5}', "servers: expected an object like", id="servers in a number"),
+    pytest.param(b'{"mcpServers": {"a": {}, "b": "x"}}', "mcpServers.b: expected an object like", id="a text entry"),
+    pytest.param(b'{"servers": {"a": null}}', "servers.a: expected an object like", id="a null entry"),
+    pytest.param(b'{"x": NaN}', "not usable JSON: NaN is not a JSON value", id="NaN"),
+    pytest.param(b'{"x": -1e999}', "not usable JSON: -1e999 is not a JSON value", id="infinite"),
+    pytest.param(b'{"x": ' + b"9" * 5000 + b"}", "not usable JSON: Exceeds the limit", id="endless number"),
+    pytest.param(b'{"x": ' + b"[" * 100_000, "not usable JSON: maximum recursion", id="endless nesting"),
+]
+
+
+class TestBrokenFiles:
+    @pytest.mark.parametrize(("content", "said"), BROKEN)
+    def test_it_is_an_error_that_says_where(self, some_file: Path, content: bytes, said: str) -> None:
+        write(some_file, "").write_bytes(content)
+        with pytest.raises(ConfigError) as refusal:
+            MCPConfig(some_file)
+        assert str(refusal.value).startswith(f"{some_file}: {said}")
+
+    @pytest.mark.parametrize(("content", "said"), BROKEN)
+    def test_one_that_broke_since_it_was_loaded_is_not_overwritten(
+        self, some_file: Path, content: bytes, said: str
+    ) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        some_file.write_bytes(content)
+        with pytest.raises(ConfigError) as adding:
+            config.add_server("acer", ACER)
+        with pytest.raises(ConfigError) as removing:
+            config.remove_server("time")
+        assert said in str(adding.value)
+        assert said in str(removing.value)
+        assert some_file.read_bytes() == content
+        assert config.get_servers() == {"time": TIME}
+
+    def test_a_broken_file_of_two_leaves_both_alone(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {"time": TIME}})
+        config = MCPConfig()
+        write(local_file, "{")
+        with pytest.raises(ConfigError, match="line 1, column 2"):
+            config.remove_server("time")
+        assert read(global_file) == {"mcpServers": {"time": TIME}}
+        assert config.server_exists("time")
+
+    def test_a_folder_is_no_file(self, some_file: Path) -> None:
+        some_file.mkdir(parents=True)
+        with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+            MCPConfig(some_file)
+
+
+class TestAdding:
+    def test_it_is_saved_at_once_and_replaces_its_namesake(self, some_file: Path) -> None:
+        config = MCPConfig(some_file)
+        config.add_server("time", {"command": "old", "env": {"A": "b"}})
+        config.add_server("time", TIME)
+        assert config.get_server("time") == TIME
+        assert config.source_of("time") == some_file
+        assert MCPConfig(some_file).get_servers() == {"time": TIME}
+
+    def test_without_a_local_file_the_global_one_is_written(self, global_file: Path, local_file: Path) -> None:
+        config = MCPConfig()
+        config.add_server("time", TIME)
+        assert read(global_file) == {"mcpServers": {"time": TIME}}
+        assert not local_file.exists()
+
+    def test_with_a_local_file_only_that_is_written_and_gets_only_this_server(
+        self, global_file: Path, local_file: Path
+    ) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {}})
+        before = global_file.read_bytes()
+        config = MCPConfig()
+        config.add_server("acer", ACER)
+        assert read(local_file) == {"mcpServers": {"acer": ACER}}
+        assert global_file.read_bytes() == before
+        assert config.get_servers() == {"time": TIME, "acer": ACER}
+
+    def test_a_local_file_that_appears_later_does_not_count(self, global_file: Path, local_file: Path) -> None:
+        config = MCPConfig()
+        write(local_file, {"mcpServers": {}})
+        config.add_server("time", TIME)
+        assert read(local_file) == {"mcpServers": {}}
+        assert read(global_file) == {"mcpServers": {"time": TIME}}
+
+    def test_a_global_server_is_overridden_not_changed(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {}})
+        config = MCPConfig()
+        config.add_server("time", ACER)
+        assert config.get_server("time") == ACER
+        assert config.source_of("time") == local_file
+        assert read(global_file) == {"mcpServers": {"time": TIME}}
+
+    def test_a_file_with_the_legacy_key_keeps_it(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"servers": {"time": TIME}}))
+        config.add_server("acer", ACER)
+        assert read(some_file) == {"servers": {"time": TIME, "acer": ACER}}
+
+    def test_a_server_stays_under_the_key_where_it_is(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {}, "servers": {"time": TIME}}))
+        config.add_server("time", ACER)
+        config.add_server("new", TIME)
+        assert read(some_file) == {"mcpServers": {"new": TIME}, "servers": {"time": ACER}}
+
+    def test_unknown_keys_and_their_order_are_kept(self, some_file: Path) -> None:
+        document = {"$schema": "x", "mcpServers": {"time": {**TIME, "autoApprove": ["now"]}}, "theme": {"dark": True}}
+        config = MCPConfig(write(some_file, document))
+        config.add_server("acer", ACER)
+        assert list(read(some_file)) == ["$schema", "mcpServers", "theme"]
+        assert read(some_file) == {**document, "mcpServers": {**document["mcpServers"], "acer": ACER}}  # type: ignore[dict-item]
+
+    def test_the_file_is_written_for_people(self, some_file: Path) -> None:
+        MCPConfig(some_file).add_server("zeit", {"command": "größe"})
+        assert some_file.read_text(encoding="utf-8") == (
+            '{\n  "mcpServers": {\n    "zeit": {\n      "command": "größe"\n    }\n  }\n}\n'
+        )
+
+    def test_half_a_surrogate_pair_survives(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, '{"mcpServers": {}, "odd": "\\ud800"}'))
+        config.add_server("time", TIME)
+        assert read(some_file)["odd"] == "\ud800"
+
+    @pytest.mark.parametrize("mode", [0o644, 0o666, 0o600])
+    def test_the_file_is_private_whatever_it_was(self, some_file: Path, mode: int) -> None:
+        write(some_file, {}).chmod(mode)
+        MCPConfig(some_file).add_server("time", TIME)
+        assert stat.S_IMODE(some_file.stat().st_mode) == 0o600
+
+    def test_a_symbolic_link_stays_one(self, some_file: Path, tmp_path: Path) -> None:
+        write(some_file, {"mcpServers": {"time": TIME}})
+        link = tmp_path / "link.json"
+        link.symlink_to(some_file)
+        config = MCPConfig(link)
+        config.add_server("acer", ACER)
+        assert link.is_symlink()
+        assert read(some_file) == {"mcpServers": {"time": TIME, "acer": ACER}}
+        assert config.config_file == link
+
+    def test_a_link_to_a_file_that_does_not_exist_yet_makes_it(self, some_file: Path, tmp_path: Path) -> None:
+        link = tmp_path / "link.json"
+        link.symlink_to(some_file)
+        MCPConfig(link).add_server("time", TIME)
+        assert link.is_symlink()
+        assert read(some_file) == {"mcpServers": {"time": TIME}}
+
+    def test_what_was_given_may_be_changed_afterwards(self, some_file: Path) -> None:
+        config = MCPConfig(some_file)
+        entry = {"command": "x", "args": ["a"]}
+        config.add_server("time", entry)
+        entry["args"] = []
+        assert config.get_server("time") == {"command": "x", "args": ["a"]}
+
+    def test_memory_holds_what_a_reader_of_the_file_would_see(self, some_file: Path) -> None:
+        config = MCPConfig(some_file)
+        config.add_server("time", {"command": "x", "args": ("a",), "env": {1: "b"}})
+        assert config.get_servers() == MCPConfig(some_file).get_servers()
+
+    @pytest.mark.parametrize(
+        ("name", "entry", "said"),
+        [
+            ("", TIME, "expected a server name, got ''"),
+            (None, TIME, "expected a server name, got None"),
+            ("time", "uvx mcp-server-time", "server 'time': expected a config dict with a 'command', got str"),
+            ("time", None, "server 'time': expected a config dict"),
+            ("time", {"command": object()}, "server 'time': the config dict cannot be saved as JSON: Object of type"),
+            ("time", {"timeout": float("inf")}, "server 'time': the config dict cannot be saved as JSON: Out of range"),
+        ],
+    )
+    def test_what_cannot_be_saved_is_refused_before_the_file_is_touched(
+        self, some_file: Path, name: Any, entry: Any, said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=f".*{said}"):
+            MCPConfig(some_file).add_server(name, entry)
+        assert not some_file.parent.exists()
+
+
+class TestRemoving:
+    def test_it_is_removed_from_the_file(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME, "acer": ACER}}))
+        config.remove_server("time")
+        assert config.get_servers() == {"acer": ACER}
+        assert read(some_file) == {"mcpServers": {"acer": ACER}}
+
+    def test_it_is_removed_from_every_file_that_has_it(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"servers": {"time": TIME, "acer": ACER}, "mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {"time": ACER}})
+        config = MCPConfig()
+        config.remove_server("time")
+        assert not config.server_exists("time")
+        assert config.source_of("time") is None
+        assert read(global_file) == {"servers": {"acer": ACER}, "mcpServers": {}}
+        assert read(local_file) == {"mcpServers": {}}
+        assert MCPConfig().get_servers() == {"acer": ACER}
+
+    def test_a_file_without_it_is_not_written(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"acer": ACER}})
+        write(local_file, {"mcpServers": {"time": TIME}})
+        config = MCPConfig()
+        before = global_file.read_bytes()
+        config.remove_server("time")
+        assert global_file.read_bytes() == before
+        assert [file.name for file in global_file.parent.iterdir()] == [global_file.name]
+
+    def test_an_unknown_server_changes_nothing(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        before = some_file.read_bytes()
+        config.remove_server("nope")
+        assert some_file.read_bytes() == before
+
+    def test_one_that_is_gone_from_the_file_already_is_forgotten(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        write(some_file, {"mcpServers": {"acer": ACER}})
+        config.remove_server("time")
+        assert not config.server_exists("time")
+        assert read(some_file) == {"mcpServers": {"acer": ACER}}
+
+
+class TestFailingSaves:
+    @pytest.fixture
+    def config(self, some_file: Path) -> MCPConfig:
+        return MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+
+    @pytest.mark.parametrize("step", ["fsync", "replace"])
+    def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(
+        self, config: MCPConfig, some_file: Path, step: str, mocker: Any
+    ) -> None:
+        before = some_file.read_bytes()
+        mocker.patch.object(os, step, side_effect=OSError(errno.ENOSPC, "No space left on device"))
+        with pytest.raises(ConfigError, match=f"{some_file}: cannot be saved: No space left on device"):
+            config.add_server("acer", ACER)
+        assert some_file.read_bytes() == before
+        assert [file.name for file in some_file.parent.iterdir() if not file.name.endswith(".lock")] == [some_file.name]
+        assert not config.server_exists("acer")
+
+    def test_an_interrupted_save_leaves_nothing_behind(self, config: MCPConfig, some_file: Path, mocker: Any) -> None:
+        mocker.patch.object(os, "replace", side_effect=KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            config.add_server("acer", ACER)
+        assert read(some_file) == {"mcpServers": {"time": TIME}}
+        assert not list(some_file.parent.glob(".*.tmp"))
+
+    def test_a_folder_that_cannot_be_written_is_explained(
+        self, config: MCPConfig, some_file: Path, mocker: Any
+    ) -> None:
+        # Permissions do not stop an administrator, so the refusal is made here.
+        mocker.patch.object(tempfile, "mkstemp", side_effect=PermissionError(errno.EACCES, "Permission denied"))
+        with pytest.raises(ConfigError, match=f"{some_file}: cannot be saved: Permission denied"):
+            config.add_server("acer", ACER)
+        assert read(some_file) == {"mcpServers": {"time": TIME}}
+
+    def test_a_lock_that_is_never_released_is_explained(
+        self, config: MCPConfig, some_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(config_module, "_LOCK_SECONDS", 0.01)
+        lock_file = some_file.with_name(f".{some_file.name}.lock")
+        with FileLock(lock_file), ThreadPoolExecutor(1) as other_thread:
+            saving = other_thread.submit(config.add_server, "acer", ACER)
+            with pytest.raises(ConfigError, match=f"another program has held {lock_file} for 0.01 s"):
+                saving.result()
+        config.add_server("acer", ACER)
+        assert config.server_exists("acer")
+
+    def test_after_a_failure_the_next_save_works(self, config: MCPConfig, some_file: Path, mocker: Any) -> None:
+        failing = mocker.patch.object(os, "replace", side_effect=OSError(errno.EIO, "Input/output error"))
+        with pytest.raises(ConfigError):
+            config.add_server("acer", ACER)
+        mocker.stop(failing)
+        config.add_server("acer", ACER)
+        assert read(some_file) == {"mcpServers": {"time": TIME, "acer": ACER}}
+
+    def test_a_folder_that_cannot_be_synchronised_is_no_failure(self, config: MCPConfig, mocker: Any) -> None:
+        refused = []
+
+        def files_only(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                refused.append(descriptor)
+                raise OSError(errno.EINVAL, "Invalid argument")
+
+        mocker.patch.object(os, "fsync", side_effect=files_only)
+        config.add_server("acer", ACER)
+        assert config.server_exists("acer")
+        assert refused
+
+
+class TestSeveralWriters:
+    def test_what_another_program_added_since_the_load_is_kept(self, some_file: Path) -> None:
+        one, other = MCPConfig(some_file), MCPConfig(some_file)
+        one.add_server("time", TIME)
+        other.add_server("acer", ACER)
+        assert read(some_file) == {"mcpServers": {"time": TIME, "acer": ACER}}
+
+    def test_what_another_program_removed_since_the_load_stays_removed(self, some_file: Path) -> None:
+        write(some_file, {"mcpServers": {"time": TIME}})
+        one, other = MCPConfig(some_file), MCPConfig(some_file)
+        one.remove_server("time")
+        other.add_server("acer", ACER)
+        assert read(some_file) == {"mcpServers": {"acer": ACER}}
+
+    def test_two_processes_lose_nothing(self, some_file: Path) -> None:
+        program = (
+            "import sys\n"
+            "from gaia.mcp.client.config import MCPConfig\n"
+            "config = MCPConfig(sys.argv[1])\n"
+            "print('ready', flush=True)\n"
+            "sys.stdin.readline()\n"
+            "for number in range(25):\n"
+            "    config.add_server(f'{sys.argv[2]}-{number}', {'command': sys.argv[2]})\n"
+        )
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(some_file), name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("one", "two")
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.communicate("go\n", timeout=50)
+        assert [process.returncode for process in processes] == [0, 0]
+        expected = {f"{name}-{number}" for name in ("one", "two") for number in range(25)}
+        assert MCPConfig(some_file).get_servers().keys() == expected
+
+    def test_threads_lose_nothing_and_agree_with_the_file(self, some_file: Path) -> None:
+        config = MCPConfig(some_file)
+
+        def work(worker: int) -> None:
+            for number in range(5):
+                config.add_server("shared", {"command": f"{worker}-{number}"})
+                config.add_server(f"{worker}-{number}", TIME)
+                config.remove_server(f"{worker}-{number - 1}")
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+        assert config.get_servers() == MCPConfig(some_file).get_servers()
+        assert config.get_servers().keys() == {"shared", "0-4", "1-4", "2-4", "3-4"}
+
+
+class TestUnknownKeys:
+    def test_they_are_reported_with_what_was_meant(self, some_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+        write(some_file, {"mcpServers": {"time": {"comand": "uvx", "zzz": 1}, "acer": ACER}})
+        with caplog.at_level(logging.WARNING, logger="gaia"):
+            MCPConfig(some_file)
+        (record,) = caplog.records
+        assert record.event_fields == {  # type: ignore[attr-defined]
+            "event": "config_keys_unknown",
+            "file": str(some_file),
+            "server": "time",
+            "keys": ["comand", "zzz"],
+            "did_you_mean": {"comand": "command"},
+        }
+
+    def test_they_are_reported_once_per_file_and_server(
+        self, some_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        write(some_file, {"mcpServers": {"a": {"zzz": 1}, "b": {"zzz": 1}}})
+        other_file = write(tmp_path / "other.json", {"mcpServers": {"a": {"zzz": 1}}})
+        with caplog.at_level(logging.WARNING, logger="gaia"):
+            for file in (some_file, some_file, other_file, some_file):
+                MCPConfig(file)
+        reported = [(record.event_fields["file"], record.event_fields["server"]) for record in caplog.records]  # type: ignore[attr-defined]
+        assert reported == [(str(some_file), "a"), (str(some_file), "b"), (str(other_file), "a")]
