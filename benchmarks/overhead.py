@@ -27,10 +27,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import echo_server  # noqa: E402 - benchmarks are scripts, not a package that is installed
+import echo_server
 
-from gaia.mcp.client import MCPClientManager  # noqa: E402
-from gaia.mcp.client.config import MCPConfig  # noqa: E402
+from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client.config import MCPConfig
 
 LIMIT_SECONDS = 0.050
 PERCENTILES = (50, 95, 99)
