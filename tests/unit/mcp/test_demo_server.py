@@ -371,11 +371,18 @@ class TestProcess:
         assert ended.returncode == 0
         assert b"Traceback" not in ended.stderr
 
-    def test_an_interrupt_ends_it_without_a_traceback(self, session: RawSession) -> None:
-        session.process.send_signal(signal.SIGINT)
-
-        assert session.exit_code() == 130
-        assert "Traceback" not in session.stderr()
+    def test_an_interrupt_ends_it_without_a_traceback(self, command: list[str]) -> None:
+        # A shell starts background jobs with the signal ignored, and that would be inherited.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            session = RawSession(command)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        with session:
+            session.initialize()
+            session.process.send_signal(signal.SIGINT)
+            assert session.exit_code() == 130
+            assert "Traceback" not in session.stderr()
 
     def test_greets_on_stderr(self, session: RawSession) -> None:
         assert f"(pid {session.process.pid})" in session.stderr()
