@@ -62,7 +62,10 @@ class Channel(Protocol):
     def pid(self) -> int | None: ...
 
     def send(self, item: Outgoing) -> bool:
-        """Write `item` now or as soon as the server reads again. False if too much is already waiting."""
+        """Write `item` now or as soon as the server reads again. False if too much is already waiting.
+
+        Once `close` has returned, `item` is not even asked whether it may be written.
+        """
 
     def redact(self, text: str) -> str:
         """`text` with this server's secrets masked."""
