@@ -47,7 +47,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.signal is not None:
-            cause = f"killed by {self.signal}"
+            cause = f"was killed by {self.signal}"
         elif self.exit_code is not None:
             cause = f"exited with code {self.exit_code}"
         else:
