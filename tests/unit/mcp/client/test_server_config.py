@@ -82,6 +82,10 @@ class TestFromDict:
         with pytest.raises(AttributeError):
             config().command = "other"  # type: ignore[misc]
 
+    def test_limits_may_be_as_low_as_one(self) -> None:
+        subject = config(maxPending=1, maxMessageBytes=1)
+        assert (subject.max_pending, subject.max_message_bytes) == (1, 1)
+
     def test_unknown_keys_are_left_aside(self) -> None:
         assert config(autoApprove=["x"], name="mine") == config()
 
