@@ -118,3 +118,9 @@ def test_remove_takes_a_server_out_of_its_file(
 
     assert invoke_json("remove", "time") == {"name": "time", "file": str(file)}
     assert saved() == {"git": {"command": "y"}}
+
+
+def test_remove_says_where_it_was(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
+    file = configure(time={"command": "x"})
+
+    assert invoke("remove", "time").stdout == f"Removed 'time', which was in {file}\n"

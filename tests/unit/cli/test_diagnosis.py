@@ -28,11 +28,12 @@ def test_a_working_server_passes_every_step(
 def test_people_get_a_table_and_a_verdict(
     configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
 ) -> None:
-    configure(demo=demo_server | {"disabledTools": ["crash"]})
+    configure(demo=demo_server | {"disabledTools": ["crash"], "colour": "red"})
     shown = invoke("test-client", "demo").stdout
 
     assert shown.count("✓") == 4
     assert "8 tools, 1 more denied by filters" in shown
+    assert "Note: the key 'colour' means nothing here" in shown
     assert shown.endswith("demo works.\n")
 
 

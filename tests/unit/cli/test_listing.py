@@ -131,6 +131,15 @@ def test_a_server_that_cannot_be_started_says_why(
     assert "gaia mcp test-client bad" in result.stderr
 
 
+def test_a_server_without_tools_is_no_error(
+    configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+) -> None:
+    configure(it=fault_server(capabilities={}))
+    result = invoke("tools", "it")
+
+    assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
+
+
 def test_names_of_servers_are_completed(configure: Callable[..., Path], home: Path) -> None:
     from gaia.cli.servers import complete_name
 
