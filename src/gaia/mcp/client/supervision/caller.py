@@ -13,9 +13,9 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
-from gaia.mcp.errors import CallCancelled
+from gaia.mcp.errors import CallCancelled, MCPError
 
-__all__ = ["CallFuture", "OnProgress", "Outcome", "request", "submit"]
+__all__ = ["CallFuture", "OnDone", "OnProgress", "Outcome", "request", "submit"]
 
 logger = get_logger(__name__)
 
@@ -23,6 +23,9 @@ OnProgress = Callable[[float, float | None, str | None], object]
 """``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
 
 Outcome = dict[str, Any]
+
+OnDone = Callable[[MCPError | None, Outcome], None]
+"""Told the error of a call, or None and its result."""
 
 _MOST_UPDATES = 10_000
 """A server that reports progress faster than it is taken note of loses reports, not our memory."""
@@ -144,7 +147,7 @@ def submit(
     repeatable: bool = False,
     on_progress: OnProgress | None = None,
     on_call: Callable[[int], None] | None = None,
-    on_done: Callable[[Call], None] | None = None,
+    on_done: OnDone | None = None,
 ) -> CallFuture:
     """Make a call without waiting. Progress and the future's callbacks run on `lane`, in order.
 
@@ -158,7 +161,7 @@ def submit(
             clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True
         )
         if on_done is not None:
-            lane.post(lambda: on_done(call))
+            lane.post(lambda: on_done(call.error, call.result))
         lane.post(lambda: future.complete(call))
 
     call = Call(

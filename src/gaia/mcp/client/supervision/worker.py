@@ -108,6 +108,8 @@ class Worker:
         self.generation = 0
         self.restarts = 0
         self.last_error: str | None = None
+        self.disowned = False
+        """Whether this is a forked child, to which neither thread nor server belongs."""
         self.intake = Intake(name, settings.max_pending, on_wanted=lambda: self._mailbox.put(Wanted()))
         self._transport = transport
         self._settings = settings
@@ -181,6 +183,7 @@ class Worker:
 
     def disown(self) -> None:
         """In a forked child: the thread is gone, and the server belongs to the parent."""
+        self.disowned = True
         self.intake.disown()
         self._connection = self._ready_since = None
 
