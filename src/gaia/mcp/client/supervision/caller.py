@@ -71,12 +71,12 @@ def request(
         worker.intake.submit(call)
         if updates is not None and on_progress is not None:
             _report_until_done(updates, call, clock, on_progress)
-        if not call.wait(clock) and not worker.expire(call):
+        if not call.wait(clock) and not worker.intake.expire(call):
             # It ended in this very moment; whoever ended it is about to release it.
             call.wait_for_outcome()
     except BaseException:
         # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
-        worker.cancel(call, CallCancelled("the caller was interrupted"))
+        worker.intake.cancel(call, CallCancelled("the caller was interrupted"))
         raise
     error = call.error
     statistics.record(clock.monotonic() - started, failed=error is not None or call.result.get("isError") is True)
@@ -176,7 +176,7 @@ def submit(
     )
     if on_call is not None:
         on_call(call.id)
-    future.attach(lambda error: worker.cancel(call, error))
+    future.attach(lambda error: worker.intake.cancel(call, error))
     worker.intake.submit(call)
     worker.watch(call)
     return future
