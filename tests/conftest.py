@@ -21,8 +21,13 @@ from tests.servers.fault_server import Scenario
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
 
 
-# pytest-timeout is the limit; on a busy machine any single example may take long.
-hypothesis.settings.register_profile("gaia", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# pytest-timeout is the limit; on a busy machine any single example may take long. Repeated tests of a class have several
+# instances of it.
+hypothesis.settings.register_profile(
+    "gaia",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.differing_executors],
+)
 hypothesis.settings.load_profile("gaia")
 
 
