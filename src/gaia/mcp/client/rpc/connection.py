@@ -39,7 +39,11 @@ __all__ = ["Connection", "ConnectionState", "Noise"]
 
 logger = get_logger(__name__)
 
-_SAMPLE_BYTES = 200
+_SAMPLE_LENGTH = 200
+_REDACTED_BYTES = 16 * 1024
+"""So much of a text is searched for secrets before a sample of it is cut: half a secret would not be recognised."""
+
+_LONGEST_ID = 20
 
 
 class ConnectionState(enum.Enum):
@@ -92,7 +96,7 @@ class Connection:
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
-        self._in_flight: dict[RequestId, Call] = {}
+        self._in_flight: dict[int, Call] = {}
         self._channel: Channel | None = None
         self._transition = threading.Lock()
         """Owns `state`; readers may look at it without the lock."""
@@ -110,7 +114,7 @@ class Connection:
 
     def has_older_than(self, call: Call) -> bool:
         """True if a call that was made before `call` is still unanswered."""
-        return any(isinstance(identifier, int) and identifier < call.id for identifier in list(self._in_flight))
+        return any(identifier < call.id for identifier in list(self._in_flight))
 
     def move_to(self, state: ConnectionState) -> None:
         """Raises ValueError for a transition that is not in the state machine."""
@@ -206,29 +210,26 @@ class Connection:
             self._answer(message)
 
     def _take(self, identifier: RequestId) -> Call | None:
-        call = self._in_flight.pop(identifier, None)
-        if call is None and isinstance(identifier, str) and identifier.isdecimal():
-            # Our ids are integers; some servers send them back as strings.
-            call = self._in_flight.pop(int(identifier), None)
+        key = _own_id(identifier)
+        call = None if key is None else self._in_flight.pop(key, None)
         if call is None:
             # The answer of a call that timed out or was cancelled, or a second answer: nobody waits for it.
-            logger.debug("answer_ignored", server=self.name, call_id=identifier)
+            logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_LONGEST_ID])
         return call
 
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)
         error = message.error
         if call is None:
-            logger.warning("server_error", server=self.name, error=self.redact(str(error)[:_SAMPLE_BYTES]))
+            logger.warning("server_error", server=self.name, error=self.redact(_text_of(error))[:_SAMPLE_LENGTH])
         elif isinstance(error, dict) and type(error.get("code")) is int:
-            message_text = self.redact(str(error.get("message", "")))
-            call.finish(error=JsonRpcError(error["code"], message_text, error.get("data")))
+            call.finish(error=JsonRpcError(error["code"], self.redact(_text_of(error)), error.get("data")))
         else:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
 
     def _report_progress(self, message: Notification) -> None:
-        token = message.params.get("progressToken")
-        call = self._in_flight.get(token) if isinstance(token, (int, str)) else None
+        key = _own_id(message.params.get("progressToken"))
+        call = None if key is None else self._in_flight.get(key)
         if call is not None and call.on_progress is not None:
             call.on_progress(message.params)
 
@@ -254,7 +255,7 @@ class Connection:
 
     def _add_noise(self, size: int, sample: bytes) -> None:
         """Only the reader counts noise; others read the immutable value."""
-        text = self.redact(sample[:_SAMPLE_BYTES].decode("utf-8", "replace"))
+        text = self.redact(sample[:_REDACTED_BYTES].decode("utf-8", "replace"))[:_SAMPLE_LENGTH]
         if self.noise.lines == 0:
             logger.warning("noise_on_stdout", server=self.name, sample=text)
         self.noise = Noise(self.noise.lines + 1, self.noise.size + size, text)
@@ -269,6 +270,21 @@ class Connection:
                 "or raise maxPending",
             )
         )
+
+
+def _own_id(identifier: Any) -> int | None:
+    """An id as we gave it out: some servers send it back as a string."""
+    if type(identifier) is int:
+        return identifier
+    if type(identifier) is str and identifier.isdecimal() and len(identifier) <= _LONGEST_ID:
+        return int(identifier)
+    return None
+
+
+def _text_of(error: Any) -> str:
+    # Nothing but strings is shown: the text of something deeply nested is an exception.
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
 
 
 def _finish(call: Call, result: Any) -> None:
