@@ -37,19 +37,18 @@ class HostGuard:
         """From now on the process group `pid`, and processes with `mark` in their environment, die with this host."""
         with self._lock:
             self._protected[pid] = mark
-            if self._process is None:
-                self._start()
-            else:
-                self._tell(f"+ {pid} {mark}\n")
+            self._tell(f"+ {pid} {mark}\n")
 
     def release(self, pid: int) -> None:
         """The server is gone; its process id may soon be somebody else's."""
         with self._lock:
             self._protected.pop(pid, None)
-            if not self._protected:
-                self._stop()
-            elif self._process is not None:
+            if self._protected:
                 self._tell(f"- {pid}\n")
+            elif self._process is not None:
+                # Or it would take the end of its input for the end of the host, and kill whoever has that id by now.
+                self._write(f"- {pid}\n")
+                self._stop()
 
     def forget(self) -> None:
         """In a forked child: the servers and the guard belong to the parent. Only our copy of the pipe is closed."""
@@ -60,6 +59,29 @@ class HostGuard:
             self._process.stdin.close()
             self._process.returncode = 0
         self._process = None
+
+    def _tell(self, message: str) -> None:
+        if self._process is not None:
+            if self._write(message):
+                return
+            # Somebody killed or stopped the guard. A new one learns everything afresh.
+            logger.warning("guard_lost", pid=self._process.pid)
+            self._process.kill()
+            self._stop()
+        self._start()
+        everything = "".join(f"+ {pid} {mark}\n" for pid, mark in self._protected.items())
+        if self._process is not None and not self._write(everything):
+            logger.warning("guard_not_listening", pid=self._process.pid)
+
+    def _write(self, message: str) -> bool:
+        """False if the guard has ended, or has not read for so long that its pipe is full."""
+        process, data = self._process, message.encode()
+        assert process is not None, "there is a guard to write to"
+        assert process.stdin is not None, "it was started with a pipe"
+        try:
+            return process.stdin.write(data) == len(data)
+        except OSError:
+            return False
 
     def _start(self) -> None:
         # A frozen application is its own sys.executable, and starting it again would not run our script.
@@ -80,23 +102,8 @@ class HostGuard:
         except OSError as error:
             logger.warning("guard_start_failed", error=str(error))
             return
-        assert self._process.stdin is not None
-        if os.name != "nt":
+        if os.name != "nt" and self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
-        self._tell("".join(f"+ {pid} {mark}\n" for pid, mark in self._protected.items()))
-
-    def _tell(self, message: str) -> None:
-        process = self._process
-        if process is None or process.stdin is None:
-            return
-        try:
-            process.stdin.write(message.encode())
-        except OSError as error:
-            # Somebody killed or stopped the guard. A new one learns everything afresh.
-            logger.warning("guard_lost", error=str(error))
-            process.kill()
-            self._stop()
-            self._start()
 
     def _stop(self) -> None:
         process, self._process = self._process, None

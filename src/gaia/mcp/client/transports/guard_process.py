@@ -7,14 +7,12 @@ its parent, whatever is still protected is terminated, then killed.
 
 from __future__ import annotations
 
-import contextlib
+# Few imports, because this starts whenever a first server starts.
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 _HOST_CHECK_SECONDS = 1.0
 _TERMINATE_SECONDS = 2.0
@@ -59,6 +57,8 @@ def end(protected: dict[int, str]) -> None:
     if not protected:
         return
     if os.name == "nt":
+        import subprocess
+
         for pid in protected:
             subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], check=False, capture_output=True)
         return
@@ -70,8 +70,10 @@ def end(protected: dict[int, str]) -> None:
     for group in protected:
         signal_group(group, signal.SIGKILL)
     for pid in marked_processes({mark.encode() for mark in protected.values()}):
-        with contextlib.suppress(OSError):
+        try:
             os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue  # It ended meanwhile.
 
 
 def signal_group(group: int, number: int) -> bool:
@@ -86,13 +88,16 @@ def signal_group(group: int, number: int) -> bool:
 def marked_processes(marks: set[bytes]) -> list[int]:
     """Processes that left their group but carry a server's mark in their environment (where /proc shows it)."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            environment = entry.read_bytes()
-        except OSError:
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if not name.isdecimal():
             continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+        except OSError:
+            continue  # It ended meanwhile, or is another user's.
         if any(mark in environment for mark in marks):
-            found.append(int(entry.parent.name))
+            found.append(int(name))
     return found
 
 
