@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from gaia.mcp.errors import ConfigError, StartFailed
 
 __all__ = ["argument_vector", "find_executable", "split_command"]
 
-_SHELL_TOKENS = frozenset("();<>|&")
-_SUBSTITUTIONS = ("$(", "`")
+_SHOWN_PLACES = 3
+
+# What a shell takes literally: an escaped character, and quoted text (within double quotes it still substitutes).
+_LITERAL = re.compile(r"""\\.|'[^']*'|"((?:\\.|[^"\\])*)\"""", re.DOTALL)
+_SUBSTITUTION = re.compile(r"\$\(|`")
+_OPERATOR = re.compile(r"\$\(|`|[();<>|&]+")
 
 
 def split_command(command: str) -> list[str]:
@@ -24,17 +28,14 @@ def split_command(command: str) -> list[str]:
     """
     try:
         words = shlex.split(command, posix=os.name != "nt")
-        # With punctuation_chars the operators that stand outside quotes become words of their own.
-        tokens = list(shlex.shlex(command, posix=True, punctuation_chars=True))
     except ValueError as error:
         raise ConfigError(f"the command {command!r} cannot be split into words: {error}") from error
     if not words:
         raise ConfigError("the command is empty; give the program to start, for example 'uvx mcp-server-time'")
-    operators = [token for token in tokens if token and set(token) <= _SHELL_TOKENS]
-    operators += [mark for mark in _SUBSTITUTIONS if mark in command]
-    if operators:
+    operator = _shell_operator(command)
+    if operator is not None:
         raise ConfigError(
-            f"the command {command!r} contains {operators[0]!r}, but servers are started without a shell. "
+            f"the command {command!r} contains {operator!r}, but servers are started without a shell. "
             f"Give command and args apart: "
             f'{{"command": "{words[0]}", "args": [...]}}; if you need a shell, name it: '
             f'{{"command": "sh", "args": ["-c", {command!r}]}}'
@@ -42,25 +43,44 @@ def split_command(command: str) -> list[str]:
     return words
 
 
-def find_executable(command: str, environment: Mapping[str, str], cwd: str | None) -> str:
-    """The path of `command`, looked up on the PATH the server will have; ``~`` is expanded.
+def _shell_operator(command: str) -> str | None:
+    """The first thing in it that a shell would act upon, apart from quotes and escapes."""
 
-    On Windows this also finds ``npx.cmd`` for ``npx``. Raises StartFailed with what to do about it.
+    def active(literal: re.Match[str]) -> str:
+        unescaped = re.sub(r"\\.", " ", literal[1] or "", flags=re.DOTALL)
+        return " ".join(_SUBSTITUTION.findall(unescaped))
+
+    found = _OPERATOR.search(_LITERAL.sub(active, command))
+    return None if found is None else found[0]
+
+
+def find_executable(command: str, environment: Mapping[str, str], cwd: str | None) -> str:
+    """The absolute path of `command`, looked up on the PATH the server will have; ``~`` is expanded.
+
+    A path that is not absolute starts at `cwd`. On Windows ``npx`` also finds ``npx.cmd``. Raises StartFailed with what
+    to do about it.
     """
     expanded = os.path.expanduser(command)
-    if cwd is not None and os.path.dirname(expanded) and not os.path.isabs(expanded):
-        expanded = str(Path(cwd) / expanded)
+    if os.path.dirname(expanded):
+        expanded = os.path.join(cwd or "", expanded)
     search_path = environment.get("PATH", os.defpath)
     found = shutil.which(expanded, path=search_path)
     if found is not None:
-        return found
+        # A relative entry of PATH starts here, not in the directory where the server is about to be started.
+        return os.path.abspath(found)
     if os.path.dirname(expanded):
         state = "is not executable" if os.path.exists(expanded) else "does not exist"
         raise StartFailed(f"the command {command!r} cannot be started: {expanded} {state}")
+    places = [entry for entry in search_path.split(os.pathsep) if entry]
     raise StartFailed(
-        f"the command {command!r} was not found on the PATH ({search_path}); "
-        "install it, or give its full path as the command"
+        f"the command {command!r} was not found in the {len(places)} directories of the server's PATH "
+        f"({_shortened(places)}); install it, or give its full path as the command"
     )
+
+
+def _shortened(places: Sequence[str]) -> str:
+    shown = ", ".join(places[:_SHOWN_PLACES])
+    return shown if len(places) <= _SHOWN_PLACES else f"{shown}, …"
 
 
 def argument_vector(command: str, args: Sequence[str] | None) -> list[str]:
