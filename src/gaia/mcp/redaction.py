@@ -30,15 +30,24 @@ def secret_values(environment: Mapping[str, str]) -> list[str]:
 class Redactor:
     """Replaces every known secret in a text by ``***``. Immutable, thread-safe."""
 
-    __slots__ = ("_pattern",)
+    __slots__ = ("_pattern", "longest")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {part for secret in secrets if secret for part in (secret, *_lines(secret))}
         # The longest first, so that a secret which contains another one is masked whole.
-        alternatives = "|".join(re.escape(secret) for secret in sorted(set(secrets), key=len, reverse=True) if secret)
+        alternatives = "|".join(re.escape(secret) for secret in sorted(known, key=len, reverse=True))
         self._pattern = re.compile(alternatives) if alternatives else None
+        self.longest = max((len(secret.encode("utf-8", "surrogatepass")) for secret in known), default=0)
+        """Bytes of the longest secret: so much of a text that begins in its middle may be the end of a secret."""
 
     def __call__(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(MASK, text)
 
     def __repr__(self) -> str:
         return "Redactor(…)"
+
+
+def _lines(secret: str) -> list[str]:
+    """The lines of a private key, say: they are shown one by one, and their ends may be written differently."""
+    lines = secret.splitlines()
+    return [line for line in lines if len(line) >= _SHORTEST_ANY] if len(lines) > 1 else []

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO, TYPE_CHECKING
@@ -32,6 +33,8 @@ _TERMINATE_SECONDS = 5.0
 
 _KILL_SECONDS = 5.0
 _STRAY_SECONDS = 1.0
+_STRAY_ROUNDS = 3
+_POLL_SECONDS = 0.01
 
 
 class ServerProcess:
@@ -45,7 +48,7 @@ class ServerProcess:
         name: str,
         on_exit: Callable[[], None],
     ) -> None:
-        """Start it. `on_exit` is called once, from a thread of ours. Raises StartFailed."""
+        """Start it. `on_exit` is called once, from a thread of ours. Raises StartFailed, and leaves nothing then."""
         self._mark = uuid.uuid4().hex
         self._on_exit = on_exit
         self._exited = threading.Event()
@@ -63,20 +66,21 @@ class ServerProcess:
                 start_new_session=True,
                 creationflags=_CREATION_FLAGS,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
         self.pid = self._popen.pid
         try:
             host_guard.protect(self.pid, self._mark)
             self._watcher = threading.Thread(target=self._watch, name=f"{name}-exit", daemon=True)
             self._watcher.start()
-        except BaseException:
-            # Out of threads, say. Nothing may be left behind.
-            self._popen.kill()
+        except BaseException as error:
+            self._signal_tree(_KILL)
             self._popen.wait()
             for pipe in (self.stdin, self.stdout, self.stderr):
                 pipe.close()
             host_guard.release(self.pid)
+            if isinstance(error, RuntimeError):
+                raise StartFailed(f"no thread for the server: {error}") from error
             raise
 
     @property
@@ -135,16 +139,18 @@ class ServerProcess:
                 os.killpg(self.pid, number)
 
     def _end_strays(self) -> None:
-        import psutil
-
-        strays = self._strays()
-        if not strays:
-            return
-        logger.debug("strays_ended", pid=self.pid, strays=[stray.pid for stray in strays])
-        self._signal_each(strays, _TERMINATE)
-        _, alive = psutil.wait_procs(strays, timeout=_STRAY_SECONDS)
-        self._signal_each(alive, _KILL)
-        psutil.wait_procs(alive, timeout=_STRAY_SECONDS)
+        # Until none is found, because one may have started another while it was looked for.
+        for _ in range(_STRAY_ROUNDS):
+            strays = self._strays()
+            if not strays:
+                return
+            logger.debug("strays_ended", pid=self.pid, strays=[stray.pid for stray in strays])
+            for number in (_TERMINATE, _KILL):
+                self._signal_each(strays, number)
+                strays = _wait_for_end(strays, _STRAY_SECONDS)
+                if not strays:
+                    break
+        logger.error("strays_survive", pid=self.pid)
 
     def _strays(self) -> list[psutil.Process]:
         """Living processes of our group, or with our mark, other than the server itself."""
@@ -155,7 +161,7 @@ class ServerProcess:
             if process.pid in (self.pid, os.getpid()):
                 continue
             try:
-                if self._is_ours(process) and process.status() != psutil.STATUS_ZOMBIE:
+                if self._is_ours(process) and _is_alive(process):
                     strays.append(process)
             except (psutil.Error, OSError):
                 # Gone in the meantime, or another user's: not one of ours.
@@ -187,6 +193,29 @@ class ServerProcess:
 _TERMINATE = signal.SIGTERM
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _CREATION_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
+
+
+def _wait_for_end(processes: list[psutil.Process], timeout: float) -> list[psutil.Process]:
+    """Those that still live after `timeout` seconds at most.
+
+    Other than `psutil.wait_procs` it does not wait for somebody to reap them: they are not our children, and the first
+    process of a container may be slow in it, or never do it.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        processes = [process for process in processes if _is_alive(process)]
+        if not processes or time.monotonic() >= deadline:
+            return processes
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _lineage(mark: str) -> str:

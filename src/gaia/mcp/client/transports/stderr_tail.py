@@ -2,42 +2,68 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Callable
 
 from gaia.log import get_logger
+from gaia.mcp.redaction import Redactor
 
 __all__ = ["StderrTail"]
 
 logger = get_logger(__name__)
 
-_KEPT_BYTES = 16 * 1024
+_SHOWN_BYTES = 16 * 1024
 _SHOWN_LINES = 20
 
 
 class StderrTail:
     """The last 16 KiB of a stream. Fed by the thread that reads the pipe, read by any thread."""
 
-    def __init__(self, server: str, redact: Callable[[str], str]) -> None:
+    def __init__(self, server: str, redact: Redactor) -> None:
         self._server = server
         self._redact = redact
+        self._kept_bytes = _SHOWN_BYTES + redact.longest
         self._lock = threading.Lock()
-        """Owns `_chunks` and `_size`."""
+        """Owns `_chunks`, `_size` and `_cut`."""
         self._chunks: deque[bytes] = deque()
         self._size = 0
+        self._cut = False
+        """Something came before what is kept."""
+        self._line = b""
+        """The line that is not complete yet, for the log. Belongs to the thread that reads."""
 
     def feed(self, chunk: bytes) -> None:
         with self._lock:
-            self._chunks.append(chunk[-_KEPT_BYTES:])
+            self._chunks.append(chunk[-self._kept_bytes :])
             self._size += len(self._chunks[-1])
-            while self._size - len(self._chunks[0]) >= _KEPT_BYTES:
+            self._cut = self._cut or len(chunk) > self._kept_bytes
+            while self._size - len(self._chunks[0]) >= self._kept_bytes:
                 self._size -= len(self._chunks.popleft())
-        logger.debug("server_stderr", server=self._server, text=self._redact(chunk.decode("utf-8", "replace")))
+                self._cut = True
+        if logger.is_enabled_for(logging.DEBUG):
+            # Whole lines, because a secret that was cut in two would not be recognised.
+            lines, _, self._line = (self._line + chunk).rpartition(b"\n")
+            self._log(lines)
+            if len(self._line) > self._kept_bytes:
+                self.finish()
+
+    def finish(self) -> None:
+        """The stream has ended."""
+        self._log(self._line)
+        self._line = b""
 
     def text(self) -> str:
         """The last lines, with secrets masked and control characters removed."""
         with self._lock:
-            kept = b"".join(self._chunks)[-_KEPT_BYTES:]
-        lines = self._redact(kept.decode("utf-8", "replace")).splitlines()[-_SHOWN_LINES:]
+            kept, cut = b"".join(self._chunks), self._cut
+        text = self._redact(kept.decode("utf-8", "replace"))
+        if cut:
+            # The end of a secret whose beginning is gone.
+            text = text[self._redact.longest :]
+        lines = text.splitlines()[-_SHOWN_LINES:]
         return "\n".join("".join(char for char in line if char.isprintable() or char == "\t") for line in lines).strip()
+
+    def _log(self, text: bytes) -> None:
+        if text:
+            logger.debug("server_stderr", server=self._server, text=self._redact(text.decode("utf-8", "replace")))
