@@ -140,7 +140,7 @@ def _remedy(name: str, failed: dict[str, Any], entry: dict[str, Any]) -> str | N
     match failed["name"]:
         case "spawn":
             program, *_ = str(entry.get("command", "")).split() or [""]
-            return _LAUNCHERS.get(program) if "was not found on the PATH" in failed["detail"] else None
+            return _LAUNCHERS.get(program) if "was not found on the server's PATH" in failed["detail"] else None
         case "handshake" if "not answered within" in failed["detail"]:
             return (
                 "It runs but does not answer. Is it an MCP server that uses standard input and output? If it only "

@@ -302,7 +302,7 @@ class TestStarting:
         with pytest.raises(StartFailed) as failure:
             StdioTransport("my-server").open(Listener(), "test")
         assert str(failure.value) == (
-            "the command 'my-server' was not found in the 100 directories of the server's PATH "
+            "the command 'my-server' was not found on the server's PATH "
             "(/directory-0, /directory-1, /directory-2, …); install it, or give its full path as the command"
         )
 

@@ -73,8 +73,8 @@ def find_executable(command: str, environment: Mapping[str, str], cwd: str | Non
         raise StartFailed(f"the command {command!r} cannot be started: {expanded} {state}")
     places = [entry for entry in search_path.split(os.pathsep) if entry]
     raise StartFailed(
-        f"the command {command!r} was not found in the {len(places)} directories of the server's PATH "
-        f"({_shortened(places)}); install it, or give its full path as the command"
+        f"the command {command!r} was not found on the server's PATH ({_shortened(places)}); "
+        "install it, or give its full path as the command"
     )
 
 
