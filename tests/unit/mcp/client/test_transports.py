@@ -283,7 +283,7 @@ class TestStarting:
     @pytest.mark.parametrize(
         ("command", "reason"),
         [
-            ("no-such-server-anywhere", "was not found in the"),
+            ("no-such-server-anywhere", "was not found on the"),
             ("./no/such/server", "does not exist"),
             ("/no/such/server", "/no/such/server does not exist"),
             ("~/server", "server does not exist"),
