@@ -10,6 +10,7 @@ import pytest
 from gaia.agents.base import Agent, ApiAgent, MCPAgent
 from gaia.agents.base import agent as agent_module
 from gaia.agents.base.console import SilentConsole
+from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, tool
 
 
@@ -62,7 +63,8 @@ class TestConstruction:
         agent = PlainAgent()
         assert (agent.silent_mode, agent.debug, agent.llm, agent.max_steps) == (False, False, None, 20)
         assert isinstance(agent.console, RecordingConsole)
-        assert agent._tools_registry is _TOOL_REGISTRY
+        assert isinstance(agent._tools_registry, ToolRegistry)
+        assert agent.confirmation_gate.policy == "never"
 
     def test_a_silent_agent_asks_for_no_console(self) -> None:
         class Loud(PlainAgent):
@@ -118,10 +120,10 @@ class TestConstruction:
         finally:
             del _TOOL_REGISTRY["add"]
 
-    def test_importing_agents_loads_no_terminal_library(self) -> None:
-        program = "import sys, gaia.agents.base; print('rich' in sys.modules)"
+    def test_importing_agents_loads_neither_a_terminal_library_nor_the_models_package(self) -> None:
+        program = "import sys, gaia.agents.base; print({'rich', 'openai'} & set(sys.modules))"
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-        assert (run.stdout.strip(), run.stderr) == ("False", "")
+        assert (run.stdout.strip(), run.stderr) == ("set()", "")
 
 
 class TestSystemPrompt:
