@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import leak_check
@@ -18,6 +19,11 @@ from tests.servers.fault_server import Scenario
 
 # Where a program looks for the user's files before it looks into the home directory.
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
+
+
+# pytest-timeout is the limit; on a busy machine any single example may take long.
+hypothesis.settings.register_profile("gaia", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("gaia")
 
 
 @pytest.fixture(autouse=True)

@@ -141,7 +141,9 @@ def _run(command: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{' '.join(command)}: not finished after {INSTALL_TIMEOUT} s") from None
     if run.returncode != 0:
-        raise Unavailable(f"{' '.join(command)}: {run.stderr.strip()[-500:]}")
+        # Both installers begin the lines that matter with the word, and surround them with much else.
+        reasons = [line for line in run.stderr.splitlines() if "error" in line.lower()]
+        raise Unavailable(f"{' '.join(command)}: {'; '.join(reasons[:4])}")
 
 
 def _executable(name: str) -> str:

@@ -77,11 +77,16 @@ def demo(
 
 
 def _show(step: Step) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
     title, *rest = step.lines
-    mark = terminal.text("✓ " if step.ok else "✗ ", "bold green" if step.ok else "bold red")
-    terminal.show(mark.append_text(terminal.text(title, "bold")))
+    mark = terminal.text("✓" if step.ok else "✗", "bold green" if step.ok else "bold red")
+    terminal.show(Text.assemble(mark, " ", terminal.text(title, "bold")))
     for line in rest:
-        terminal.show(terminal.text(f"    {line}", "dim" if line.startswith("span ") else ""))
+        # Padding, so that what does not fit in one line is indented too.
+        shown = Padding(terminal.text(line, "dim" if line.startswith("span ") else ""), (0, 0, 0, 4), expand=False)
+        terminal.show(shown)
 
 
 def _tour() -> Generator[Step, None, None]:
@@ -100,9 +105,7 @@ def _tour() -> Generator[Step, None, None]:
         manager = MCPClientManager(MCPConfig(Path(folder) / "mcp_servers.json"))
         with manager, RawPipe(argv, "echo", {"text": "hello"}) as raw:
             guide = _Guide(manager, raw)
-            start = guide.start({"command": argv[0], "args": argv[1:]})
-            yield start
-            for step in guide.steps() if start.ok else ():
+            for step in guide.steps({"command": argv[0], "args": argv[1:]}):
                 # Each generation of the server has a process of its own; the guard and the raw pipe are here too.
                 started.update(psutil.Process().children(recursive=True))
                 yield step
@@ -129,26 +132,31 @@ class _Guide:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         manager.subscribe(self._events.put)
 
-    def start(self, config: dict[str, Any]) -> Step:
-        began = time.perf_counter()
+    def steps(self, config: dict[str, Any]) -> Iterator[Step]:
+        """All of them; after an error that none of them is about, only that."""
         try:
-            self._manager.add_server(_SERVER, config)
+            yield self._start(config)
+            yield self._list_tools()
+            # Before tracing is switched on, which it is once and for all: without it is how most programs run.
+            yield self._overhead("overhead", "What supervision adds to a call, untraced")
+            yield from self._calls()
+            yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
         except RuntimeError as error:
-            return Step("start", False, ["Start the server", str(error)], {"error": str(error)})
-        status, seconds = self._status(), time.perf_counter() - began
-        line = f"ready after {_ms(seconds)}: pid {status.pid}, generation {status.generation}, "
-        facts = {"seconds": seconds, "pid": status.pid, "generation": status.generation}
-        return Step(
-            "start",
-            status.generation == 1,
-            ["Start the server", f"{line}protocol {status.protocol_version}"],
-            facts | {"protocol_version": status.protocol_version},
-        )
+            yield Step("error", False, ["It came to an end", str(error)], {"error": str(error)})
 
-    def steps(self) -> Iterator[Step]:
-        yield self._list_tools()
-        # Before tracing is switched on, which it is once and for all: without it is how most programs run.
-        yield self._overhead("overhead", "What supervision adds to a call, untraced")
+    def _start(self, config: dict[str, Any]) -> Step:
+        began = time.perf_counter()
+        self._manager.add_server(_SERVER, config)
+        status, seconds = self._status(), time.perf_counter() - began
+        facts = {"seconds": seconds, "pid": status.pid, "generation": status.generation}
+        lines = [
+            "Start the server",
+            f"ready after {_ms(seconds)}: pid {status.pid}, generation {status.generation}",
+            f"protocol {status.protocol_version}",
+        ]
+        return Step("start", status.generation == 1, lines, facts | {"protocol_version": status.protocol_version})
+
+    def _calls(self) -> Iterator[Step]:
         from gaia.cli.spans import SpanCollector
 
         spans = SpanCollector.install()
@@ -158,7 +166,6 @@ class _Guide:
         before = self._status()
         yield self._crash(spans)
         yield self._recover(spans, before)
-        yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
 
     def _list_tools(self) -> Step:
         names = [tool.name for tool in self._manager.list_tools()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -54,6 +56,10 @@ def gaia(
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A stream that knows fewer characters than we write gets question marks, and the command goes on.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app(prog_name="gaia")
 
 

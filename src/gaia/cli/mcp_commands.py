@@ -6,9 +6,16 @@ import inspect
 from collections.abc import Callable
 
 import typer
+from typer.core import TyperCommand
 
+from gaia.cli.calling import call
+from gaia.cli.configuring import AddCommand, add, remove
 from gaia.cli.demo import demo
+from gaia.cli.diagnosis import diagnose
+from gaia.cli.importing import import_servers
+from gaia.cli.listing import list_servers, list_tools
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.watch import watch
 
 __all__ = ["app"]
 
@@ -23,10 +30,36 @@ def mcp(
     Options.of(ctx, config, as_json, debug)
 
 
-def _add(name: str, command: Callable[..., None], *examples: str) -> None:
-    # After a backspace on a line of its own, typer does not refill the paragraph.
+def _add(name: str, command: Callable[..., None], *examples: str, cls: type[TyperCommand] | None = None) -> None:
+    # After a line with a backspace alone, the paragraph is shown as it is.
     lines = [inspect.getdoc(command) or "", "", "\b", "Examples:", *(f"  {example}" for example in examples)]
-    app.command(name, help="\n".join(lines))(command)
+    # In the list of commands the first line is shown whole.
+    app.command(name, cls=cls, help="\n".join(lines), short_help=lines[0].splitlines()[0])(command)
 
 
+_add(
+    "add",
+    add,
+    'gaia mcp add time "uvx mcp-server-time"',
+    "gaia mcp add git --env GIT_PAGER=cat -- mcp-server-git --repository .",
+    cls=AddCommand,
+)
+_add("remove", remove, "gaia mcp remove time")
+_add("list", list_servers, "gaia mcp list", "gaia mcp list --no-connect --json")
+_add("tools", list_tools, "gaia mcp tools time")
+_add(
+    "call",
+    call,
+    "gaia mcp call time get_current_time timezone=Europe/Berlin",
+    """gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5""",
+)
+_add("test-client", diagnose, "gaia mcp test-client time")
+_add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")
+_add(
+    "import",
+    import_servers,
+    "gaia mcp import --dry-run",
+    "gaia mcp import --from claude-desktop",
+    "gaia mcp import --file team/mcp.json time git",
+)
 _add("demo", demo, "gaia mcp demo", "gaia mcp demo --json")

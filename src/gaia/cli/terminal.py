@@ -67,9 +67,7 @@ def show(*renderables: RenderableType, console: Console | None = None) -> None:
         return
     with console.capture() as capture:
         console.print(*renderables)
-    lines = "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
-    # A stream that knows fewer characters gets question marks, and the command goes on.
-    console.file.write(lines.encode(console.encoding, "replace").decode(console.encoding))
+    console.file.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
 def print_json(value: Any) -> None:

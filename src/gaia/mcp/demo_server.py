@@ -409,7 +409,8 @@ class DemoServer:
         self._tools = {tool.name: tool for tool in TOOLS}
         self._grown = 0
         self._counter = 0
-        self._running: dict[str | int, tuple[Call, threading.Thread]] = {}
+        self._running: dict[str | int, Call] = {}
+        self._threads: set[threading.Thread] = set()
         self._methods: dict[str, Callable[[Json], Json]] = {
             "initialize": self._initialize,
             "ping": lambda _params: {},
@@ -472,11 +473,11 @@ class DemoServer:
     def finish(self) -> None:
         """End the running calls: wake those that sleep, and let those that are about to answer do so."""
         with self._state_lock:
-            running = list(self._running.values())
-        for call, _thread in running:
+            calls, threads = list(self._running.values()), list(self._threads)
+        for call in calls:
             call.interrupted.set()
         deadline = time.monotonic() + GRACE_AT_EOF
-        for _call, thread in running:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _handle_message(self, message: Any) -> None:
@@ -501,9 +502,9 @@ class DemoServer:
             return
         request_id = params.get("requestId")
         with self._state_lock:
-            running = self._running.get(request_id) if _is_request_id(request_id) else None
-        if running is not None:
-            running[0].interrupted.set()
+            call = self._running.get(request_id) if _is_request_id(request_id) else None
+        if call is not None:
+            call.interrupted.set()
 
     def _handle_request(self, request_id: str | int, method: str, params: Any) -> None:
         try:
@@ -579,7 +580,8 @@ class DemoServer:
             if request_id in self._running:
                 raise RpcError(INVALID_REQUEST, f"request {request_id!r} is already running")
             # Before it starts, so that a cancellation on the very next line finds it.
-            self._running[request_id] = call, thread
+            self._running[request_id] = call
+            self._threads.add(thread)
         thread.start()
 
     def _run_call(self, call: Call, tool: Tool, arguments: Json) -> None:
@@ -589,6 +591,9 @@ class DemoServer:
             del self._running[call.request_id]
         if result is not None:
             self._send_result(call.request_id, result)
+        # Only now: until the answer is out, the end of input has to wait for it.
+        with self._state_lock:
+            self._threads.discard(threading.current_thread())
 
     # Output, from any thread
 

@@ -16,8 +16,9 @@ REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
 @pytest.fixture
-def command(demo_server: dict[str, Any]) -> list[str]:
-    return [demo_server["command"], *demo_server["args"]]
+def command() -> list[str]:
+    # As a module and not as a file: that is how users start it, and how coverage knows what it measures.
+    return [sys.executable, "-m", "gaia.mcp.demo_server"]
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ class TestTools:
         assert session.exit_code() == exit_code
 
     def test_environment_tells_names_and_no_values(self, command: list[str]) -> None:
-        with RawSession(command, env={"TOKEN": "hidden"}) as session:
+        with RawSession(command, env={**os.environ, "TOKEN": "hidden"}) as session:
             session.initialize()
             answer = session.call("environment")
 
@@ -371,11 +372,18 @@ class TestProcess:
         assert ended.returncode == 0
         assert b"Traceback" not in ended.stderr
 
-    def test_an_interrupt_ends_it_without_a_traceback(self, session: RawSession) -> None:
-        session.process.send_signal(signal.SIGINT)
-
-        assert session.exit_code() == 130
-        assert "Traceback" not in session.stderr()
+    def test_an_interrupt_ends_it_without_a_traceback(self, command: list[str]) -> None:
+        # A shell starts background jobs with the signal ignored, and that would be inherited.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            session = RawSession(command)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        with session:
+            session.initialize()
+            session.process.send_signal(signal.SIGINT)
+            assert session.exit_code() == 130
+            assert "Traceback" not in session.stderr()
 
     def test_greets_on_stderr(self, session: RawSession) -> None:
         assert f"(pid {session.process.pid})" in session.stderr()
@@ -390,6 +398,6 @@ class TestProcess:
             assert session.exit_code() == 0
             assert "--page-size" in session.remaining().decode()
 
-    def test_runs_as_a_module(self) -> None:
-        with RawSession([sys.executable, "-m", "gaia.mcp.demo_server"]) as session:
+    def test_runs_as_a_file_with_nothing_but_the_standard_library(self, demo_server: dict[str, Any]) -> None:
+        with RawSession([demo_server["command"], "-S", *demo_server["args"]], env={}) as session:
             assert session.initialize()["serverInfo"]["name"] == "gaia-demo"

@@ -23,8 +23,8 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.supervision.worker import WorkerSettings
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport

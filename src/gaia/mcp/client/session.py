@@ -14,9 +14,10 @@ from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.supervision.worker import Worker, WorkerHooks, WorkerSettings
+from gaia.mcp.client.supervision.worker import Worker
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import NotConnected
 

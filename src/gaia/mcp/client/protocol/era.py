@@ -104,7 +104,8 @@ def _profile(result: Mapping[str, Any]) -> ServerProfile:
 
 
 def _object(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = result.get(key, {})
+    # Null and an empty list are what some languages make of an empty object.
+    value = result.get(key) or {}
     if not isinstance(value, dict):
         raise HandshakeFailed(
             f"the server's answer to initialize has a {key} that is not an object", delivery="unknown"

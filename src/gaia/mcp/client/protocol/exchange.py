@@ -59,7 +59,9 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
         cursor = result.get("nextCursor")
         if cursor is None:
             return items
-        if not isinstance(cursor, str) or cursor in seen:
+        if not isinstance(cursor, str):
+            raise InvalidResponse(f"the answer to {method} has a cursor that is not a string")
+        if cursor in seen:
             raise InvalidResponse(f"the answer to {method} repeats the cursor {cursor!r}")
         seen.add(cursor)
     raise InvalidResponse(f"{method} has more than {_MAX_PAGES} pages")

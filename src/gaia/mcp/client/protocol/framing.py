@@ -14,11 +14,17 @@ __all__ = ["DEFAULT_MAX_LINE_BYTES", "LineFramer", "OversizedLine"]
 
 DEFAULT_MAX_LINE_BYTES = 256 * 1024 * 1024
 _KEPT_BYTES = 1024
+_SMALL_BYTES = 4096
 
-# Only an id at the top level may be taken for the answer's id: before `result` at the start of the line, or as the
-# last member before the one closing brace.
-_ID_AT_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
-_ID_AT_END = re.compile(rb'[\]}"\w]\s*,\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+# Only an id at the top level may be taken for the answer's id: it stands right before `result` or `error`, or is the
+# last member before the one closing brace of a line that begins with one of these. Some servers send our ids back as
+# strings.
+_ID = rb'"id"\s*:\s*(?:(\d{1,18})|"(\d{1,18})")\s*'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_ANSWER = rb'"(?:result|error)"\s*:'
+_ID_FIRST = re.compile(rb"\s*\{\s*(?:%b,\s*)?%b,\s*(?:%b,\s*)?%b" % (_VERSION, _ID, _VERSION, _ANSWER))
+_ANSWER_FIRST = re.compile(rb"\s*\{\s*(?:%b,\s*)?%b" % (_VERSION, _ANSWER))
+_ID_LAST = re.compile(rb'[\]}"\w]\s*,\s*%b(?:,\s*%b)?\}\s*$' % (_ID, _VERSION))
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
@@ -30,10 +36,10 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
     def answered_id(self) -> int | None:
         """The id of the request that this line answered, if its ends show it."""
-        if b'"method"' in self.head:
-            return None
-        match = _ID_AT_START.match(self.head) or _ID_AT_END.search(self.tail)
-        return int(match[1]) if match else None
+        match = _ID_FIRST.match(self.head)
+        if match is None and _ANSWER_FIRST.match(self.head):
+            match = _ID_LAST.search(self.tail)
+        return int(match[1] or match[2]) if match else None
 
 
 class LineFramer:
@@ -41,8 +47,10 @@ class LineFramer:
 
     def __init__(self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[bytes | bytearray] = []
+        """Of the line that is not complete yet; nothing of one that is already too long."""
         self._size = 0
+        """Of that line as it came."""
         self._head = b""
         self._tail = b""
 
@@ -51,38 +59,54 @@ class LineFramer:
         lines: list[bytes | OversizedLine] = []
         start, end = 0, chunk.find(b"\n")
         while end >= 0:
-            # The end of a line that began earlier is joined to the rest anyway: a view spares copying it twice.
-            self._append(memoryview(chunk)[start:end] if self._parts else chunk[start:end])
-            lines.append(self._take())
+            if self._size or end - start > self._max:
+                self._append(chunk[start:end])
+                lines.append(self._take())
+            else:
+                # Nearly every line comes whole: no need to put it together.
+                lines.append(_without_return(chunk[start:end]))
             start = end + 1
             end = chunk.find(b"\n", start)
-        self._append(chunk[start:])
+        if start < len(chunk):
+            self._append(chunk[start:])
         return lines
 
     def finish(self) -> bytes | OversizedLine | None:
         """What is left at the end of the stream: a line without its newline, or None."""
         return self._take() if self._size else None
 
-    def _append(self, piece: bytes | memoryview) -> None:
-        if not piece:
-            return
+    def _append(self, piece: bytes) -> None:
+        was_kept = self._size <= self._max
         self._size += len(piece)
         if self._size <= self._max:
+            self._keep(piece)
+            return
+        if was_kept:
+            begun = b"".join(self._parts)
+            self._head, self._tail = begun[:_KEPT_BYTES], begun[-_KEPT_BYTES:]
+            self._parts.clear()
+        self._head += piece[: _KEPT_BYTES - len(self._head)]
+        self._tail = (self._tail + piece[-_KEPT_BYTES:])[-_KEPT_BYTES:]
+
+    def _keep(self, piece: bytes) -> None:
+        if len(piece) >= _SMALL_BYTES:
             self._parts.append(piece)
             return
-        if self._parts or not self._head:
-            whole = b"".join([*self._parts, piece[:_KEPT_BYTES]])
-            self._head, self._tail = whole[:_KEPT_BYTES], whole[-_KEPT_BYTES:]
-            self._parts.clear()
-        self._tail = (self._tail + bytes(piece[-_KEPT_BYTES:]))[-_KEPT_BYTES:]
+        # Each small piece by itself would take many times its size.
+        if not self._parts or not isinstance(self._parts[-1], bytearray) or len(self._parts[-1]) >= _SMALL_BYTES:
+            self._parts.append(bytearray())
+        self._parts[-1] += piece
 
     def _take(self) -> bytes | OversizedLine:
         if self._size > self._max:
             line: bytes | OversizedLine = OversizedLine(self._size, self._head, self._tail)
         else:
-            joined = bytes(self._parts[0]) if len(self._parts) == 1 else b"".join(self._parts)
-            line = joined[:-1] if joined.endswith(b"\r") else joined
+            line = _without_return(b"".join(self._parts))
         self._parts.clear()
         self._size = 0
         self._head = self._tail = b""
         return line
+
+
+def _without_return(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") else line

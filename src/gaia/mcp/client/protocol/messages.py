@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -70,26 +71,44 @@ class NotAMessage(ValueError):
 def decode(line: bytes) -> Message | list[Message]:
     """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
 
-    Text that is not valid UTF-8 and numbers that only Python's own parser accepts are repaired rather than refused:
-    a stray byte in one answer must not lose that answer. Raises `NotAMessage` for everything else.
+    Text that is not valid Unicode and numbers that only Python's own parser accepts are repaired rather than refused:
+    a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
+    for everything else.
     """
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
-    if type(value) is list:
-        if not value:
-            raise NotAMessage("an empty batch")
-        return [_message(item) for item in value]
-    return _message(value)
+    return _batch(value) if type(value) is list else _message(value)
 
 
 def _decode_leniently(line: bytes) -> Any:
     try:
         # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
-        return json.loads(line.decode("utf-8", "replace"))
+        return _encodable(json.loads(line.decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise NotAMessage(str(error)) from error
+
+
+def _encodable(value: Any) -> Any:
+    """`value` without lone surrogates: whoever prints, logs or sends one on gets an exception."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value
+
+
+def _batch(items: list[Any]) -> list[Message]:
+    messages = []
+    for item in items:
+        with contextlib.suppress(NotAMessage):
+            messages.append(_message(item))
+    if not messages:
+        raise NotAMessage("a batch without any message")
+    return messages
 
 
 def _message(value: Any) -> Message:
@@ -101,7 +120,8 @@ def _message(value: Any) -> Message:
         raise NotAMessage(f"the id is a {type(identifier).__name__}")
     if "method" in value:
         return _request_or_notification(value, identifier)
-    if "result" in value and identifier is not None:
+    # A server that always writes both members means the one that is not null.
+    if "result" in value and identifier is not None and value.get("error") is None:
         return Response(identifier, value["result"])
     if "error" in value:
         return ErrorResponse(identifier, value["error"])
@@ -112,7 +132,8 @@ def _request_or_notification(value: dict[str, Any], identifier: RequestId | None
     method, params = value["method"], value.get("params")
     if type(method) is not str:
         raise NotAMessage("the method is not a string")
-    if params is None:
+    # An empty list is what PHP makes of an empty object.
+    if params is None or params == []:
         params = {}
     elif type(params) is not dict:
         raise NotAMessage("the params are not an object")

@@ -7,6 +7,9 @@ others find it already ended.
 Whether the server may have seen a call is decided without a lock: the writer sets `written` *before* it looks whether
 the call has ended, and whoever ends the call does so *before* it looks at `written`. At least one of the two sees the
 other, so a call that is reported as not sent was not sent.
+
+The same holds when a connection is lost: the worker withdraws a call and then looks at `written`, so a call that goes
+on to the next connection was not written to the lost one, and will not be.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class Call:
         "repeated",
         "result",
         "timeout",
+        "withdrawn",
         "written",
     )
 
@@ -75,6 +79,7 @@ class Call:
         self.on_done = on_done
         self.on_progress = on_progress
         self.written = False
+        self.withdrawn = False
         self.repeated = False
         self.result: dict[str, Any] = {}
         self.error: MCPError | None = None
@@ -93,9 +98,12 @@ class Call:
         return self._claim.locked()
 
     def begin_write(self) -> bool:
-        """The writer asks right before the first byte; False if nobody waits for the call any more."""
+        """The writer asks right before the first byte; False if nobody waits for the call here any more."""
         self.written = True
-        return not self._claim.locked()
+        if self._claim.locked() or self.withdrawn:
+            self.written = False
+            return False
+        return True
 
     def undo_write(self) -> None:
         """The writer found out that not one byte of the frame left."""
@@ -123,6 +131,15 @@ class Call:
     def wait_for_outcome(self) -> None:
         """Block until a call that somebody has already claimed is released, which is a matter of microseconds."""
         self._done.acquire()
+
+    def withdraw(self) -> bool:
+        """Take the call away from a lost connection. True if that has not written it, and now never will."""
+        self.withdrawn = True
+        return not self.written
+
+    def readmit(self) -> None:
+        """Allow writing again, once the connection from which the call was withdrawn has been closed completely."""
+        self.withdrawn = False
 
     def prepare_repeat(self, identifier: int) -> None:
         """Make the call ready to be written once more under a new id; for the worker, while no connection has it."""

@@ -47,7 +47,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.signal is not None:
-            cause = f"killed by {self.signal}"
+            cause = f"was killed by {self.signal}"
         elif self.exit_code is not None:
             cause = f"exited with code {self.exit_code}"
         else:
@@ -62,7 +62,10 @@ class Channel(Protocol):
     def pid(self) -> int | None: ...
 
     def send(self, item: Outgoing) -> bool:
-        """Write `item` now or as soon as the server reads again. False if too much is already waiting."""
+        """Write `item` now or as soon as the server reads again. False if too much is already waiting.
+
+        Once `close` has returned, `item` is not even asked whether it may be written.
+        """
 
     def redact(self, text: str) -> str:
         """`text` with this server's secrets masked."""

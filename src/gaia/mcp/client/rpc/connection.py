@@ -128,17 +128,22 @@ class Connection:
         if channel is None or self.state is ConnectionState.CLOSED:
             return False
         in_flight = self._in_flight
-        if len(in_flight) >= self._max_pending:
+        if len(in_flight) >= self._max_pending and not call.bound:
             self._refuse(call)
             return True
         in_flight[call.id] = call
-        if not channel.send(call):
-            in_flight.pop(call.id, None)
-            self._refuse(call)
-        # `close` sets the state before it empties the table. So either it found our call there, or we see the state.
+        # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
         # mypy narrows `state` from the check above and cannot know that other threads change it.
-        elif self.state is ConnectionState.CLOSED and in_flight.pop(call.id, None) is not None:  # type: ignore[comparison-overlap]
-            return False
+        if self.state is ConnectionState.CLOSED:  # type: ignore[comparison-overlap]
+            return in_flight.pop(call.id, None) is None
+        if not channel.send(call):
+            # A question of our own that finds no room counts as asked: the silence that follows is the server's.
+            if not call.bound:
+                in_flight.pop(call.id, None)
+                self._refuse(call)
+        elif call.ended:
+            # Perhaps given up before it was in the table, where nobody would look for it again.
+            self.abandon(call, "given up")
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
@@ -147,7 +152,8 @@ class Connection:
 
     def abandon(self, call: Call, reason: str) -> None:
         """Forget a call that its owner gave up, and tell the server if it may have seen it ("Cancellation")."""
-        self._in_flight.pop(call.id, None)
+        if self._in_flight.pop(call.id, None) is None:
+            return
         # The specification forbids cancelling `initialize`.
         if call.written and call.method != "initialize" and self.state is not ConnectionState.CLOSED:
             self.notify("notifications/cancelled", {"requestId": call.id, "reason": reason})

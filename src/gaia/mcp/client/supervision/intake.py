@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.errors import MCPError, NotConnected, Overloaded, ServerUnavailable
+from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
 
 __all__ = ["Intake"]
 
@@ -48,7 +48,9 @@ class Intake:
         return self._ready
 
     def __len__(self) -> int:
-        return len(self._backlog)
+        """How many calls wait."""
+        with self._lock:
+            return sum(not call.ended for call in self._backlog)
 
     def submit(self, call: Call) -> None:
         """Send the call, or let it wait for the server. A call that has no chance is ended at once."""
@@ -81,7 +83,9 @@ class Intake:
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
         for call in refused:
-            call.finish(error=self._refusal())
+            # Calls that were there when the server was disconnected did nothing wrong.
+            closed = CallCancelled(f"server {self._server!r} is closed: {reason}")
+            call.finish(error=closed if state is ServerState.CLOSED else self._refusal())
         return old
 
     def admit(self, connection: Connection) -> None:
@@ -91,6 +95,7 @@ class Intake:
             self._ready = connection
         for call in waiting:
             if not call.ended:
+                call.readmit()
                 self.submit(call)
 
     def suspend(self) -> None:
@@ -98,10 +103,26 @@ class Intake:
         with self._lock:
             self._ready = None
 
-    def put_back(self, calls: list[Call]) -> None:
-        """Calls of a lost connection that may go to the next one, before all others."""
+    def take_back(self, orphans: Iterable[Call], reason: str, next_id: Callable[[], int]) -> bool:
+        """Decide about the unanswered calls of a lost connection.
+
+        What it has not written, or may be repeated, waits for the next connection, before all others; the rest fails
+        with `reason`. True if anybody wanted something of the server.
+        """
+        kept = []
+        wanted = len(self) > 0
+        for call in orphans:
+            wanted = wanted or not (call.bound or call.ended)
+            unwritten = call.withdraw()
+            if call.bound or not (unwritten or call.repeatable):
+                call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
+                continue
+            if not unwritten:
+                call.prepare_repeat(next_id())
+            kept.append(call)
         with self._lock:
-            self._backlog.extendleft(reversed(calls))
+            self._backlog.extendleft(reversed(kept))
+        return wanted
 
     def disown(self) -> None:
         """In a forked child: nothing here works any more. The old lock may be held by a thread that is gone."""

@@ -8,10 +8,11 @@ import msgspec
 
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Conversation
 
-__all__ = ["Answered", "Ended", "GivenUp", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
+__all__ = ["Answered", "Closed", "Ended", "GivenUp", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -30,6 +31,13 @@ class Ended(msgspec.Struct, frozen=True):
     """The server's output ended, its process exited, or it closed its input."""
 
     connection: Connection
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """A lost server has been ended completely."""
+
+    connection: Connection
+    ending: Ending
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -56,4 +64,4 @@ class Notified(msgspec.Struct, frozen=True):
     notification: Notification
 
 
-Letter = Start | Stop | Wanted | Ended | Answered | Watch | GivenUp | Notified
+Letter = Start | Stop | Wanted | Ended | Closed | Answered | Watch | GivenUp | Notified

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 
@@ -42,4 +43,4 @@ class CallStatistics:
         if not ordered:
             return [None for _ in ranks]
         # Nearest rank: always a latency that was really measured.
-        return [ordered[min(len(ordered) - 1, max(0, round(rank * len(ordered) + 0.5) - 1))] for rank in ranks]
+        return [ordered[max(0, math.ceil(rank * len(ordered)) - 1)] for rank in ranks]

@@ -22,13 +22,22 @@ class Timer(enum.Enum):
     """See whether an idle server is still alive."""
 
 
+_FEW_CALLS = 64
+
+
 class Timers:
-    """Readings of the clock by name. Belongs to the worker thread."""
+    """Readings of the clock by name. Belongs to the worker thread.
+
+    Calls that have ended are let go soon, however far their deadlines are: at most as many of them are kept as calls
+    that have not ended, and a few.
+    """
 
     def __init__(self) -> None:
         self._named: dict[Timer, float] = {}
         self._calls: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
+        self._tidy_at = _FEW_CALLS
+        """How many watched calls are worth a look which of them have ended."""
 
     def set(self, timer: Timer, deadline: float) -> None:
         self._named[timer] = deadline
@@ -39,6 +48,10 @@ class Timers:
 
     def watch(self, call: Call) -> None:
         heapq.heappush(self._calls, (call.deadline, next(self._order), call))
+        if len(self._calls) > self._tidy_at:
+            self._calls = [entry for entry in self._calls if not entry[2].ended]
+            heapq.heapify(self._calls)
+            self._tidy_at = max(_FEW_CALLS, 2 * len(self._calls))
 
     def next_deadline(self) -> float | None:
         while self._calls and self._calls[0][2].ended:

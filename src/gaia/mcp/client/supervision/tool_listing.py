@@ -50,3 +50,5 @@ class ToolListing:
     def _failed(self, error: MCPError) -> None:
         self._under_way = False
         self._on_error(error)
+        if self._outdated:
+            self.refresh()

@@ -2,8 +2,8 @@
 
 A worker is one thread with one mailbox. It starts the server, runs the handshake, notices the end, waits out the
 backoff, starts it again, checks an idle server's health, and finally stops it. It never waits for an answer of the
-server: answers come back as letters. Callers' threads only touch the intake, the connection that is ready, and the
-mailbox.
+server, nor for its end: the news come as letters. Callers' threads only touch the intake, the connection that is ready,
+and the mailbox.
 
 A worker lives once, from `start` to `stop`; connecting again after that takes a new worker.
 """
@@ -15,12 +15,12 @@ import queue
 import random
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile
+from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
@@ -28,12 +28,14 @@ from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
 from gaia.mcp.client.supervision.conversation import Conversation
-from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerLog, ServerState, StateChanged
+from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState, StateChanged
+from gaia.mcp.client.supervision.farewell import Farewell
 from gaia.mcp.client.supervision.health import HealthCheck
 from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.client.supervision.lifetime import live_workers
 from gaia.mcp.client.supervision.mailbox import (
     Answered,
+    Closed,
     Ended,
     GivenUp,
     Letter,
@@ -43,13 +45,15 @@ from gaia.mcp.client.supervision.mailbox import (
     Wanted,
     Watch,
 )
-from gaia.mcp.client.supervision.policy import OpenCircuit, RestartPolicy, RestartTracker
+from gaia.mcp.client.supervision.notices import TOOLS_CHANGED, Notices, server_log
+from gaia.mcp.client.supervision.policy import OpenCircuit, RestartTracker
+from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.timers import Timer, Timers
 from gaia.mcp.client.supervision.tool_listing import ToolListing
 from gaia.mcp.client.transports.base import ChannelTransport
-from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError
 
-__all__ = ["Worker", "WorkerHooks", "WorkerSettings"]
+__all__ = ["Worker"]
 
 logger = get_logger(__name__)
 
@@ -64,25 +68,26 @@ _EXIT_REPORT_SECONDS = 0.2
 _STOP_SECONDS = 30.0
 """More than the longest orderly shutdown takes."""
 
-
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in seconds."""
-
-    identity: ClientIdentity
-    era: Era
-    ready_timeout: float
-    policy: RestartPolicy
-    health_interval: float
-    health_timeout: float
-    max_pending: int
+_DISCONNECTED = "it was disconnected"
+_EXITED = "it exited by itself; the next call starts it again"
 
 
-class WorkerHooks(Protocol):
-    """What the worker tells its client, on the worker thread. Implementations are ours: quick, and never raise."""
+class _Loss(msgspec.Struct, frozen=True):
+    """Why and how the current connection was lost."""
 
-    def tools_listed(self, definitions: list[Any]) -> None: ...
+    error: MCPError | None
+    """None: the server ended it."""
+    ending: Ending
+    was_ready: bool
+    wanted: bool
+    """Somebody wanted something of the server."""
 
-    def happened(self, event: Event) -> None: ...
+    def reason(self, stderr_tail: str) -> str:
+        if self.error is None:
+            return f"the server {msgspec.structs.replace(self.ending, stderr_tail=stderr_tail)}"
+        if stderr_tail and not self.was_ready:
+            return f"{self.error.message}; the server last wrote on stderr:\n{stderr_tail}"
+        return self.error.message
 
 
 class Worker:
@@ -121,9 +126,13 @@ class Worker:
 
         # Only the worker thread touches these.
         self._down_since: float | None = None
+        self._loss: _Loss | None = None
+        self._farewell: Farewell | None = None
+        """While the lost server is being ended; nothing is started before that is done."""
         self._tracker = RestartTracker(settings.policy, rng)
         self._timers = Timers()
         self._health: HealthCheck | None = None
+        self._notices = Notices(self._mailbox)
         self._tools: ToolListing | None = None
 
     @property
@@ -157,8 +166,14 @@ class Worker:
     def stop(self) -> None:
         """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once."""
         self.request_stop()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_SECONDS)
+        if self._thread.ident is None:
+            return
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            logger.error("worker_stuck", server=self.name)
+        elif self.state is not ServerState.CLOSED:
+            # The first start had failed, and the thread had ended with it.
+            self._set_state(ServerState.CLOSED, _DISCONNECTED)
 
     def request_stop(self) -> None:
         """Like `stop`, without waiting for it."""
@@ -167,13 +182,15 @@ class Worker:
     def disown(self) -> None:
         """In a forked child: the thread is gone, and the server belongs to the parent."""
         self.intake.disown()
+        self._connection = self._ready_since = None
 
     def next_id(self) -> int:
         return next(self._ids)
 
     def watch(self, call: Call) -> None:
         """Enforce the deadline of a call that no thread waits for."""
-        self._mailbox.put(Watch(call))
+        if not call.ended:
+            self._mailbox.put(Watch(call))
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
@@ -198,20 +215,25 @@ class Worker:
     def _run(self) -> None:
         try:
             while self.state is not ServerState.CLOSED and not self._failed_for_good():
-                try:
-                    letter = self._clock.get(self._mailbox, self._timers.next_deadline())
-                except queue.Empty:
+                deadline = self._timers.next_deadline()
+                if deadline is not None and deadline <= self._clock.monotonic():
+                    # However many letters there are: deadlines are kept.
                     self._fire_timers()
-                else:
-                    self._handle(letter)
+                    continue
+                try:
+                    letter = self._clock.get(self._mailbox, deadline)
+                except queue.Empty:
+                    continue
+                self._handle(letter)
         except Exception as error:
             # A mistake of ours must not leave callers waiting, nor the server running.
             logger.error("worker_broken", server=self.name, error=repr(error))
-            self._fail(f"internal error: {error!r}", retry_in=None)
-            self._close()
+            self.last_error = f"internal error: {error!r}"
+            self._close(self.last_error)
             raise
         finally:
             live_workers.discard(self)
+            self._settled.set()
 
     def _failed_for_good(self) -> bool:
         """A server that was never ready is not retried; its worker ends, and a new connect() makes a new one."""
@@ -223,20 +245,28 @@ class Worker:
                 self._set_state(ServerState.STARTING)
                 self._open()
             case Stop():
-                self._close()
-            case Wanted() if self.state is ServerState.EXITED:
+                self._close(_DISCONNECTED)
+            case Wanted() if self.state is ServerState.EXITED and self._farewell is None:
+                # Nobody has missed it until now.
+                self._down_since = self._clock.monotonic()
                 self._set_state(ServerState.RESTARTING, "a call came")
                 self._open()
-            case Ended(connection) if connection is self._connection:
+            case Ended(connection) if self._is_current(connection):
                 self._lose(None)
+            case Closed(connection, ending):
+                self._lost(connection, ending)
             case Answered(conversation, call):
                 conversation.answered(call)
             case Watch(call):
                 self._timers.watch(call)
             case GivenUp(call) if self._health is not None:
                 self._health.suspect(call)
-            case Notified(connection, notification) if connection is self._connection:
+            case Notified(connection, notification) if self._is_current(connection):
                 self._notified(connection, notification)
+
+    def _is_current(self, connection: Connection) -> bool:
+        """A lost connection is not, even while its server is still being ended."""
+        return connection is self._connection and connection.state is not ConnectionState.CLOSED
 
     def _fire_timers(self) -> None:
         timers, calls = self._timers.due(self._clock.monotonic())
@@ -254,18 +284,19 @@ class Worker:
 
     def _open(self) -> None:
         self.generation += 1
+        notices = self._notices = Notices(self._mailbox)
         connection = Connection(
             self.name,
             self.generation,
             self._clock,
             max_pending=self._settings.max_pending,
-            on_notification=lambda notification: self._mailbox.put(Notified(connection, notification)),
+            on_notification=lambda notification: notices.received(connection, notification),
             on_ended=lambda ended: self._mailbox.put(Ended(ended)),
         )
         try:
             channel = self._transport.open(connection, self.name)
         except MCPError as error:
-            self._after_end(Ending(), error.message, wanted=True)
+            self._not_running(error.message)
             return
         connection.attach(channel)
         self._connection = connection
@@ -320,56 +351,64 @@ class Worker:
 
     def _lose(self, error: MCPError | None, *, hung: bool = False) -> None:
         """The current connection is over: `error` says why; None says that the server ended it."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
         assert connection is not None, "only a current connection can be lost"
         channel = connection.channel
         assert channel is not None, "a connection becomes current with its channel"
         was_ready = self._ready_since is not None
         self.intake.suspend()
         self._ready_since = None
-        self._down_since = self._down_since or self._clock.monotonic()
+        if self._down_since is None:
+            self._down_since = self._clock.monotonic()
         self._timers.cancel(Timer.HEALTH)
         self._health = self._tools = None
+        # An exit that we force, later, says nothing about the server.
+        ending = (channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
+        reason = f"the server {ending}" if error is None else error.message
         # Callers learn of it before the cleaning up, which may take seconds.
-        ending = channel.ending(_EXIT_REPORT_SECONDS) if error is None else None
-        reason = f"the server {ending or Ending()}" if error is None else error.message
-        wanted = self._keep_or_fail(connection.close(), reason)
-        if was_ready and self._settings.policy.restart != "never":
+        wanted = self.intake.take_back(connection.close(), reason, self.next_id)
+        self._loss = _Loss(error, ending, was_ready, wanted)
+        if was_ready and self._may_rest(self._loss):
+            self._set_state(ServerState.EXITED, _EXITED)
+        elif was_ready and self._settings.policy.restart != "never":
             self._set_state(ServerState.RESTARTING, reason)
-        final = channel.close(0.0 if hung else _GRACE_SECONDS)
+        self._farewell = Farewell(
+            self.name,
+            channel,
+            0.0 if hung else _GRACE_SECONDS,
+            lambda final: self._mailbox.put(Closed(connection, final)),
+        )
+
+    def _lost(self, connection: Connection, final: Ending) -> None:
+        """The server of the lost connection has been ended."""
+        loss = self._loss
+        assert loss is not None, "a farewell begins with a loss"
+        self._connection = self._loss = self._farewell = None
         self._earlier_noise = self._earlier_noise.plus(connection.noise)
-        if error is not None and not was_ready and final.stderr_tail:
-            reason = f"{reason}; the server last wrote on stderr:\n{final.stderr_tail}"
-        # An exit that we forced, as opposed to `ending`, says nothing about the server.
-        self._after_end(ending or Ending(), reason, wanted=wanted)
+        if self._may_rest(loss):
+            self._rest(loss.reason(final.stderr_tail))
+        else:
+            self._not_running(loss.reason(final.stderr_tail))
 
-    def _keep_or_fail(self, orphans: list[Call], reason: str) -> bool:
-        """Decide about the calls of a lost connection; True if somebody wanted something of the server."""
-        kept = []
-        for call in orphans:
-            if call.bound or (call.written and not call.repeatable):
-                crash = f"server {self.name!r} was lost during {call.method}: {reason}"
-                call.finish(error=ServerCrashed(crash))
-            else:
-                if call.written:
-                    call.prepare_repeat(self.next_id())
-                kept.append(call)
-        self.intake.put_back(kept)
-        return len(self.intake) > 0 or any(not call.bound for call in orphans)
+    def _may_rest(self, loss: _Loss) -> bool:
+        """Whether the server has left by itself, properly, while nobody wanted anything."""
+        restart = self._settings.policy.restart
+        return restart == "on-failure" and self.profile is not None and loss.ending.clean and not loss.wanted
 
-    def _after_end(self, ending: Ending, reason: str, *, wanted: bool) -> None:
-        """Nothing runs now. Decide what happens next."""
+    def _rest(self, reason: str) -> None:
         self.last_error = reason
-        policy = self._settings.policy
+        self._set_state(ServerState.EXITED, _EXITED)
+        if len(self.intake) > 0:
+            # A call that came before the state was EXITED, or during the farewell, could not ask.
+            self._mailbox.put(Wanted())
+
+    def _not_running(self, reason: str) -> None:
+        """The server ended, or could not be started. Decide what happens next."""
+        self.last_error = reason
         if self.profile is None:
             self._fail(reason, retry_in=None)
-        elif policy.restart == "never":
+        elif self._settings.policy.restart == "never":
             self._fail(f"{reason} (and its restart policy is 'never')", retry_in=None)
-        elif policy.restart == "on-failure" and ending.clean and not wanted:
-            self._set_state(ServerState.EXITED, "it exited by itself; the next call starts it again")
-            if len(self.intake) > 0:
-                # A call that came before the state was EXITED did not know that it had to ask.
-                self._mailbox.put(Wanted())
         else:
             self._schedule_restart(reason)
 
@@ -391,32 +430,31 @@ class Worker:
         self._hooks.happened(GaveUp(self.name, reason=reason, retry_in=retry_in))
         self._settled.set()
 
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
+    def _close(self, reason: str) -> None:
+        connection = self._connection
         self._ready_since = None
-        self._set_state(ServerState.CLOSED, "it was disconnected")
-        self.intake.suspend()
-        if connection is not None:
-            for call in connection.close():
-                call.finish(error=CallCancelled(f"server {self.name!r} was disconnected"))
-            if connection.channel is not None:
-                connection.channel.close(_GRACE_SECONDS)
-        self._settled.set()
+        try:
+            self._set_state(ServerState.CLOSED, reason)
+        finally:
+            self.intake.suspend()
+            if connection is not None:
+                for call in connection.close():
+                    call.finish(error=CallCancelled(f"server {self.name!r} is closed: {reason}"))
+                if self._farewell is not None:
+                    self._farewell.wait()
+                elif connection.channel is not None:
+                    connection.channel.close(_GRACE_SECONDS)
+            self._connection = None
 
     # While it runs.
 
     def _notified(self, connection: Connection, notification: Notification) -> None:
-        params = notification.params
-        if notification.method == "notifications/tools/list_changed":
+        if notification.method == TOOLS_CHANGED:
+            self._notices.tools_change_seen()
             if self._tools is not None:
                 self._tools.refresh()
-        elif notification.method == "notifications/message":
-            level, source = str(params.get("level", "info")), params.get("logger")
-            text = connection.redact(str(params.get("data")))
-            logger.info("server_log", server=self.name, level=level, source=source, text=text)
-            self._hooks.happened(
-                ServerLog(self.name, level, None if source is None else str(source), params.get("data"))
-            )
+        else:
+            self._hooks.happened(server_log(connection, notification.params))
 
     def _not_listed(self, error: MCPError) -> None:
         self.last_error = error.message
@@ -455,8 +493,8 @@ class Worker:
             exchange,
             connection,
             make_call,
-            lambda result: on_result(result) if connection is self._connection else None,
-            lambda error: on_error(error) if connection is self._connection else None,
+            lambda result: on_result(result) if self._is_current(connection) else None,
+            lambda error: on_error(error) if self._is_current(connection) else None,
         ).start()
 
     def _set_state(self, new: ServerState, reason: str | None = None) -> None:

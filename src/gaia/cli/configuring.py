@@ -1,0 +1,118 @@
+"""`gaia mcp add` and `gaia mcp remove`: what is in the configuration files. No server is started here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from gaia.cli import terminal
+from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption
+from gaia.cli.servers import complete_name, entry_of
+
+__all__ = ["AddCommand", "add", "remove"]
+
+_VERBATIM = "gaia.cli.verbatim"
+
+
+class AddCommand(TyperCommand):
+    """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_VERBATIM] = "--" in args
+        return super().parse_args(ctx, args)
+
+
+def add(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="What to call the server.")],
+    command: Annotated[
+        list[str], typer.Argument(help="The command that starts it, in quotes; or, after --, its words as they are.")
+    ],
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Set a variable for the server. Repeatable.")
+    ] = None,
+    cwd: Annotated[Path | None, typer.Option("--cwd", metavar="PATH", help="The server's working directory.")] = None,
+    timeout: TimeoutOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Add a server to the configuration, without starting it.
+
+    Saved in ./mcp_servers.json if that file exists, otherwise in ~/.gaia/mcp_servers.json.
+    """
+    from gaia.mcp.client.server_config import ServerConfig
+
+    options = Options.of(ctx, config, as_json, debug)
+    entry = _entry(command, _variables(env or []), cwd, timeout, verbatim=bool(ctx.meta.get(_VERBATIM)))
+    ServerConfig.from_dict(name, entry)
+    servers = options.load_config()
+    replaced = servers.server_exists(name)
+    if replaced and not force:
+        source = servers.source_of(name)
+        raise CommandFailed(
+            f"there already is a server {name!r}, in {source}",
+            exit_code=USAGE,
+            hint="Use --force to replace it, or choose another name.",
+            error_type="exists",
+        )
+    servers.add_server(name, entry)
+    if options.json:
+        terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
+    else:
+        terminal.show(terminal.text(f"{'Replaced' if replaced else 'Added'} {name!r} in {servers.config_file}"))
+        terminal.show(terminal.text(f"Try it: gaia mcp test-client {name}", "dim"))
+
+
+def remove(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server to remove.", autocompletion=complete_name)],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Remove a server from every configuration file that defines it."""
+    options = Options.of(ctx, config, as_json, debug)
+    servers = options.load_config()
+    entry_of(servers, name)
+    source = servers.source_of(name)
+    servers.remove_server(name)
+    if options.json:
+        terminal.print_json({"name": name, "file": str(source)})
+    else:
+        terminal.show(terminal.text(f"Removed {name!r}, which was in {source}"))
+
+
+def _entry(
+    command: list[str], variables: dict[str, str], cwd: Path | None, timeout: float | None, *, verbatim: bool
+) -> dict[str, Any]:
+    """The server's JSON object, with the keys that were asked for."""
+    from gaia.mcp.client.transports.command import split_command
+
+    program, *args = command if verbatim or len(command) > 1 else split_command(command[0])
+    entry: dict[str, Any] = {"command": program, "args": args}
+    if variables:
+        entry["env"] = variables
+    if cwd is not None:
+        # The server may be used from anywhere, so a path relative to here would be another one there.
+        entry["cwd"] = os.path.abspath(os.path.expanduser(cwd))
+    if timeout is not None:
+        entry["timeout"] = timeout
+    return entry
+
+
+def _variables(assignments: list[str]) -> dict[str, str]:
+    found = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not key or not equals:
+            # The text itself is left out: it may be a secret whose name was forgotten.
+            raise typer.BadParameter("expected KEY=VALUE", param_hint="--env")
+        found[key] = value
+    return found

@@ -1,0 +1,205 @@
+"""Where other programs keep their MCP servers, and how their entries read in our format."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gaia.cli import jsonc
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["Candidate", "Place", "Program", "any_place", "candidates", "places"]
+
+
+class Program(enum.Enum):
+    """The programs whose files can be read."""
+
+    CLAUDE_DESKTOP = "claude-desktop"
+    CLAUDE_CODE = "claude-code"
+    VSCODE = "vscode"
+    CURSOR = "cursor"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file that may hold servers, at one of several paths of keys within its JSON."""
+
+    file: Path
+    sections: tuple[tuple[str, ...], ...] = (("mcpServers",),)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One server as another program has it, translated."""
+
+    name: str
+    file: Path
+    entry: dict[str, Any]
+    needs: list[str] = field(default_factory=list)
+    """Environment variables that the user has to set: the other program would have asked for a value."""
+    dropped: list[str] = field(default_factory=list)
+    """Keys that mean nothing here."""
+    problem: str | None = None
+    """Why it cannot be used; None if it can."""
+
+
+def places(program: Program) -> list[Place]:
+    """The files of a program that would count in the current directory, the one that counts most first."""
+    home, here = Path.home(), Path.cwd()
+    match program:
+        case Program.CLAUDE_DESKTOP:
+            return [Place(_application_folder() / "Claude" / "claude_desktop_config.json")]
+        case Program.CLAUDE_CODE:
+            private = home / ".claude.json"
+            local = Place(private, (("projects", str(here), "mcpServers"),))
+            return [local, Place(here / ".mcp.json"), Place(private)]
+        case Program.VSCODE:
+            user = _application_folder() / "Code" / "User"
+            servers = (("servers",),)
+            settings = (("mcp", "servers"), ("mcp.servers",))
+            return [
+                Place(here / ".vscode" / "mcp.json", servers),
+                Place(user / "mcp.json", servers),
+                Place(user / "settings.json", settings),
+            ]
+        case Program.CURSOR:
+            return [Place(here / ".cursor" / "mcp.json"), Place(home / ".cursor" / "mcp.json")]
+
+
+def any_place(file: Path) -> Place:
+    """A file of any of these programs, or of another one that writes the same format."""
+    return Place(file, (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp.servers",)))
+
+
+def candidates(place: Place) -> list[Candidate] | None:
+    """The servers in a file, translated; None if there is no such file.
+
+    Raises ConfigError, naming file, line and column, if it cannot be understood.
+    """
+    try:
+        text = place.file.read_bytes().decode("utf-8-sig")
+        document = jsonc.loads(text) if text.strip() else {}
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{place.file}: cannot be read: {error.strerror or error}") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{place.file}: {where}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place.file}: not usable JSON: {error}") from error
+    found: dict[str, Candidate] = {}
+    for section in place.sections:
+        for name, entry in _section(document, section).items():
+            found.setdefault(name, _translated(name, entry, place.file))
+    return list(found.values())
+
+
+def _section(document: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
+
+
+def _application_folder() -> Path:
+    """Where desktop programs keep their settings on this system."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+
+
+# Entries.
+
+_KEPT = (
+    *("type", "command", "args", "env", "cwd", "url", "headers", "disabled"),
+    *("enabledTools", "disabledTools", "restart", "inheritEnv"),
+    *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes"),
+)
+"""What we know and what means the same wherever it stands. A "timeout" does not: some give it in milliseconds."""
+
+_EXPANDED = ("args", "env", "url", "headers")
+"""Keys in which we replace variables when the server is started."""
+
+_INPUT_PREFIX = "MCP_INPUT_"
+"""An input called "path" must not become the variable PATH."""
+
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = re.compile(rf"{_NAME.pattern}(:-.*)?")
+
+_OTHERS = frozenset({"workspaceFolder", "workspaceFolderBasename", "file", "cwd"})
+"""Words of editors that would be read as names of environment variables."""
+
+
+def _translated(name: str, entry: Any, file: Path) -> Candidate:
+    from gaia.mcp.client.server_config import ServerConfig
+
+    if not isinstance(entry, dict):
+        return Candidate(name, file, {}, problem="expected an object with a command or a url")
+    translator = _Variables(file)
+    kept = {key: translator.translate(entry[key]) for key in _KEPT if key in entry}
+    dropped = [key for key in entry if key not in _KEPT]
+    problem = translator.problem or _unexpanded(kept)
+    if problem is None:
+        try:
+            ServerConfig.from_dict(name, kept)
+        except ConfigError as error:
+            problem = error.message
+    return Candidate(name, file, kept, translator.needs, dropped, problem)
+
+
+def _unexpanded(entry: Mapping[str, Any]) -> str | None:
+    for key, value in entry.items():
+        if key not in _EXPANDED and isinstance(value, str) and (match := _VARIABLE.search(value)):
+            return f"{key}: {match[0]} is not replaced there; write the value"
+    return None
+
+
+class _Variables:
+    """Translates the variables of one entry, and remembers what the user has to know about it."""
+
+    def __init__(self, file: Path) -> None:
+        self.needs: list[str] = []
+        self.problem: str | None = None
+        self._known = {"userHome": str(Path.home()), "/": os.sep, "pathSeparator": os.sep}
+        # Only a file in a project's folder says which project is meant.
+        if file.parent.name in (".vscode", ".cursor") and file.parent.parent != Path.home():
+            workspace = file.absolute().parent.parent
+            self._known |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
+
+    def translate(self, value: Any) -> Any:
+        """`value` with the variables in its strings, and in those it consists of, in our notation."""
+        if isinstance(value, str):
+            return _VARIABLE.sub(self._replacement, value)
+        if isinstance(value, list):
+            return [self.translate(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.translate(item) for key, item in value.items()}
+        return value
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        variable = match[1]
+        kind, colon, name = variable.partition(":")
+        if variable in self._known:
+            return self._known[variable]
+        if kind == "env" and _NAME.fullmatch(name):
+            return f"${{{name}}}"
+        if kind == "input" and colon:
+            needed = _INPUT_PREFIX + re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+            if needed not in self.needs:
+                self.needs.append(needed)
+            return f"${{{needed}}}"
+        if _OURS.fullmatch(variable) and variable not in _OTHERS:
+            return match[0]
+        self.problem = f"the variable {match[0]} means nothing here; write the value"
+        return match[0]

@@ -1,0 +1,144 @@
+"""`gaia mcp import`: takes over the servers that other programs are configured with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gaia.cli import terminal
+from gaia.cli.failures import FAILED, USAGE, CommandFailed, unknown_name
+from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.mcp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.config import MCPConfig
+
+__all__ = ["import_servers"]
+
+_STYLES = {"imported": "green", "replaced": "green", "would import": "green", "would replace": "green"}
+_PROBLEM = "unusable"
+
+
+def import_servers(
+    ctx: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Only these servers; all of them if none is named.")] = None,
+    program: Annotated[
+        Program | None, typer.Option("--from", help="The program; all of them if none is given.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="This file, whoever wrote it.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace servers that exist already.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Take over servers from Claude Desktop, Claude Code, VS Code and Cursor.
+
+    Their files are only read. Project files are looked for in the current directory, and count before those of the
+    user. Servers that exist here already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those
+    programs ask for, the value is expected in the environment variable MCP_INPUT_ID.
+    """
+    options = Options.of(ctx, config, as_json, debug)
+    if program is not None and file is not None:
+        raise CommandFailed("give either --from or --file", exit_code=USAGE, error_type="usage")
+    servers = options.load_config()
+    found, looked_in, broken = _search(program, file)
+    known = {candidate.name for candidate in found}
+    missing = [name for name in names or () if name not in known]
+    if missing and not broken:
+        raise unknown_name("server", missing[0], known, place=" in the files of other programs")
+    taken: dict[str, Path] = {}
+    rows = [
+        _take_over(candidate, servers, taken, force=force, dry_run=dry_run)
+        for candidate in found
+        if not names or candidate.name in names
+    ]
+    if options.json:
+        terminal.print_json({"entries": rows, "target": str(servers.config_file), "files": looked_in, "broken": broken})
+    else:
+        _show(rows, servers, looked_in, broken)
+    if broken:
+        raise typer.Exit(USAGE)
+    if any(row["status"] == _PROBLEM for row in rows):
+        raise typer.Exit(FAILED)
+
+
+def _search(program: Program | None, file: Path | None) -> tuple[list[Candidate], list[dict[str, Any]], list[str]]:
+    """The servers, the files that were looked for, and what is wrong with those that cannot be read."""
+    found: list[Candidate] = []
+    looked_in, broken = [], []
+    for place in _places(program, file):
+        here: list[Candidate] | None = []
+        try:
+            here = candidates(place)
+        except ConfigError as error:
+            # A file that was asked for by name has to be readable; of all the others each counts for itself.
+            if file is not None:
+                raise
+            broken.append(error.message)
+        if here is None and file is not None:
+            raise CommandFailed(f"{file} does not exist", exit_code=USAGE, error_type="usage")
+        looked_in.append({"file": str(place.file), "exists": here is not None})
+        found.extend(here or ())
+    return found, looked_in, broken
+
+
+def _places(program: Program | None, file: Path | None) -> list[Place]:
+    if file is not None:
+        return [any_place(file.expanduser())]
+    return [place for each in Program if program in (None, each) for place in places(each)]
+
+
+def _take_over(
+    candidate: Candidate, servers: MCPConfig, taken: dict[str, Path], *, force: bool, dry_run: bool
+) -> dict[str, Any]:
+    """Save one server, unless there is a reason not to; returns what is reported about it.
+
+    `taken` says which names were dealt with: of several servers with one name the first counts, as in the programs.
+    """
+    row: dict[str, Any] = {
+        "name": candidate.name,
+        "source": str(candidate.file),
+        "needs": candidate.needs,
+        "dropped": candidate.dropped,
+        "problem": candidate.problem,
+    }
+    if candidate.name in taken:
+        return row | {"status": "skipped", "problem": f"the one in {taken[candidate.name]} counts"}
+    taken[candidate.name] = candidate.file
+    exists = servers.server_exists(candidate.name)
+    if candidate.problem is not None:
+        return row | {"status": _PROBLEM}
+    if exists and not force:
+        return row | {"status": "skipped", "problem": f"exists already in {servers.source_of(candidate.name)}"}
+    if dry_run:
+        return row | {"status": "would replace" if exists else "would import"}
+    servers.add_server(candidate.name, candidate.entry)
+    return row | {"status": "replaced" if exists else "imported"}
+
+
+def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[str, Any]], broken: list[str]) -> None:
+    from rich.text import Text
+
+    for row in rows:
+        style = _STYLES.get(row["status"], "red" if row["status"] == _PROBLEM else "yellow")
+        server = terminal.text(f"{terminal.one_line(row['name'])}  ({row['source']})")
+        terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
+        if row["problem"] is not None:
+            terminal.show(terminal.text(f"    {row['problem']}"))
+        for variable in row["needs"]:
+            terminal.show(terminal.text(f"    needs a value: set the environment variable {variable}"))
+        if row["dropped"]:
+            terminal.show(terminal.text(f"    left out: {', '.join(row['dropped'])}"))
+    if any(row["status"] in ("imported", "replaced") for row in rows):
+        terminal.show(terminal.text(f"Saved in {servers.config_file}"))
+    for message in broken:
+        terminal.show(terminal.text(f"Error: {message}", "red"), console=terminal.err())
+    if not rows and not broken:
+        terminal.show(terminal.text("There is nothing to import. These files were looked for:"))
+        for each in looked_in:
+            remark = "has no servers" if each["exists"] else "does not exist"
+            terminal.show(terminal.text(f"    {each['file']} ({remark})"))

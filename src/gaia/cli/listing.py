@@ -1,0 +1,126 @@
+"""`gaia mcp list` and `gaia mcp tools`: which servers there are, and what they offer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gaia.cli import terminal
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.rendering import server_table, tool_table
+from gaia.cli.servers import complete_name, connected, waiting_for
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.config import MCPConfig
+    from gaia.mcp.client.tool import MCPTool
+
+__all__ = ["list_servers", "list_tools", "say_that_there_are_none"]
+
+
+def list_servers(
+    ctx: typer.Context,
+    connect: Annotated[
+        bool, typer.Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
+    ] = True,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the configured servers: state, number of tools, and the file each comes from.
+
+    All are started at once to see how they are, and stopped again; disabled ones are not.
+    """
+    options = Options.of(ctx, config, as_json, debug)
+    servers = options.load_config()
+    rows = _rows_connected(servers, options) if connect else _rows_read(servers)
+    if options.json:
+        terminal.print_json({"servers": rows})
+        return
+    if not rows:
+        say_that_there_are_none(servers)
+        return
+    terminal.show(server_table(rows))
+    for row in rows:
+        if row["error"] is not None:
+            terminal.show(terminal.text(f"{terminal.one_line(row['name'])}: {row['error']}", "red"))
+
+
+def list_tools(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the tools of one server. Tools that its filters deny are not shown.
+
+    Parameters in brackets may be left out.
+    """
+    options = Options.of(ctx, config, as_json, debug)
+    with connected(name, options) as client:
+        tools, problem = client.list_tools(), client.last_error
+    if options.json:
+        terminal.print_json({"server": name, "tools": [_definition(tool) for tool in tools]})
+    elif tools:
+        terminal.show(tool_table(tools))
+    else:
+        terminal.show(terminal.text(f"{name} offers no tools{'' if problem is None else f': {problem}'}"))
+
+
+def _definition(tool: MCPTool) -> dict[str, Any]:
+    """The tool in the words of the protocol."""
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }
+
+
+def say_that_there_are_none(servers: MCPConfig) -> None:
+    """For commands about all servers."""
+    terminal.show(terminal.text(f"No servers are configured in {servers.config_file}"))
+    terminal.show(terminal.text('Add one: gaia mcp add time "uvx mcp-server-time"', "dim"))
+
+
+def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:
+    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.errors import ConfigError
+
+    rows = []
+    for name, entry in servers.get_servers().items():
+        try:
+            state, error = "disabled" if ServerConfig.from_dict(name, entry).disabled else "enabled", None
+        except ConfigError as unusable:
+            state, error = "invalid", unusable.message
+        rows.append(_row(servers, name, state, error=error))
+    return rows
+
+
+def _rows_connected(servers: MCPConfig, options: Options) -> list[dict[str, Any]]:
+    from gaia.mcp.client import MCPClientManager
+    from gaia.mcp.client.supervision.events import ServerState
+
+    with MCPClientManager(servers, debug=options.debug) as manager:
+        with waiting_for("Starting the servers", options):
+            manager.load_from_config()
+        statuses = {status.name: status for status in manager.status()}
+    rows = []
+    for name in servers.get_servers():
+        status = statuses.get(name)
+        if status is None:
+            rows.append(_row(servers, name, "disabled"))
+        else:
+            tools = status.tool_count if status.state is ServerState.READY else None
+            rows.append(_row(servers, name, status.state.value, tools=tools, error=status.last_error))
+    return rows
+
+
+def _row(
+    servers: MCPConfig, name: str, state: str, *, tools: int | None = None, error: str | None = None
+) -> dict[str, Any]:
+    source = servers.source_of(name)
+    return {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}

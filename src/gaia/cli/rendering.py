@@ -1,0 +1,112 @@
+"""Tables. Everything in them may come from a server, so every cell is cleaned text and never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gaia.cli.terminal import one_line, text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gaia.mcp.client.supervision.status import ServerStatus
+    from gaia.mcp.client.tool import MCPTool
+
+__all__ = ["milliseconds", "parameters", "server_table", "status_table", "step_table", "tool_table"]
+
+_STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
+"""Whatever is not here is on its way somewhere."""
+
+_NOTHING = "-"
+
+
+def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """One line for each server: name, state, number of tools, source file."""
+    table = _table("name", "state", "tools", "source", right=("tools",))
+    for row in rows:
+        table.add_row(
+            text(one_line(row["name"])),
+            text(row["state"], _style_of(row["state"])),
+            text(_or_nothing(row["tools"])),
+            text(one_line(_or_nothing(row["source"]))),
+        )
+    return table
+
+
+def tool_table(tools: Iterable[MCPTool]) -> Table:
+    """One line for each tool: name, first line of its description, parameters."""
+    table = _table("tool", "description", "parameters")
+    for tool in tools:
+        first, *_ = tool.description.strip().splitlines() or [""]
+        table.add_row(text(one_line(tool.name), "bold"), text(one_line(first)), text(one_line(parameters(tool))))
+    return table
+
+
+def status_table(statuses: Iterable[ServerStatus], *, live: bool = False) -> Table:
+    """One line for each server: how it is, what it does, how fast it is, what went wrong last.
+
+    For a `live` display each server keeps to one line, and what does not fit is cut off.
+    """
+    figures_of = ("generation", "restarts", "in flight", "queued", "p50", "p95")
+    table = _table("name", "state", *figures_of, right=figures_of)
+    table.expand = live
+    if live:
+        table.add_column("last error", no_wrap=True, overflow="ellipsis", ratio=1)
+    else:
+        table.add_column("last error", overflow="fold")
+    for status in statuses:
+        figures = (status.generation, status.restarts, status.in_flight, status.queued)
+        latencies = (milliseconds(status.latency_p50), milliseconds(status.latency_p95))
+        table.add_row(
+            text(one_line(status.name)),
+            text(status.state.value, _style_of(status.state.value)),
+            *(text(figure) for figure in (*figures, *latencies)),
+            text(one_line(_or_nothing(status.last_error))),
+        )
+    return table
+
+
+def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
+    """One line for each step of a test: verdict, name, time, what was found."""
+    table = _table("", "step", "time", "", right=("time",))
+    for step in steps:
+        verdict = text("✓", "green") if step["ok"] else text("✗", "red")
+        table.add_row(verdict, text(step["name"]), text(milliseconds(step["seconds"])), text(one_line(step["detail"])))
+    return table
+
+
+def parameters(tool: MCPTool) -> str:
+    """``name: type`` for each parameter, in brackets if it may be left out."""
+    from gaia.mcp.client.schema import gaia_parameters
+
+    described = []
+    for name, facts in gaia_parameters(tool.input_schema).items():
+        signature = f"{name}: {facts['type']}"
+        described.append(signature if facts["required"] else f"[{signature}]")
+    return ", ".join(described)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A duration for people, in milliseconds."""
+    if seconds is None:
+        return _NOTHING
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2f} ms"
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        # Long words, such as paths, are broken and never cut off.
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _style_of(state: str) -> str:
+    return _STATE_STYLES.get(state, "yellow")
+
+
+def _or_nothing(value: object) -> str:
+    return _NOTHING if value is None else str(value)

@@ -1,0 +1,79 @@
+"""From the name of a server on the command line to a client that is connected to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gaia.cli import terminal
+from gaia.cli.failures import CommandFailed, unknown_name
+from gaia.cli.options import Options
+
+if TYPE_CHECKING:
+    from gaia.mcp.client import MCPClient
+    from gaia.mcp.client.config import MCPConfig
+
+__all__ = ["complete_name", "connected", "entry_of", "make_client", "waiting_for"]
+
+
+def entry_of(config: MCPConfig, name: str) -> dict[str, Any]:
+    """The configuration of the server `name`. Raises CommandFailed, listing the names that exist."""
+    if not config.server_exists(name):
+        raise unknown_name("server", name, config.get_servers(), place=f" in {config.config_file}")
+    return config.get_server(name)
+
+
+def make_client(name: str, entry: dict[str, Any], options: Options) -> MCPClient:
+    """A client that is not connected yet. Raises ConfigError for an entry that cannot be used."""
+    from gaia.mcp.client import MCPClient
+    from gaia.mcp.errors import ConfigError
+
+    try:
+        return MCPClient.from_config(name, entry, debug=options.debug)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+@contextlib.contextmanager
+def connected(name: str, options: Options) -> Iterator[MCPClient]:
+    """The client of a configured server, connected; on leaving, however that is, the server has been stopped.
+
+    Whoever names a server wants it, so `disabled` is not looked at. Raises CommandFailed if it cannot be started.
+    """
+    client = make_client(name, entry_of(options.load_config(), name), options)
+    try:
+        with waiting_for(f"Starting {name}", options):
+            ready = client.connect()
+        if not ready:
+            raise CommandFailed(
+                f"server {name!r} could not be started: {client.last_error}",
+                hint=f"`gaia mcp test-client {name}` shows where it fails.",
+                error_type="server_unavailable",
+            )
+        yield client
+    finally:
+        client.disconnect()
+
+
+@contextlib.contextmanager
+def waiting_for(what: str, options: Options) -> Iterator[None]:
+    """Show that something goes on, if somebody looks."""
+    console = terminal.err()
+    if options.json or options.debug or not console.is_terminal:
+        yield
+        return
+    with console.status(terminal.text(f"{what} …")):
+        yield
+
+
+def complete_name(incomplete: str) -> list[str]:
+    """For the shell's completion: the configured servers that begin so."""
+    from gaia.mcp.errors import ConfigError
+
+    # Completion has nowhere to show an error; the command itself will.
+    with contextlib.suppress(ConfigError):
+        return [name for name in Options().load_config().get_servers() if name.startswith(incomplete)]
+    return []

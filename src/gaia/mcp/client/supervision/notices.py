@@ -1,0 +1,52 @@
+"""What a server says unasked: its tools changed, or something for the log."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.events import ServerLog
+from gaia.mcp.client.supervision.mailbox import Letter, Notified
+
+__all__ = ["TOOLS_CHANGED", "Notices", "server_log"]
+
+logger = get_logger(__name__)
+
+TOOLS_CHANGED = "notifications/tools/list_changed"
+_LOG = "notifications/message"
+
+_MOST_LETTERS = 10_000
+"""A server that writes faster than its log can be read loses log messages, not our memory."""
+
+
+class Notices:
+    """Lets the notifications of one connection through to the worker: those that it understands, and no flood."""
+
+    def __init__(self, mailbox: queue.SimpleQueue[Letter]) -> None:
+        self._mailbox = mailbox
+        self._change_announced = False
+        """A change of tools lies in the mailbox; another one would say nothing new."""
+
+    def received(self, connection: Connection, notification: Notification) -> None:
+        """For the reader thread."""
+        if notification.method == TOOLS_CHANGED:
+            if self._change_announced:
+                return
+            self._change_announced = True
+        elif notification.method != _LOG or self._mailbox.qsize() >= _MOST_LETTERS:
+            return
+        self._mailbox.put(Notified(connection, notification))
+
+    def tools_change_seen(self) -> None:
+        """For the worker thread, before it lists the tools: changes from now on are news."""
+        self._change_announced = False
+
+
+def server_log(connection: Connection, params: dict[str, Any]) -> ServerLog:
+    """Log a message of the server, with its secrets masked, and make the event of it."""
+    level, source, data = str(params.get("level", "info")), params.get("logger"), params.get("data")
+    logger.info("server_log", server=connection.name, level=level, source=source, text=connection.redact(str(data)))
+    return ServerLog(connection.name, level, None if source is None else str(source), data)

@@ -1,0 +1,33 @@
+"""What a worker is told by its client, and whom it tells."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from gaia.mcp.client.protocol.era import ClientIdentity, Era
+from gaia.mcp.client.supervision.events import Event
+from gaia.mcp.client.supervision.policy import RestartPolicy
+
+__all__ = ["WorkerHooks", "WorkerSettings"]
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in seconds."""
+
+    identity: ClientIdentity
+    era: Era
+    ready_timeout: float
+    policy: RestartPolicy
+    health_interval: float
+    health_timeout: float
+    max_pending: int
+
+
+class WorkerHooks(Protocol):
+    """What the worker tells its client, on the worker thread. Implementations are ours: quick, and never raise."""
+
+    def tools_listed(self, definitions: list[Any]) -> None: ...
+
+    def happened(self, event: Event) -> None: ...

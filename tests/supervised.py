@@ -1,0 +1,178 @@
+"""A worker over a `FakeTransport` and a `FakeClock`, with everything it says recorded."""
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.supervision import caller
+from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.settings import WorkerSettings
+from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.worker import Worker
+from tests.fake_clock import FakeClock
+from tests.fake_transport import PATIENCE, FakeTransport
+
+E = TypeVar("E", bound=Event)
+
+STEADY = RestartPolicy(jitter=0.0)
+"""The default policy without chance: the first backoff is 0.5 s, the second 1 s, the third 2 s."""
+
+
+class Supervised:
+    """A server under supervision. It is the hooks of its worker, too."""
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        policy: RestartPolicy = STEADY,
+        *,
+        health_interval: float = 1_000_000.0,
+        health_timeout: float = 10.0,
+        max_pending: int = 100,
+        timeout: float = 30.0,
+    ) -> None:
+        """Without `health_interval` the idle server is never asked whether it lives."""
+        self.clock = clock
+        self.transport = FakeTransport(timeout)
+        self.statistics = CallStatistics()
+        self.callbacks = CallbackPool("test")
+        settings = WorkerSettings(
+            identity=ClientIdentity("test", "1"),
+            era=HandshakeEra(),
+            ready_timeout=timeout,
+            policy=policy,
+            health_interval=health_interval,
+            health_timeout=health_timeout,
+            max_pending=max_pending,
+        )
+        self.worker = Worker("fake", self.transport, settings, self, clock, random.Random(1))
+        self._threads = ThreadPoolExecutor(64, "test-caller")
+        self._happened = threading.Condition()
+        """Owns everything below."""
+        self.events: list[Event] = []
+        self.reactions: list[Callable[[Event], None]] = []
+        """Called with each event on the worker's thread: what happens at exactly that moment."""
+        self.listings: list[list[Any]] = []
+        self._seen = 0
+
+    def close(self) -> None:
+        for number in range(1, self.transport.starts + 1):
+            self.transport.channel(number).let_close()
+        self.worker.stop()
+        self._threads.shutdown()
+        self.callbacks.close()
+
+    # The worker's hooks.
+
+    def tools_listed(self, definitions: list[Any]) -> None:
+        with self._happened:
+            self.listings.append(definitions)
+            self._happened.notify_all()
+
+    def happened(self, event: Event) -> None:
+        with self._happened:
+            self.events.append(event)
+            self._happened.notify_all()
+        for react in self.reactions:
+            react(event)
+
+    # What tests do.
+
+    def started(self) -> "Supervised":
+        assert self.worker.start(), self.worker.last_error
+        self.wait_for_state(ServerState.READY)
+        return self
+
+    def in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
+        return self._threads.submit(function, *args, **kwargs)
+
+    def call(
+        self,
+        tool: str = "echo",
+        timeout: float = 30.0,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> "Future[dict[str, Any]]":
+        """A tool call in a thread of its own, which waits for it."""
+        return self.in_background(
+            caller.request,
+            self.worker,
+            self.clock,
+            self.statistics,
+            "tools/call",
+            {"name": tool},
+            timeout,
+            repeatable=repeatable,
+            on_progress=on_progress,
+        )
+
+    def submit(
+        self,
+        tool: str = "echo",
+        timeout: float = 30.0,
+        *,
+        repeatable: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> CallFuture:
+        """A tool call that no thread waits for."""
+        return caller.submit(
+            self.worker,
+            self.clock,
+            self.statistics,
+            self.callbacks.lane(),
+            "tools/call",
+            {"name": tool},
+            timeout,
+            repeatable=repeatable,
+            on_progress=on_progress,
+        )
+
+    def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:
+        """Wait for an event that comes after the last one waited for; events in between are passed over."""
+        found: list[E] = []
+
+        def is_there() -> bool:
+            for position, event in enumerate(self.events[self._seen :], self._seen + 1):
+                if isinstance(event, kind) and matches(event):
+                    found.append(event)
+                    self._seen = position
+                    return True
+            return False
+
+        with self._happened:
+            assert self._happened.wait_for(is_there, PATIENCE), f"no such {kind.__name__} in {self.events}"
+        return found[0]
+
+    def wait_for_state(self, state: ServerState) -> StateChanged:
+        return self.wait_for(StateChanged, lambda event: event.new is state)
+
+    def wait_for_listing(self, number: int) -> list[Any]:
+        with self._happened:
+            assert self._happened.wait_for(lambda: len(self.listings) >= number, PATIENCE), self.listings
+            return self.listings[number - 1]
+
+    def settle(self) -> None:
+        """Return when the worker has read all its letters."""
+        read = threading.Event()
+        marker = Call(0, "marker", None, self.clock.monotonic(), 1.0, on_done=lambda _: read.set())
+        marker.deadline = self.clock.monotonic()
+        self.worker.watch(marker)
+        assert read.wait(PATIENCE), "the worker does not read its letters"
+
+    def pass_time(self, seconds: float) -> None:
+        """Let `seconds` pass as soon as some thread waits for exactly that moment."""
+        self.clock.wait_for_waiter(self.clock.monotonic() + seconds)
+        self.clock.advance(seconds)
+
+    @property
+    def states(self) -> list[ServerState]:
+        """All states it was in, in order."""
+        return [event.new for event in self.events if isinstance(event, StateChanged)]
