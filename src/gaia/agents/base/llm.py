@@ -90,6 +90,8 @@ class OpenAIChat:
                 "Agent.run needs the openai package: install it with  pip install 'gaia-mcp[llm]'"
             ) from error
         self._openai: Any = openai
+        self._streams: list[Any] = []
+        """The network streams of all connections, as the HTTP library has them."""
         self._client: Any = openai.OpenAI(
             base_url=self.settings.base_url,
             api_key=self.settings.api_key or _NO_KEY,
@@ -97,7 +99,7 @@ class OpenAIChat:
             max_retries=self.settings.max_retries,
             # The package would send what OPENAI_ORG_ID and OPENAI_PROJECT_ID say to whatever endpoint this is.
             default_headers={"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()},  # type: ignore[dict-item]
-            http_client=openai.DefaultHttpxClient(event_hooks={"request": [_wake_when_cancelled]}),
+            http_client=openai.DefaultHttpxClient(event_hooks={"request": [self._watch]}),
         )
 
     @property
@@ -105,7 +107,10 @@ class OpenAIChat:
         return str(self.settings.model)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. A request under way in another thread fails."""
+        for stream in self._streams:
+            # A thread that reads from a socket sleeps on when it is closed, but not when it is shut down first.
+            _shut_down(stream)
         self._client.close()
 
     def complete(
@@ -123,6 +128,23 @@ class OpenAIChat:
             raise
         except Exception as error:
             raise self._translated(error) from error
+
+    def _watch(self, request: Any) -> None:
+        """Have a request fail when the scope around it is cancelled, even in the middle of waiting for the endpoint."""
+        scope = current_scope() or CancelScope()
+
+        def on_event(event: str, info: Mapping[str, Any]) -> None:
+            if scope.cancelled:
+                raise _Cancelled
+            if event.endswith(("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")):
+                stream = info["return_value"]
+                self._streams.append(stream)
+                scope.on_cancel(lambda: _shut_down(stream))
+
+        if scope.cancelled:
+            raise _Cancelled
+        # The trace extension of httpx and its successors.
+        request.extensions = {**request.extensions, "trace": on_event}
 
     def _stream(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
         builder = CompletionBuilder()
@@ -188,32 +210,6 @@ class OpenAIChat:
 
 class _Cancelled(BaseException):
     """Ends a request that nobody wants any more. Not an Exception, which the package would answer with a retry."""
-
-
-def _wake_when_cancelled(request: Any) -> None:
-    """Have the request fail when the scope around it is cancelled, even in the middle of waiting for the endpoint.
-
-    Closing a socket does not wake a thread that reads from it; shutting it down does.
-    """
-    scope = current_scope()
-    if scope is None:
-        return
-    if scope.cancelled:
-        raise _Cancelled
-    request.extensions = {**request.extensions, "trace": _ConnectionWatch(scope)}
-
-
-class _ConnectionWatch:
-    """Follows what happens to a request: the ``trace`` extension of httpx and its successors."""
-
-    def __init__(self, scope: CancelScope) -> None:
-        self._scope = scope
-
-    def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        if self._scope.cancelled:
-            raise _Cancelled
-        if event.endswith(("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")):
-            self._scope.on_cancel(lambda: _shut_down(info["return_value"]))
 
 
 def _shut_down(stream: Any) -> None:
