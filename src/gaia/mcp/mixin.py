@@ -236,7 +236,11 @@ class MCPClientMixin(ConstructionHook):
             self._mcp_manager = None
         if manager is not None:
             manager.disconnect_all()
-        state.tools.remove_all(self._mcp_registry())
+        registry = self._mcp_registry()
+        state.tools.remove_all(registry)
+        if isinstance(registry, ToolRegistry):
+            # What an override of `_register_mcp_tools` wrote.
+            registry.discard(lambda entry: "_mcp_server" in entry)
 
     def list_mcp_servers(self) -> list[str]:
         names: list[str] = self._mcp_manager.list_servers()

@@ -133,6 +133,12 @@ class ToolRegistry(MutableMapping[str, Entry]):
                     self._own[key] = entry
                     self._waiting.discard(key)
 
+    def discard(self, belongs: Callable[[Entry], bool]) -> None:
+        """Take out the own entries of which this is true."""
+        with _lock:
+            for key in [key for key, entry in self._own.items() if belongs(entry)]:
+                del self[key]
+
     def _bind(self, key: str, entry: Entry) -> None:
         with _lock:
             self._bound[key] = entry
