@@ -125,15 +125,16 @@ class Agent(ABC):
         its ``result`` has what was done until then. On Ctrl-C all calls under way are cancelled before
         KeyboardInterrupt passes on.
         """
-        with self._chat_model() as model, spans.agent_span(type(self).__name__):
-            run = Run(self, model, prompt, history, self.max_steps if max_steps is None else max_steps)
+        run = Run(self, prompt, history, self.max_steps if max_steps is None else max_steps)
+        # From here on it can be cancelled: the first model of a process takes a moment to import.
+        with self._runs_lock:
+            self._runs.add(run)
+        try:
+            with self._chat_model() as model, spans.agent_span(type(self).__name__):
+                return run.execute(model)
+        finally:
             with self._runs_lock:
-                self._runs.add(run)
-            try:
-                return run.execute()
-            finally:
-                with self._runs_lock:
-                    self._runs.discard(run)
+                self._runs.discard(run)
 
     def cancel(self) -> bool:
         """End all runs of this agent, from any thread; True if there was one.

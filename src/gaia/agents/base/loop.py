@@ -42,10 +42,9 @@ class _Ready:
 class Run:
     """One run of an agent. All methods but `cancel` are for the thread that runs it."""
 
-    def __init__(self, agent: Agent, model: ChatModel, prompt: str, history: Iterable[Message], max_steps: int) -> None:
+    def __init__(self, agent: Agent, prompt: str, history: Iterable[Message], max_steps: int) -> None:
         self.scope = CancelScope()
         self._agent = agent
-        self._model = model
         self._max_steps = max_steps
         self._messages: list[Message] = [*history, {"role": "user", "content": prompt}]
         self._steps: list[Step] = []
@@ -56,14 +55,14 @@ class Run:
         """End the run from any thread; False if that was done before."""
         return self.scope.cancel()
 
-    def execute(self) -> AgentResult:
+    def execute(self, model: ChatModel) -> AgentResult:
         """Run to the end. Raises `LLMError`, with what was done so far in its `result`.
 
         An exception that comes from outside, such as KeyboardInterrupt, cancels all calls under way and passes on.
         """
         try:
             with self.scope.entered(), viewed_through(self._agent._tools_registry):
-                return self._result(self._go())
+                return self._result(self._go(model))
         except LLMError as error:
             error.result = self._result("error")
             raise
@@ -71,14 +70,16 @@ class Run:
             self.scope.cancel()
             raise
 
-    def _go(self) -> StopReason:
+    def _go(self, model: ChatModel) -> StopReason:
         for number in range(1, self._max_steps + 1):
             self._agent.console.print_step(number, self._max_steps)
             started = time.monotonic()
             self._text = ""
             try:
-                completion = self._ask_model()
+                completion = self._ask(model)
             except WorkCancelled:
+                if self._text:
+                    self._agent.console.end_text()
                 self._say(self._text)
                 self._steps.append(Step(self._text, (), Usage(), time.monotonic() - started))
                 return "cancelled"
@@ -102,8 +103,8 @@ class Run:
 
     # The model.
 
-    def _ask_model(self) -> Completion:
-        agent, model = self._agent, self._model
+    def _ask(self, model: ChatModel) -> Completion:
+        agent = self._agent
         system = agent.system_prompt
         messages = [*([{"role": "system", "content": system}] if system else []), *self._messages]
         tools = self._tool_definitions()

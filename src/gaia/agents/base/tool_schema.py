@@ -118,6 +118,8 @@ def schema_of(annotation: Any, depth: int = 0) -> Schema:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if depth > _DEEPEST:
         return {}
+    if origin in {typing.Required, typing.NotRequired}:
+        return schema_of(arguments[0], depth + 1)
     if origin is typing.Annotated:
         schema = schema_of(arguments[0], depth + 1)
         texts = [extra for extra in arguments[1:] if isinstance(extra, str)]
@@ -156,10 +158,12 @@ def _enumerated(values: Iterable[Any]) -> Schema:
 
 def _object_of(typed_dict: Any, depth: int) -> Schema:
     hints = _hints(typed_dict)
+    optional = {name for name, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
     return {
         "type": "object",
         "properties": {name: schema_of(hint, depth + 1) for name, hint in hints.items()},
-        "required": sorted(typed_dict.__required_keys__),
+        # Python itself overlooks a NotRequired that is written in an annotation which is text.
+        "required": sorted(typed_dict.__required_keys__ - optional),
     }
 
 
