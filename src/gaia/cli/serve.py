@@ -45,6 +45,9 @@ AllowOriginOption = Annotated[
 ]
 AnonymousOption = Annotated[bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")]
 MaxBodyOption = Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")]
+GraceOption = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
+]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
 
 MAX_BODY = 4 * 1024 * 1024
@@ -61,6 +64,7 @@ def serve(
     allow_origin: AllowOriginOption = None,
     allow_anonymous: AnonymousOption = False,
     max_body: MaxBodyOption = MAX_BODY,
+    grace: GraceOption = 5.0,
     threads: ThreadsOption = 32,
     debug: DebugOption = False,
 ) -> None:
@@ -69,7 +73,7 @@ def serve(
     The class is looked for in the working directory too, and is called without arguments.
     """
     options = Options.of(ctx, None, False, debug)
-    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body)
+    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
     _run(lambda: load_mcp_agent(target), transport, http, threads, options)
 
 
@@ -86,6 +90,7 @@ def bridge(
     allow_origin: AllowOriginOption = None,
     allow_anonymous: AnonymousOption = False,
     max_body: MaxBodyOption = MAX_BODY,
+    grace: GraceOption = 5.0,
     threads: ThreadsOption = 32,
     debug: DebugOption = False,
 ) -> None:
@@ -94,7 +99,7 @@ def bridge(
     A namespace that is not given is made of the class: code for CodeAgent.
     """
     options = Options.of(ctx, None, False, debug)
-    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body)
+    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
     _run(lambda: _bridge(targets), transport, http, threads, options)
 
 
@@ -106,6 +111,7 @@ def http_options(
     allow_origin: list[str] | None,
     allow_anonymous: bool,
     max_body: int,
+    grace: float,
 ) -> HttpOptions:
     """What the command line says about the HTTP server."""
     from gaia.serving.options import HttpOptions
@@ -118,6 +124,7 @@ def http_options(
         allow_origins=tuple(allow_origin or ()),
         allow_anonymous=allow_anonymous,
         max_body=max_body,
+        shutdown_grace=grace,
     )
 
 

@@ -62,30 +62,32 @@ class Guard:
     async def _with_counted_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = 0
         answered = False
+        refused = False
 
         async def counted() -> Message:
-            nonlocal size
+            nonlocal size, refused
             message = await receive()
-            if message["type"] == "http.request":
-                size += len(message.get("body", b""))
-                if size > self._options.max_body:
-                    raise _BodyTooLarge
-            return message
+            size += len(message.get("body", b""))
+            if size <= self._options.max_body:
+                return message
+            if not (answered or refused):
+                refused = True
+                await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
+            # To the application it looks as if the client had gone, whose answer nobody reads.
+            return {"type": "http.disconnect"}
 
         async def watched(message: Message) -> None:
             nonlocal answered
-            answered = True
-            await send(message)
+            if not refused:
+                answered = True
+                await send(message)
 
         try:
             await self._app(scope, counted, watched)
-        except _BodyTooLarge:
-            if not answered:
-                await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
-
-
-class _BodyTooLarge(Exception):
-    pass
+        except Exception:
+            # What an application does about a client that has gone differs; here there is an answer already.
+            if not refused:
+                raise
 
 
 def _declared_length(headers: dict[bytes, bytes]) -> int:

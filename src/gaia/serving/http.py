@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -24,6 +25,13 @@ class _Server(uvicorn.Server):
     uvicorn's own way is to raise the signal again at the end, which kills the process.
     """
 
+    stopping: Callable[[], None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self.stopping is not None:
+            self.stopping()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
@@ -37,8 +45,15 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def run_http(app: App, options: HttpOptions, started: Callable[[str], None] | None = None) -> None:
-    """Serve `app`, and call `started` with the server's URL once it accepts connections.
+def run_http(
+    app: App,
+    options: HttpOptions,
+    started: Callable[[str], None] | None = None,
+    stopping: Callable[[], None] | None = None,
+) -> None:
+    """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
+
+    Requests have `options.shutdown_grace` seconds from then on; `stopping` is for those that would never end.
 
     Raises `UnsafeOptions`, and OSError if the address cannot be had.
     """
@@ -56,7 +71,9 @@ def run_http(app: App, options: HttpOptions, started: Callable[[str], None] | No
         if started is not None:
             # Connections are queued by the operating system from here on.
             started(_url(listener))
-        asyncio.run(_serve(_Server(config), listener))
+        server = _Server(config)
+        server.stopping = stopping
+        asyncio.run(_serve(server, listener))
 
 
 async def _serve(server: _Server, listener: socket.socket) -> None:

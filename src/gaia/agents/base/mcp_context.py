@@ -6,7 +6,7 @@ that nobody listens to: progress and log messages go nowhere, and the client sup
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -76,6 +76,12 @@ class MCPContext:
         """Raise `MCPRequestCancelled` if nobody waits for the answer any more."""
         if self.cancelled:
             raise MCPRequestCancelled
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        """Have `callback` run, in some other thread, if the request is cancelled. It must be quick.
+
+        Calls to MCP servers need none: they are cancelled with the request.
+        """
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell a client that wants to know how far the call is; `progress` must grow."""

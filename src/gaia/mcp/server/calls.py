@@ -65,16 +65,17 @@ class Calls:
         def call() -> Any:
             # The thread runs this in a copy of the context variables: nothing needs to be set back.
             current_mcp_context.set(context)
-            try:
-                return function()
-            except InputRequired as required:
-                return required
+            with context.scope.entered():
+                try:
+                    return function()
+                except InputRequired as required:
+                    return required
 
         self.in_flight.add(context)
         try:
             return await self._threads.run(call)
         except asyncio.CancelledError:
-            context.cancel()
+            context.scope.cancel()
             raise
         except MCPCapabilityMissing as missing:
             raise capability_error(context, missing) from None

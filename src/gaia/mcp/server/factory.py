@@ -58,7 +58,7 @@ class ServedAgent:
                 yield
             finally:
                 for context in tuple(self.calls.in_flight):
-                    context.cancel()
+                    context.scope.cancel()
                 self.threads.close(GRACE)
 
 

@@ -39,4 +39,9 @@ def serve(
     options = options or HttpOptions()
     options.check()
     served = create_server(agent, transport="tcp", **limits)
-    run_http(create_app(served, options), options, None if started is None else lambda url: started(url + PATH))
+    run_http(
+        create_app(served, options),
+        options,
+        None if started is None else lambda url: started(url + PATH),
+        served.changes.listen.close,
+    )

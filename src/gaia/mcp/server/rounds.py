@@ -8,9 +8,8 @@ Up to revision 2025-11-25 the server sends the client a request and waits. Since
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Mapping
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
 from typing import Any
 
 import mcp_types as types
@@ -26,6 +25,7 @@ from gaia.agents.base.mcp_context import (
     MCPContext,
     MCPRequestCancelled,
 )
+from gaia.cancellation import CancelScope
 from gaia.mcp.server import schema
 from gaia.mcp.server.logging_levels import wants
 
@@ -47,9 +47,8 @@ class ServedContext(MCPContext):
         super().__init__()
         self._ctx = ctx
         self._loop = asyncio.get_running_loop()
-        self._cancelled = threading.Event()
-        self._waiting: set[Future[Any]] = set()
-        self._lock = threading.Lock()
+        self.scope = CancelScope()
+        """What the agent's own calls to MCP servers belong to; they are cancelled with the request."""
         self.method = ctx.method
         self.request_id = ctx.request_id
         self.protocol_version = ctx.protocol_version
@@ -67,15 +66,10 @@ class ServedContext(MCPContext):
 
     @property
     def cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        return self.scope.cancelled
 
-    def cancel(self) -> None:
-        """The client does not wait any longer; what the agent waits for ends. Called by the server."""
-        self._cancelled.set()
-        with self._lock:
-            waiting = tuple(self._waiting)
-        for future in waiting:
-            future.cancel()
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        self.scope.on_cancel(callback)
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._await(self._ctx.session.report_progress(progress, total, message))
@@ -140,22 +134,17 @@ class ServedContext(MCPContext):
 
     def _await(self, action: Coroutine[Any, Any, Any]) -> Any:
         """Have the event loop do something and wait for it, unless the request is cancelled first."""
-        if self._cancelled.is_set():
+        if self.scope.cancelled:
             action.close()
             raise MCPRequestCancelled
         future = asyncio.run_coroutine_threadsafe(action, self._loop)
-        with self._lock:
-            self._waiting.add(future)
+        forget = self.scope.on_cancel(future.cancel)
         try:
-            # Cancelled between the look above and here: nobody else would end the wait.
-            if self._cancelled.is_set():
-                future.cancel()
             return future.result()
         except CancelledError:
             raise MCPRequestCancelled from None
         finally:
-            with self._lock:
-                self._waiting.discard(future)
+            forget()
 
 
 def _unpack(state: str | None) -> dict[str, Any]:
