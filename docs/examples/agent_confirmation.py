@@ -3,8 +3,7 @@
 import sys
 
 from gaia import SilentConsole
-from gaia.agents.base import Agent
-from gaia.agents.base.confirmation import ConfirmationRequest
+from gaia.agents.base import Agent, ConfirmationRequest
 from gaia.mcp import MCPClientMixin
 
 ALLOWED = {("demo", "mcp_demo_counter")}

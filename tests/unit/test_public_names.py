@@ -10,7 +10,15 @@ import pytest
 
 PUBLIC_NAMES = {
     "gaia": {"AgentConsole", "SilentConsole", "__version__"},
-    "gaia.agents.base": {"Agent", "ApiAgent", "MCPAgent"},
+    "gaia.agents.base": {
+        "Agent",
+        "AgentResult",
+        "ApiAgent",
+        "ConfirmationRequest",
+        "LLMError",
+        "LLMSettings",
+        "MCPAgent",
+    },
     "gaia.mcp": {"MCPClient", "MCPClientManager", "MCPClientMixin"},
     "gaia.mcp.client": {"MCPClient", "MCPClientManager", "MCPTool"},
     "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},

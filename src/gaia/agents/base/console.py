@@ -78,7 +78,7 @@ class AgentConsole:
         return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
     def print_step(self, step: int, max_steps: int) -> None:
-        """Say that the model is asked for the `step`th time."""
+        """Say that the model is asked once more: this is the how-manyth time, and how often it may be at most."""
         self._print(f"Step {step} of {max_steps}", style="dim")
 
     def print_text(self, text: str) -> None:
