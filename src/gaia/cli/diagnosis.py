@@ -44,7 +44,7 @@ def diagnose(
     client = make_client(name, entry, options)
     try:
         with waiting_for(f"Testing {name}", options):
-            steps = _test(client)
+            steps, warnings = _test(client), _warnings(entry, client)
     finally:
         client.disconnect()
     failed = next((step for step in steps if not step["ok"]), None)
@@ -52,11 +52,11 @@ def diagnose(
     if options.json:
         error = None if failed is None else failed["detail"]
         document = {"server": name, "ok": failed is None, "steps": steps, "error": error, "hint": hint}
-        terminal.print_json(document | {"warnings": _warnings(entry, client)})
+        terminal.print_json(document | {"warnings": warnings})
     else:
         # An error may have many lines; it follows below the table.
         terminal.show(step_table([step if step["ok"] else step | {"detail": "failed"} for step in steps]))
-        for warning in _warnings(entry, client):
+        for warning in warnings:
             terminal.show(terminal.text(f"Note: {warning}", "yellow"))
         verdict = f"{name} works." if failed is None else f"{name} does not work: the step {failed['name']!r} failed."
         terminal.show(terminal.text(verdict, "bold green" if failed is None else "bold red"))

@@ -52,12 +52,14 @@ def watch(
             else:
                 say_that_there_are_none(servers)
         elif options.json:
-            manager.load_from_config(timeout=0)
+            # Who needs longer is shown as starting.
+            manager.load_from_config(timeout=_INTERVAL)
             while True:
                 print(json.dumps(_document(manager)), flush=True)
                 time.sleep(_INTERVAL)
         else:
-            manager.load_from_config(timeout=0)
+            # Who needs longer is shown as starting.
+            manager.load_from_config(timeout=_INTERVAL)
             _watch_live(manager)
 
 

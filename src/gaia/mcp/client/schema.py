@@ -122,13 +122,13 @@ class _Reader:
 
     def description_of(self, schema: object) -> str:
         """The schema's description, or else that of what it refers to."""
-        for depth in range(_MAX_DEPTH):
+        for _ in range(_MAX_DEPTH):
             if not isinstance(schema, Mapping):
                 break
             description = schema.get("description")
             if isinstance(description, str):
                 return description
-            if "$ref" not in schema or depth == _MAX_DEPTH - 1:
+            if "$ref" not in schema:
                 break
             schema = self._target(schema["$ref"])
         return ""

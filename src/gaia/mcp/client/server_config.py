@@ -147,8 +147,6 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     try:
         return msgspec.structs.replace(config, **changes)
     except ValueError as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(f"server {config.name!r}: {error}") from error
 
 

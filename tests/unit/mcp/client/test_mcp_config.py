@@ -347,6 +347,29 @@ class TestAdding:
         MCPConfig(some_file).add_server("time", TIME)
         assert stat.S_IMODE(some_file.stat().st_mode) == 0o600
 
+    def test_so_is_a_folder_that_a_save_makes(self, some_file: Path) -> None:
+        MCPConfig(some_file).add_server("time", TIME)
+        assert stat.S_IMODE(some_file.parent.stat().st_mode) == 0o700
+
+    def test_the_whole_file_is_on_disk_before_it_takes_its_place(self, some_file: Path, mocker: Any) -> None:
+        synchronised, replaced = os.fsync, os.replace
+        steps: list[tuple[str, int]] = []
+
+        def fsync(descriptor: int) -> None:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                steps.append(("fsync", os.fstat(descriptor).st_size))
+            synchronised(descriptor)
+
+        def replace(source: str, target: Path) -> None:
+            steps.append(("replace", os.stat(source).st_size))
+            replaced(source, target)
+
+        mocker.patch.object(os, "fsync", side_effect=fsync)
+        mocker.patch.object(os, "replace", side_effect=replace)
+        MCPConfig(some_file).add_server("time", TIME)
+        size = some_file.stat().st_size
+        assert steps == [("fsync", size), ("replace", size)]
+
     def test_a_symbolic_link_stays_one(self, some_file: Path, tmp_path: Path) -> None:
         write(some_file, {"mcpServers": {"time": TIME}})
         link = tmp_path / "link.json"

@@ -82,6 +82,10 @@ class TestFromDict:
         with pytest.raises(AttributeError):
             config().command = "other"  # type: ignore[misc]
 
+    def test_limits_may_be_as_low_as_one(self) -> None:
+        subject = config(maxPending=1, maxMessageBytes=1)
+        assert (subject.max_pending, subject.max_message_bytes) == (1, 1)
+
     def test_unknown_keys_are_left_aside(self) -> None:
         assert config(autoApprove=["x"], name="mine") == config()
 
@@ -177,22 +181,24 @@ class TestComplaints:
     def test_a_complaint_does_not_repeat_a_secret(self, entry: dict[str, Any]) -> None:
         assert "hunter2" not in complaint({"command": "uvx", **entry})
 
-    json_values = st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-        max_leaves=5,
-    )
 
-    @given(st.dictionaries(st.sampled_from(list(ServerConfig.__struct_encode_fields__)) | st.text(), json_values))
-    def test_any_json_is_either_a_configuration_or_a_config_error(self, entry: dict[str, Any]) -> None:
-        said = ""
-        try:
-            ServerConfig.from_dict("x", entry)
-        except ConfigError as error:
-            said = str(error)
-        # A configuration always has one of the two; the validator's own wording never gets through.
-        assert said.startswith("server 'x': ") or entry.get("command") or entry.get("url")
-        assert " - at " not in said
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(list(ServerConfig.__struct_encode_fields__)) | st.text(), json_values))
+def test_any_json_is_either_a_configuration_or_a_config_error(entry: dict[str, Any]) -> None:
+    said = ""
+    try:
+        ServerConfig.from_dict("x", entry)
+    except ConfigError as error:
+        said = str(error)
+    # A configuration always has one of the two; the validator's own wording never gets through.
+    assert said.startswith("server 'x': ") or entry.get("command") or entry.get("url")
+    assert " - at " not in said
 
 
 class TestUnknownKeys:

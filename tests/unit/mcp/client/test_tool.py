@@ -299,6 +299,7 @@ class TestReferences:
             "#anchor",
             "#/$defs/missing",
             "#/$defs/x/type/0",
+            "#/$defs/list/0",
             "#/$defs/list/5",
             "#/$defs/list/-1",
             "#/$defs/list/x",
@@ -331,18 +332,21 @@ class TestReferences:
             for n in range(30)
         }
         schema = {
-            "properties": {f"x{n}": {"$ref": "#/$defs/level0"} for n in range(20)},
+            "properties": {"plain": {"type": "integer"}} | {f"x{n}": {"$ref": "#/$defs/level0"} for n in range(20)},
             "$ref": "#/$defs/level0",
             "$defs": definitions,
         }
         started = time.process_time()
-        assert {"x0", "x19", "p0"} <= gaia_parameters(schema).keys()
+        parameters = gaia_parameters(schema)
+        assert {"x0", "x19", "p0"} <= parameters.keys()
+        assert parameters["plain"]["type"] == "integer"
         assert time.process_time() - started < 5
 
-    def test_nesting_without_end_is_not_followed_to_the_end(self) -> None:
+    @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+    def test_nesting_without_end_is_not_followed_to_the_end(self, keyword: str) -> None:
         schema: dict[str, Any] = {"type": "integer"}
         for _ in range(100_000):
-            schema = {"anyOf": [schema]}
+            schema = {keyword: [schema]}
         assert type_of(schema) == "string"
         assert gaia_parameters(schema) == {}
 

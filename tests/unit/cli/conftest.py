@@ -1,0 +1,100 @@
+"""The `gaia` command as a user has it: a process of its own, with a home and a working directory of the test's."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner, Result
+
+import gaia
+from gaia.cli.main import app
+
+SOURCE = Path(gaia.__file__).parents[1]
+
+TERMINAL_VARIABLES = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""What makes output differ between the machines that tests run on."""
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run ``gaia mcp`` in this process, whose threads and descriptors are checked for leaks."""
+    for name in TERMINAL_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def invoke_mcp(*words: object) -> Result:
+        return CliRunner().invoke(app, ["mcp", *map(str, words)])
+
+    return invoke_mcp
+
+
+@pytest.fixture
+def invoke_json(invoke: Callable[..., Result]) -> Callable[..., Any]:
+    """The same with ``--json``; returns the document on standard output, which has to be one."""
+
+    def invoke_mcp(*words: object) -> Any:
+        return json.loads(invoke(*words, "--json").stdout)
+
+    return invoke_mcp
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """For a process that runs `gaia`."""
+    kept = {name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES}
+    return kept | {"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "utf-8"}
+
+
+@pytest.fixture
+def gaia_argv() -> list[str]:
+    return [sys.executable, "-m", "gaia.cli.main"]
+
+
+@pytest.fixture
+def run(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run ``gaia mcp`` as a process of its own; returns what it wrote and its exit status."""
+
+    def run_mcp(*words: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*gaia_argv, "mcp", *map(str, words)],
+            env=environment | variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=45,
+        )
+
+    return run_mcp
+
+
+@pytest.fixture
+def configure(home: Path) -> Callable[..., Path]:
+    """Write the user's configuration: ``configure(demo={"command": …})``; returns its path."""
+
+    def write(**servers: dict[str, Any]) -> Path:
+        file = home / ".gaia" / "mcp_servers.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"mcpServers": servers}))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def processes_of(tmp_path: Path) -> Callable[[], list[int]]:
+    """The processes that this test's servers run in, whoever their parents are: they name a file of the test."""
+
+    def find() -> list[int]:
+        return [
+            process.pid
+            for process in psutil.process_iter(["cmdline", "status"])
+            if process.info["status"] != psutil.STATUS_ZOMBIE
+            and any(str(tmp_path) in word for word in process.info["cmdline"] or ())
+        ]
+
+    return find

@@ -1,0 +1,110 @@
+"""`gaia mcp demo`: the first thing that a new user sees."""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gaia.cli import demo, overhead
+from gaia.cli.overhead import RawPipe
+
+STEPS = [
+    "start",
+    "list",
+    "overhead",
+    "call_add",
+    "call_echo",
+    "call_sleep",
+    "crash",
+    "restart",
+    "overhead_traced",
+    "stop",
+]
+
+
+def test_the_demo_shows_everything_and_leaves_nothing(run: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    result = run("demo", "--json")
+    document = json.loads(result.stdout)
+    steps = {step["name"]: step for step in document["steps"]}
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert document["ok"] is True
+    assert document["seconds"] < 15
+    assert list(steps) == STEPS
+
+    assert {"add", "echo", "sleep", "crash"} <= set(steps["list"]["tools"])
+    assert steps["call_add"]["result"]["structuredContent"] == {"sum": 5}
+    assert steps["call_sleep"]["progress"][-1] == 0.3
+
+    crash = steps["crash"]["result"]
+    assert (crash["error_type"], crash["delivery"]) == ("server_crashed", "unknown")
+    assert (steps["restart"]["generation"], steps["restart"]["restarts"]) == (2, 1)
+    assert steps["restart"]["pid"] != steps["start"]["pid"]
+    assert steps["restart"]["downtime"] > 0
+
+    for name, tool in (("call_add", "add"), ("call_echo", "echo"), ("crash", "crash"), ("restart", "echo")):
+        (span,) = steps[name]["spans"]
+        assert (span["name"], span["kind"]) == (f"tools/call {tool}", "CLIENT")
+        assert span["attributes"]["gen_ai.tool.name"] == tool
+    assert steps["crash"]["spans"][0]["attributes"]["error.type"] == "server_crashed"
+
+    for name in ("overhead", "overhead_traced"):
+        assert steps[name]["ratio"] == pytest.approx(steps[name]["managed"]["median"] / steps[name]["raw"]["median"])
+        assert steps[name]["managed"]["p99"] >= steps[name]["managed"]["median"]
+
+    assert steps["stop"]["left"] == []
+    assert {steps["start"]["pid"], steps["restart"]["pid"]} <= set(steps["stop"]["pids"])
+    assert not [pid for pid in steps["stop"]["pids"] if psutil.pid_exists(pid)]
+    # Neither the user's configuration nor the working directory was touched.
+    assert list(home.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_people_get_the_same_in_words(run: Callable[..., Any]) -> None:
+    result = run("demo")
+
+    assert result.returncode == 0
+    assert result.stdout.count("✓") == len(STEPS)
+    for words in ("delivery unknown", "generation 2", "downtime", "span tools/call add", "times the raw pipe"):
+        assert words in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("Everything held")
+
+
+def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:
+    monkeypatch.setattr(demo, "_tour", lambda: (demo.Step(name, name != "crash", [name], {}) for name in STEPS))
+    result = invoke("demo")
+
+    assert result.exit_code == 1
+    assert result.stdout.count("✗") == 1
+    assert result.stdout.endswith("Not as it should be: crash.\n")
+
+
+def test_a_server_that_cannot_be_started_fails(
+    monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(RawPipe, "__enter__", lambda self: self)
+    monkeypatch.setattr("gaia.mcp.demo_server.__file__", "/nowhere/demo_server.py")
+    document = invoke_json("demo")
+
+    assert document["ok"] is False
+    assert [step["name"] for step in document["steps"]] == ["error", "stop"]
+    assert "/nowhere/demo_server.py" in document["steps"][0]["error"]
+
+
+def test_a_raw_pipe_whose_server_is_not_there_leaves_no_process(demo_server: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match="has ended"), RawPipe([demo_server["command"], "-c", ""], "echo", {}):
+        raise AssertionError("it cannot be entered")
+
+
+def test_both_sides_are_measured_equally_often_and_in_turns() -> None:
+    order: list[str] = []
+    measured = overhead.measure(lambda: order.append("raw"), lambda: order.append("managed"))
+
+    assert order.count("raw") == order.count("managed")
+    assert measured.calls == 1000
+    changes = sum(before != after for before, after in itertools.pairwise(order))
+    assert changes >= 2 * 20 - 1

@@ -1,0 +1,180 @@
+"""Where other programs keep their servers, and how their entries read in our format."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.cli.importers import Candidate, Program, any_place, candidates, places
+from gaia.mcp.errors import ConfigError
+
+
+def write(file: Path, document: Any) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(document if isinstance(document, str) else json.dumps(document))
+    return file
+
+
+def translated(tmp_path: Path, entry: dict[str, Any], file: str = "mcp.json") -> Candidate:
+    place = any_place(write(tmp_path / file, {"mcpServers": {"it": entry}}))
+    (candidate,) = candidates(place) or ()
+    return candidate
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, "{home}/.config/Claude/claude_desktop_config.json"),
+        ("linux", {"XDG_CONFIG_HOME": "/xdg"}, "/xdg/Claude/claude_desktop_config.json"),
+        ("darwin", {}, "{home}/Library/Application Support/Claude/claude_desktop_config.json"),
+        ("win32", {"APPDATA": "/roaming"}, "/roaming/Claude/claude_desktop_config.json"),
+        ("win32", {}, "{home}/AppData/Roaming/Claude/claude_desktop_config.json"),
+    ],
+)
+def test_claude_desktop_is_where_the_system_keeps_such_files(
+    platform: str, variables: dict[str, str], expected: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert [place.file.as_posix() for place in places(Program.CLAUDE_DESKTOP)] == [expected.format(home=home)]
+
+
+def test_a_projects_files_count_before_the_users(home: Path, tmp_path: Path) -> None:
+    files = {program: [place.file for place in places(program)] for program in Program}
+
+    assert files[Program.CLAUDE_CODE] == [home / ".claude.json", tmp_path / ".mcp.json", home / ".claude.json"]
+    assert files[Program.VSCODE][0] == tmp_path / ".vscode" / "mcp.json"
+    assert files[Program.CURSOR] == [tmp_path / ".cursor" / "mcp.json", home / ".cursor" / "mcp.json"]
+
+
+def test_claude_code_keeps_servers_for_this_project_apart(home: Path, tmp_path: Path) -> None:
+    server = {"command": "x"}
+    projects = {str(tmp_path): {"mcpServers": {"local": server}}, "/elsewhere": {"mcpServers": {"other": server}}}
+    write(home / ".claude.json", {"mcpServers": {"user": server}, "projects": projects})
+    found = [[candidate.name for candidate in candidates(place) or ()] for place in places(Program.CLAUDE_CODE)]
+
+    assert found == [["local"], [], ["user"]]
+
+
+@pytest.mark.parametrize(
+    "document", [{"mcp": {"servers": {"a": {"command": "x"}}}}, {"mcp.servers": {"a": {"command": "x"}}}]
+)
+def test_vscode_settings_hold_servers_in_a_section(document: dict[str, Any], home: Path) -> None:
+    settings = places(Program.VSCODE)[-1]
+    write(settings.file, document)
+
+    assert [candidate.name for candidate in candidates(settings) or ()] == ["a"]
+
+
+def test_comments_and_trailing_commas_are_read_over(tmp_path: Path) -> None:
+    text = '{\n  // ours\n  "servers": {"a": {"type": "stdio", "command": "x", "args": ["https://b"],},},\n}'
+    (candidate,) = candidates(any_place(write(tmp_path / "mcp.json", text))) or ()
+
+    assert candidate.entry == {"type": "stdio", "command": "x", "args": ["https://b"]}
+
+
+def test_a_file_that_does_not_exist_is_no_mistake(tmp_path: Path) -> None:
+    assert candidates(any_place(tmp_path / "none.json")) is None
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "{}", "[]", '"text"', '{"mcpServers": []}', '{"mcp": null}'])
+def test_a_file_without_servers_has_none(text: str, tmp_path: Path) -> None:
+    assert candidates(any_place(write(tmp_path / "mcp.json", text))) == []
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_bytes(b'\xef\xbb\xbf{"servers": {"a": {"command": "x"}}}')
+
+    assert [candidate.name for candidate in candidates(any_place(file)) or ()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{\n  "servers": {"a" 1}\n}', "line 2, column 19"),
+        (b"\xff\xfe", "not usable JSON"),
+        (b"[" * 100_000, "not usable JSON"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_place(content: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_bytes(content)
+
+    with pytest.raises(ConfigError) as caught:
+        candidates(any_place(file))
+
+    assert str(file) in caught.value.message
+    assert message in caught.value.message
+
+
+def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        candidates(any_place(tmp_path))
+
+
+def test_keys_that_mean_nothing_here_are_left_out_and_named(tmp_path: Path) -> None:
+    entry = {"command": "x", "timeout": 60000, "autoApprove": ["a"], "disabledTools": ["b"]}
+    candidate = translated(tmp_path, entry)
+
+    assert candidate.entry == {"command": "x", "disabledTools": ["b"]}
+    assert candidate.dropped == ["timeout", "autoApprove"]
+    assert candidate.problem is None
+
+
+def test_environment_variables_are_written_our_way(tmp_path: Path) -> None:
+    entry = {"command": "x", "env": {"A": "${env:TOKEN}", "B": "${OTHER:-no}"}, "args": ["--key=${env:KEY}"]}
+
+    assert translated(tmp_path, entry).entry == {
+        "command": "x",
+        "env": {"A": "${TOKEN}", "B": "${OTHER:-no}"},
+        "args": ["--key=${KEY}"],
+    }
+
+
+def test_an_input_becomes_a_variable_that_needs_a_value(tmp_path: Path) -> None:
+    entry = {"type": "http", "url": "https://x", "headers": {"Authorization": "Bearer ${input:github-token}"}}
+    candidate = translated(tmp_path, entry)
+
+    assert candidate.entry["headers"] == {"Authorization": "Bearer ${MCP_INPUT_GITHUB_TOKEN}"}
+    assert candidate.needs == ["MCP_INPUT_GITHUB_TOKEN"]
+
+
+def test_an_input_never_takes_the_value_of_a_variable_that_exists(tmp_path: Path) -> None:
+    assert translated(tmp_path, {"command": "x", "args": ["${input:path}"]}).needs == ["MCP_INPUT_PATH"]
+
+
+def test_the_folders_of_editors_are_written_out(home: Path, tmp_path: Path) -> None:
+    entry = {"command": "${userHome}/x", "args": ["${workspaceFolder}/data"]}
+    candidate = translated(tmp_path, entry, ".vscode/mcp.json")
+
+    assert candidate.entry == {"command": f"{home}/x", "args": [f"{tmp_path}/data"]}
+    assert candidate.problem is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"command": "${env:TOOLS}/x"}, "command: ${TOOLS} is not replaced there"),
+        ({"command": "x", "args": ["${workspaceFolder}"]}, "means nothing here"),
+        ({"command": "x", "args": ["${config:a.b}"]}, "means nothing here"),
+        ({"command": "x", "args": ["${env:Program Files}"]}, "means nothing here"),
+        ({}, "command: missing"),
+        ({"command": "x", "args": "one"}, "args: expected a list"),
+    ],
+)
+def test_what_cannot_be_used_says_why(entry: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    found = translated(tmp_path, entry).problem
+
+    assert found is not None
+    assert problem in found
+
+
+def test_an_entry_that_is_no_object_cannot_be_used(tmp_path: Path) -> None:
+    (candidate,) = candidates(any_place(write(tmp_path / "a.json", {"servers": {"it": "uvx x"}}))) or ()
+
+    assert candidate.problem is not None
