@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -111,6 +112,17 @@ def test_a_client_that_goes_away_in_the_middle_of_calls_ends_the_server(client: 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_cleanly(client: RawClient, number: signal.Signals) -> None:
     client.process.send_signal(number)
+    assert client.process.wait(END_SECONDS) == 0
+
+
+def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(client: RawClient) -> None:
+    for number in range(20):
+        # Together more than a pipe holds; the last of them are not even answered.
+        client.send("tools/call", {"name": "upper", "arguments": {"text": "a" * 20_000}}, id=f"u{number}")
+    assert client.process.stdout is not None
+    # Not before it has begun to write.
+    assert select.select([client.process.stdout], [], [], END_SECONDS)[0]
+    client.process.terminate()
     assert client.process.wait(END_SECONDS) == 0
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -62,13 +63,14 @@ class WorkerThreads:
         return await future
 
     def close(self, timeout: float = 0.0) -> None:
-        """Let idle threads end, and wait up to `timeout` seconds for each busy one."""
+        """Let idle threads end, and wait up to `timeout` seconds for the busy ones."""
+        deadline = time.monotonic() + timeout
         with self._lock:
             threads, self._threads = self._threads, []
         for _ in threads:
             self._jobs.put(None)
         for thread in threads:
-            thread.join(timeout)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -6,6 +6,7 @@ HTTP server for example, is only linked. The span is current while the agent's c
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -36,6 +37,8 @@ _duration = metrics.get_meter("gaia.mcp.server").create_histogram(
 )
 
 Attributes = dict[str, str | int]
+
+_NAMES = (telemetry.TOOL_NAME, "gen_ai.prompt.name")
 
 
 class ServerSpans:
@@ -76,13 +79,15 @@ class ServerSpans:
             except ValidationError:
                 outcome = _protocol_error(types.INVALID_PARAMS)
                 raise
+            except asyncio.CancelledError:
+                outcome = {telemetry.ERROR_TYPE: "cancelled"}
+                raise
             except BaseException as error:
-                # Cancellation is one of them.
                 outcome = {telemetry.ERROR_TYPE: type(error).__qualname__}
                 raise
             finally:
                 _end(span, outcome)
-                _duration.record(time.perf_counter() - began, {**attributes, **outcome})
+                _duration.record(time.perf_counter() - began, _countable(attributes, outcome))
 
     def _attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[str | None, Attributes]:
         attributes: Attributes = {
@@ -116,6 +121,16 @@ class ServerSpans:
             if client is not None:
                 attributes |= {"client.address": client.host, "client.port": client.port}
         return attributes
+
+
+def _countable(attributes: Attributes, outcome: Attributes) -> Attributes:
+    """For a metric: names that clients make up would each be a series of its own."""
+    code = outcome.get(telemetry.STATUS_CODE)
+    if code == str(types.METHOD_NOT_FOUND):
+        attributes = {**attributes, telemetry.METHOD_NAME: "_OTHER"}
+    elif code == str(types.INVALID_PARAMS):
+        attributes = {key: value for key, value in attributes.items() if key not in _NAMES}
+    return {**attributes, **outcome}
 
 
 def _protocol_error(code: int) -> Attributes:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from pydantic import ValidationError
 from gaia.log import get_logger
 from gaia.mcp.server.factory import ServedAgent, create_server
 from gaia.mcp.server.offering import Offering
+from gaia.serving.threads import WorkerThreads
 
 __all__ = ["serve"]
 
@@ -109,19 +111,19 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 async def _write_lines(descriptor: int, receiver: MemoryObjectReceiveStream[SessionMessage]) -> bool:
     """Write until the session ends; False if the client went away before."""
-    stream = os.fdopen(descriptor, "wb", buffering=0)
+    # Daemons, because a client that does not read holds a write up for ever.
+    threads = WorkerThreads(1)
 
     def write(line: bytes) -> None:
         rest = memoryview(line)
         while rest:
-            rest = rest[stream.write(rest) or 0 :]
+            rest = rest[os.write(descriptor, rest) :]
 
     async with receiver:
         async for message in receiver:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             try:
-                # On a thread: a client that does not read must not stop the others' calls from being cancelled.
-                await anyio.to_thread.run_sync(write, line, abandon_on_cancel=True)
+                await threads.run(partial(write, line))
             except OSError:
                 return False
     return True
