@@ -13,6 +13,7 @@ import pytest
 
 from gaia.agents.base import Agent
 from gaia.agents.base.agent_result import AgentResult, Usage
+from gaia.agents.base.chat import Completion, RequestedCall
 from gaia.agents.base.console import SilentConsole
 from gaia.agents.base.llm import LLMSettings
 from gaia.agents.base.llm_errors import LLMUnreachable
@@ -249,6 +250,40 @@ class TestNames:
             (call,) = TestedAgent(endpoint).run("Go.").tool_calls
         assert (call.name, call.outcome, call.content) == ("grüße an alle", "success", "Hallo")
         assert endpoint.requests[0]["tools"][0]["function"]["name"].isascii()
+
+
+class TestOddEntries:
+    def test_an_entry_without_a_function_is_not_offered_and_calling_it_is_an_error(self) -> None:
+        with scripted_llm(Reply(calls=[("listed", {})]), Reply("Sorry.")) as endpoint:
+            agent = TestedAgent(endpoint)
+            agent._tools_registry["listed"] = {"name": "listed", "description": "Only listed."}
+            (call,) = agent.run("Go.").tool_calls
+        assert "tools" not in endpoint.requests[0]
+        assert (call.outcome, "cannot be called" in call.content) == ("error", True)
+
+    def test_calls_with_the_same_id_are_each_made(self) -> None:
+        made: list[int] = []
+
+        @tool
+        def note(number: int) -> int:
+            """Note."""
+            made.append(number)
+            return number
+
+        class Careless:
+            asked = 0
+
+            def complete(self, messages: Any, tools: Any, on_text: Callable[[str], None]) -> Completion:
+                self.asked += 1
+                if self.asked > 1:
+                    return Completion("Done.")
+                return Completion("", tuple(RequestedCall("same", "note", {"number": n}) for n in (1, 2)))
+
+        agent = TestedAgent(None)
+        agent.llm = Careless()
+        result = agent.run("Go.")
+        assert sorted(made) == [1, 2]
+        assert [call.content for call in result.tool_calls] == ["1", "2"]
 
 
 class TestParallelCalls:
@@ -578,8 +613,6 @@ class TestConfirmation:
 
 class TestOtherModels:
     def test_any_object_with_a_method_complete_will_do(self) -> None:
-        from gaia.agents.base.chat import Completion
-
         class Echo:
             def complete(self, messages: Any, tools: Any, on_text: Callable[[str], None]) -> Completion:
                 on_text("You said: ")

@@ -129,7 +129,12 @@ class Run:
 
     def _tool_definitions(self) -> list[dict[str, Any]]:
         registry = self._agent._tools_registry.copy()
-        return [tool_definition(name, registry[key]) for name, key in api_names(registry).items()]
+        return [
+            tool_definition(name, registry[key])
+            for name, key in api_names(registry).items()
+            # An entry that somebody only made to be listed cannot be called.
+            if callable(registry[key].get("function"))
+        ]
 
     def _remember(self, completion: Completion, calls: Sequence[ToolCall]) -> None:
         """Add the model's answer, and those to its calls, to the conversation."""
@@ -161,18 +166,18 @@ class Run:
 
     def _make_calls(self, requests: Sequence[RequestedCall]) -> tuple[ToolCall, ...]:
         """Make the calls that can be made, at once; returns what became of each, in the order of the requests."""
-        ended: dict[str, ToolCall] = {}
-        ready: dict[str, _Ready] = {}
-        for request in requests:
+        ended: dict[int, ToolCall] = {}
+        ready: dict[int, _Ready] = {}
+        for number, request in enumerate(requests):
             # One after the other, because a person may be asked.
             prepared = self._prepare(request)
             if isinstance(prepared, ToolCall):
-                ended[request.id] = prepared
+                ended[number] = prepared
             else:
-                ready[request.id] = prepared
+                ready[number] = prepared
         try:
             for event in work(
-                {identifier: self._job(call) for identifier, call in ready.items()},
+                {number: self._job(call) for number, call in ready.items()},
                 scope=self.scope,
                 name=f"{type(self._agent).__name__}-tool",
                 limit=self._agent.max_parallel_tools,
@@ -180,10 +185,10 @@ class Run:
                 if isinstance(event, Done):
                     ended[event.key] = self._ended(ready[event.key], event)
         except WorkCancelled:
-            for identifier in ready.keys() - ended.keys():
-                call = ready[identifier]
-                ended[identifier] = ToolCall(identifier, call.key, call.arguments, "cancelled", _CANCELLED, 0.0)
-        return tuple(ended[request.id] for request in requests)
+            for number in ready.keys() - ended.keys():
+                call = ready[number]
+                ended[number] = ToolCall(call.request.id, call.key, call.arguments, "cancelled", _CANCELLED, 0.0)
+        return tuple(ended[number] for number in range(len(requests)))
 
     def _prepare(self, request: RequestedCall) -> _Ready | ToolCall:
         """Check a call before anything runs, and ask for confirmation. What is wrong is for the model to read."""
@@ -203,7 +208,10 @@ class Run:
             return not_made("error", str(error))
         except KeyError:
             return not_made("error", f"The tool {key!r} has just gone")
-        if problem := argument_problem(key, entry.get("parameters") or {}, entry["function"], arguments):
+        function = entry.get("function")
+        if not callable(function):
+            return not_made("error", f"The tool {key!r} cannot be called")
+        if problem := argument_problem(key, entry.get("parameters") or {}, function, arguments):
             return not_made("error", problem)
         if self.scope.cancelled:
             return not_made("cancelled", _CANCELLED)
@@ -218,7 +226,7 @@ class Run:
 
         return run
 
-    def _ended(self, call: _Ready, event: Done[str, Any]) -> ToolCall:
+    def _ended(self, call: _Ready, event: Done[int, Any]) -> ToolCall:
         if event.error is not None:
             # `_execute_tool` only lets pass what stops a program.
             raise event.error
