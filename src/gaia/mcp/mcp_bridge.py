@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.server.offering import OPTIONAL_METHODS, Offering, offers
+from gaia.mcp.server.offering import Offering
 
 __all__ = ["MCPBridge", "namespace_of"]
 
@@ -45,9 +45,7 @@ class MCPBridge:
 
     def offers_mcp(self, what: str) -> bool:
         """Whether any of the agents offers ``prompts``, ``resources`` or ``completions``."""
-        if what not in OPTIONAL_METHODS:
-            return False
-        return any(offers(agent, what) for agent in self._agents.values())
+        return any(agent.offers_mcp(what) for agent in self._agents.values())
 
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         return [{**one, "name": name} for name, _, one in self._named(lambda agent: agent.get_mcp_tool_definitions())]

@@ -11,6 +11,12 @@ from gaia.agents.base.mcp_context import MCPContext, current_mcp_context
 
 __all__ = ["MCPAgent"]
 
+_OPTIONAL_METHODS = {
+    "prompts": ("get_mcp_prompts",),
+    "resources": ("get_mcp_resources", "get_mcp_resource_templates", "read_mcp_resource"),
+    "completions": ("complete_mcp_argument",),
+}
+
 
 class MCPAgent(Agent):
     """Base class for agents that support MCP.
@@ -60,6 +66,13 @@ class MCPAgent(Agent):
         Outside of a request it is a stand-in, so an agent may use it in any case.
         """
         return current_mcp_context.get() or MCPContext()
+
+    def offers_mcp(self, what: str) -> bool:
+        """Whether this agent has ``prompts``, ``resources`` or ``completions``, so that clients are told of them.
+
+        True for an agent with a method of its own for them.
+        """
+        return any(getattr(type(self), name) is not getattr(MCPAgent, name) for name in _OPTIONAL_METHODS[what])
 
     def get_mcp_instructions(self) -> str:
         """How a model should use this agent's tools, for the client's system prompt; empty by default."""

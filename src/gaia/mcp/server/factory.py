@@ -17,7 +17,7 @@ from gaia.log import get_logger
 from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.changes import Changes
 from gaia.mcp.server.logging_levels import set_level
-from gaia.mcp.server.offering import Offering, offers
+from gaia.mcp.server.offering import Offering
 from gaia.mcp.server.prompts import Prompts
 from gaia.mcp.server.resources import Resources
 from gaia.mcp.server.spans import ServerSpans
@@ -80,18 +80,18 @@ def create_server(offering: Offering, *, max_threads: int = 32, transport: str =
         on_call_tool=tools.call,
         on_subscriptions_listen=changes.listen,
     )
-    if offers(offering, "prompts"):
+    if offering.offers_mcp("prompts"):
         prompts = Prompts(offering, calls)
         server.add_request_handler("prompts/list", types.PaginatedRequestParams, prompts.list_all)
         server.add_request_handler("prompts/get", types.GetPromptRequestParams, prompts.get)
-    if offers(offering, "resources"):
+    if offering.offers_mcp("resources"):
         resources = Resources(offering, calls)
         server.add_request_handler("resources/list", types.PaginatedRequestParams, resources.list_all)
         server.add_request_handler("resources/templates/list", types.PaginatedRequestParams, resources.list_templates)
         server.add_request_handler("resources/read", types.ReadResourceRequestParams, resources.read)
         server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, changes.subscribe)
         server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, changes.unsubscribe)
-    if offers(offering, "completions"):
+    if offering.offers_mcp("completions"):
         server.add_request_handler(
             "completion/complete", types.CompleteRequestParams, Prompts(offering, calls).complete
         )

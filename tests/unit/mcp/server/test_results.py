@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,8 @@ from gaia.mcp.server.results import prompt_result, resource_result, tool_result
 
 def wire(result: Any) -> dict[str, Any]:
     document: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return {
-        key: document[key]
-        for key in ("content", "structuredContent", "isError", "messages", "contents", "description")
-        if key in document
-    }
+    shown = ("content", "structuredContent", "isError", "messages", "contents")
+    return {key: document[key] for key in shown if key in document}
 
 
 def test_a_result_in_the_protocols_form_is_passed_on() -> None:
@@ -59,26 +56,23 @@ def test_what_is_no_error(value: dict[str, Any]) -> None:
     assert wire(tool_result(value))["isError"] is False
 
 
+texts = st.text()
+keys = texts.filter(lambda key: key not in ("content", "error", "status"))
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=10,
 )
 
 
-@given(
-    st.dictionaries(st.text().filter(lambda key: key not in ("content", "error", "status")), json_values, max_size=4)
-)
+@given(st.dictionaries(keys, json_values, max_size=4))
 def test_json_arrives_as_it_was(value: dict[str, Any]) -> None:
     assert wire(tool_result(value))["structuredContent"] == value
 
 
 def test_what_json_does_not_know_becomes_text() -> None:
-    value = {"path": Path("/a"), "when": datetime.date(2026, 1, 2), "bytes": b"hi", "tuple": (1, 2), 3: "three"}
+    value = {"path": Path("/a"), "when": dt.date(2026, 1, 2), "bytes": b"hi", "tuple": (1, 2), 3: "three"}
     assert wire(tool_result(value))["structuredContent"] == {
         "path": "/a",
         "when": "2026-01-02",
