@@ -99,6 +99,10 @@ class FakeChannel:
         """From now on the test answers requests of this method."""
         self._answers.pop(method, None)
 
+    def answer_calls(self) -> None:
+        """From now on every tool call is answered at once."""
+        self._answers["tools/call"] = lambda request: {"content": request["params"]["name"]}
+
     def answer(self, request: Json, result: Any) -> None:
         self.write({"jsonrpc": "2.0", "id": request["id"], "result": result})
 

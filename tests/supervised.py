@@ -18,6 +18,7 @@ from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
 from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE, FakeTransport
+from tests.waiting import wait_until
 
 E = TypeVar("E", bound=Event)
 
@@ -159,11 +160,27 @@ class Supervised:
             assert self._happened.wait_for(lambda: len(self.listings) >= number, PATIENCE), self.listings
             return self.listings[number - 1]
 
+    def call_answered_with(self, result: dict[str, Any]) -> bool:
+        """Make another call, answer it, and see whether that is what its caller gets."""
+        channel = self.transport.channel(self.transport.starts)
+        number = len(channel.requests("tools/call")) + 1
+        future = self.submit()
+        channel.answer(channel.wait_for("tools/call", number), result)
+        return future.result(PATIENCE) == result
+
+    def unfinished_call(self) -> Call:
+        """A call that nobody makes, due in an hour."""
+        return Call(self.worker.next_id(), "nothing", None, self.clock.monotonic(), 3600.0)
+
+    @property
+    def in_flight(self) -> int:
+        connection = self.worker.intake.ready
+        return 0 if connection is None else connection.in_flight
+
     def settle(self) -> None:
         """Return when the worker has read all its letters."""
         read = threading.Event()
-        marker = Call(0, "marker", None, self.clock.monotonic(), 1.0, on_done=lambda _: read.set())
-        marker.deadline = self.clock.monotonic()
+        marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: read.set())
         self.worker.watch(marker)
         assert read.wait(PATIENCE), "the worker does not read its letters"
 
@@ -171,6 +188,11 @@ class Supervised:
         """Let `seconds` pass as soon as some thread waits for exactly that moment."""
         self.clock.wait_for_waiter(self.clock.monotonic() + seconds)
         self.clock.advance(seconds)
+
+    def wait_for_waiters(self, deadline: float, count: int) -> None:
+        """Return when so many threads wait for this moment."""
+        self.clock.wait_for_waiter(deadline)
+        assert wait_until(lambda: self.clock.deadlines().count(deadline) >= count)
 
     @property
     def states(self) -> list[ServerState]:

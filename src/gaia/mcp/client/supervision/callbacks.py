@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -55,7 +56,7 @@ class Lane:
                 task = self._tasks.popleft()
             try:
                 task()
-            except Exception as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
                 logger.error("callback_failed", error=repr(error))
 
 
@@ -75,11 +76,18 @@ class CallbackPool:
     def schedule(self, lane: Lane) -> None:
         with self._lock:
             self._ready.put(lane)
+            # Threads do not survive a fork.
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
             if len(self._threads) < _THREADS:
                 name = f"mcp-{self._name}-callbacks-{len(self._threads) + 1}"
                 thread = threading.Thread(target=_run, args=(self._ready,), name=name, daemon=True)
-                thread.start()
-                self._threads.append(thread)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    # The interpreter is shutting down, or there are no more threads. Those that run see to the lane.
+                    logger.warning("callback_thread_not_started", error=str(error), running=len(self._threads))
+                else:
+                    self._threads.append(thread)
 
     def close(self) -> None:
         """End the threads after the tasks that are already posted; does not wait long for user code that never returns.
@@ -92,10 +100,11 @@ class CallbackPool:
             ready, self._ready = self._ready, queue.SimpleQueue()
         for _ in threads:
             ready.put(None)
+        deadline = time.monotonic() + _JOIN_SECONDS
         for thread in threads:
             # A listener may close the very client that calls it.
             if thread is not threading.current_thread():
-                thread.join(_JOIN_SECONDS)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _run(ready: queue.SimpleQueue[Lane | None]) -> None:

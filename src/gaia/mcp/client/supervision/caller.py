@@ -27,6 +27,9 @@ Outcome = dict[str, Any]
 
 _SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
+_MOST_UPDATES = 10_000
+"""A server that reports progress faster than it is taken note of loses reports, not our memory."""
+
 
 def request(
     worker: Worker,
@@ -56,7 +59,7 @@ def request(
         call = Call(worker.next_id(), method, params, started, timeout, repeatable=repeatable)
     else:
         updates = queue.SimpleQueue()
-        put = updates.put
+        size, put = updates.qsize, updates.put
         call = Call(
             worker.next_id(),
             method,
@@ -64,7 +67,7 @@ def request(
             started,
             timeout,
             repeatable=repeatable,
-            on_progress=put,
+            on_progress=lambda params: put(params) if size() < _MOST_UPDATES else None,
             on_done=lambda _: put(None),
         )
     if on_call is not None:
@@ -81,7 +84,7 @@ def request(
             call.wait_for_outcome()
     except BaseException:
         # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
-        worker.cancel(call, "the caller was interrupted")
+        worker.cancel(call, CallCancelled("the caller was interrupted"))
         raise
     finally:
         if forget is not None:
@@ -118,23 +121,23 @@ class CallFuture(Future[Outcome]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cancel_call: Callable[[], bool] | None = None
-        self._cancelling = False
+        self._cancel_call: Callable[[CallCancelled], bool] | None = None
+        self._cancellation = CallCancelled("cancelled by its owner")
 
     def cancel(self) -> bool:
-        self._cancelling = True
-        if self._cancel_call is None or not self._cancel_call():
+        if self._cancel_call is None or not self._cancel_call(self._cancellation):
             return self.cancelled()
         super().cancel()
         self.set_running_or_notify_cancel()
         return True
 
-    def attach(self, cancel_call: Callable[[], bool]) -> None:
+    def attach(self, cancel_call: Callable[[CallCancelled], bool]) -> None:
         self._cancel_call = cancel_call
 
     def complete(self, call: Call) -> None:
         """Runs on a callback thread, because it runs the user's done-callbacks."""
-        if self._cancelling and isinstance(call.error, CallCancelled):
+        if call.error is self._cancellation:
+            # `cancel` sees to the rest. Cancelled by anybody else, it is a call that failed.
             return
         self.set_running_or_notify_cancel()
         if call.error is not None:
@@ -184,7 +187,7 @@ def submit(
     )
     if on_call is not None:
         on_call(call.id)
-    future.attach(lambda: worker.cancel(call, "cancelled by its owner"))
+    future.attach(lambda error: worker.cancel(call, error))
     worker.intake.submit(call)
     worker.watch(call)
     return future

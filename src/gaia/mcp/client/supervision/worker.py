@@ -196,9 +196,9 @@ class Worker:
         """End a call whose deadline has passed. False if it ended just before."""
         return self._give_up(call, CallTimeout(f"{call.method} was not answered within {call.timeout:g} s"), "timeout")
 
-    def cancel(self, call: Call, reason: str) -> bool:
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
         """End a call that its caller no longer wants. False if it ended just before."""
-        return self._give_up(call, CallCancelled(reason), reason)
+        return self._give_up(call, error, error.message)
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         if not call.finish(error=error):

@@ -1,10 +1,11 @@
 """Writes to a server's standard input without ever blocking a caller.
 
 Whoever has something to write appends it to the outbox. If nobody is writing, the same thread writes at once, which
-saves a thread switch for a lone call; if somebody is, that one finds the new item when it is done. A pipe that is full
-goes to the writer thread, which waits for the server to read on; callers meanwhile only append.
+saves a thread switch for a lone call; if somebody is, that one finds the new item when it is done. What does not fit
+into the pipe is left to the writer thread, which waits for the server to read on.
 
-Everything that queued up leaves in one write.
+Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
+sent, and whoever does not want it any more may still take it back.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ class PipeWriter:
         self._on_broken = on_broken
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
-        """Owns the pipe, `_rest` and taking from the outbox. Nobody but the writer thread waits while holding it."""
+        """Owns the pipe, `_rest` and taking from the outbox. Nobody waits for anything while holding it."""
         self._rest: memoryview | None = None
+        """Of a frame that has left in part."""
         self._broken = False
+        """Nothing will be written any more."""
         self._closed = False
         self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -64,100 +67,81 @@ class PipeWriter:
         outbox.append(item)
         if not self._write_inline:
             self._wake.put(None)
-        elif self._turn.acquire(False):
+        elif not self._turn.locked():
             try:
-                drained = self._flush()
-            except BaseException:
-                # An interrupt between a write and its bookkeeping: how much was written is unknown, so nothing may
-                # ever follow it.
-                self._break()
-                raise
+                # Not `acquire(False)`: an interrupt right after it would leave the lock locked for ever.
+                with self._turn:
+                    self._flush()
             finally:
-                self._turn.release()
-            # What others appended after our last look, while they still saw the turn taken.
-            if not drained or outbox:
-                self._wake.put(None)
+                # The rest is the thread's, and so is what others appended while they still saw the turn taken.
+                if outbox or self._rest is not None or self._broken:
+                    self._wake.put(None)
         return True
 
     def close(self) -> None:
         """Close the pipe. What was not written by now never will be."""
-        self._closed = True
+        self._closed = self._broken = True
         self._wake.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
-        with self._turn:
-            self._broken = True
-            self._outbox.clear()
-            self._rest = None
-            try:
-                self._pipe.close()
-            except OSError as error:
-                logger.debug("stdin_close_failed", error=str(error))
+
+    def abandon(self) -> None:
+        """In a forked child, which has no writer thread: close our copy of the pipe."""
+        self._closed = self._broken = True
+        self._pipe.close()
 
     def _run(self) -> None:
-        while True:
-            self._wake.get()
-            if self._closed:
-                return
+        reported = False
+        try:
+            while not self._closed:
+                self._wake.get()
+                self._write_all()
+                if self._broken and not reported and not self._closed:
+                    reported = True
+                    self._on_broken()
+        finally:
             with self._turn:
-                while not self._flush():
-                    if not self._wait_until_writable():
-                        return
-            if self._outbox:
-                self._wake.put(None)
+                self._broken = True
+                self._outbox.clear()
+                self._rest = None
+                self._close_pipe()
 
-    def _wait_until_writable(self) -> bool:
+    def _write_all(self) -> None:
+        while not self._closed:
+            with self._turn:
+                is_done = self._flush()
+            if is_done:
+                break
+            self._wait_until_writable()
+        if self._outbox:
+            self._wake.put(None)
+
+    def _wait_until_writable(self) -> None:
         poller = select.poll()
         poller.register(self._descriptor, select.POLLOUT)
-        while not self._closed:
-            if poller.poll(_POLL_MILLISECONDS):
-                return True
-        return False
+        while not self._closed and not poller.poll(_POLL_MILLISECONDS):
+            pass
 
     def _flush(self) -> bool:
         """Write until the outbox is empty (True) or the pipe is full (False). The caller has the turn."""
-        if self._rest is not None and not self._write_rest():
-            return False
-        while not self._broken:
-            batch = self._next_batch()
-            if not batch:
-                return True
-            data = batch[0].frame if len(batch) == 1 else b"".join([item.frame for item in batch])
-            try:
-                sent = os.write(self._descriptor, data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                for item in batch:
-                    item.undo_write()
-                self._break()
-                break
-            if sent < len(data):
-                self._rest = memoryview(data)[sent:]
-                self._enlarge_once()
-                if not self._write_rest():
+        outbox = self._outbox
+        try:
+            while not self._broken:
+                if self._rest is not None:
+                    progressed = self._write_rest()
+                elif outbox:
+                    progressed = self._write_batch(self._next_batch())
+                else:
+                    return True
+                if not (progressed or self._enlarge_once()):
                     return False
-        self._outbox.clear()
+        except BaseException:
+            # An interrupt between a write and its bookkeeping: how much was written is unknown, so nothing may ever
+            # follow it.
+            self._broken = True
+            raise
+        outbox.clear()
         return True
-
-    def _write_rest(self) -> bool:
-        rest = self._rest
-        while rest:
-            try:
-                rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:
-                self._rest = rest
-                return False
-            except OSError:
-                self._break()
-                break
-        self._rest = None
-        return True
-
-    def _enlarge_once(self) -> None:
-        if not self._enlarged:
-            self._enlarged = True
-            enlarge(self._descriptor)
 
     def _next_batch(self) -> list[Outgoing]:
         batch: list[Outgoing] = []
@@ -170,7 +154,56 @@ class PipeWriter:
                 size += len(item.frame)
         return batch
 
-    def _break(self) -> None:
-        if not self._broken:
+    def _write_batch(self, batch: list[Outgoing]) -> bool:
+        """False if the pipe is full."""
+        if len(batch) == 1:
+            data = batch[0].frame
+            frames = [data]
+        else:
+            frames = [item.frame for item in batch]
+            data = b"".join(frames)
+        sent = self._write(data)
+        if sent == len(data):
+            return True
+        end = begun = 0
+        while end < sent:
+            end += len(frames[begun])
+            begun += 1
+        if end > sent:
+            self._rest = memoryview(frames[begun - 1])[sent - end :]
+        for item in batch[begun:]:
+            item.undo_write()
+        self._outbox.extendleft(reversed(batch[begun:]))
+        return self._broken
+
+    def _write_rest(self) -> bool:
+        """False if the pipe is full."""
+        rest = self._rest
+        assert rest is not None, "there is a rest to write"
+        sent = self._write(rest)
+        self._rest = rest[sent:] if sent < len(rest) else None
+        return self._rest is None or self._broken
+
+    def _write(self, data: bytes | memoryview) -> int:
+        """How many bytes the pipe took; none of what follows a broken pipe."""
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
             self._broken = True
-            self._on_broken()
+            return 0
+
+    def _enlarge_once(self) -> bool:
+        """Make a full pipe larger; False if that has been done before."""
+        if self._enlarged:
+            return False
+        self._enlarged = True
+        enlarge(self._descriptor)
+        return True
+
+    def _close_pipe(self) -> None:
+        try:
+            self._pipe.close()
+        except OSError as error:
+            logger.debug("stdin_close_failed", error=str(error))

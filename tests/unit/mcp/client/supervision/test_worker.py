@@ -306,10 +306,11 @@ class TestRestarting:
 
     def test_a_deadline_covers_waiting_for_the_restart(self, server: Supervised) -> None:
         server.transport.channel().end(exit_code=1)
-        server.wait_for_state(ServerState.RESTARTING)
+        server.clock.wait_for_waiter(server.clock.monotonic() + 0.5)
         waiting = server.call(timeout=0.3)
         future = server.submit(timeout=0.3)
-        server.pass_time(0.3)
+        server.wait_for_waiters(server.clock.monotonic() + 0.3, 2)
+        server.clock.advance(0.3)
         for result in (waiting, future):
             error = result.exception(PATIENCE)
             assert isinstance(error, CallTimeout)

@@ -1,0 +1,328 @@
+"""Where calls enter: to the connection that is ready, into the backlog, or back with the reason."""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.intake import Intake
+from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
+from tests.fake_clock import FakeClock
+from tests.fake_transport import FakeChannel
+
+WAITING = [ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, ServerState.EXITED]
+
+
+class Desk:
+    """An intake, and what is needed to use it."""
+
+    def __init__(self, max_pending: int = 5) -> None:
+        self.clock = FakeClock()
+        self.max_pending = max_pending
+        self.wanted = 0
+        self.intake = Intake("fake", max_pending, on_wanted=self.count_wanted)
+        self._ids = itertools.count(1)
+
+    def count_wanted(self) -> None:
+        self.wanted += 1
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def call(self, *, repeatable: bool = False, bound: bool = False) -> Call:
+        now = self.clock.monotonic()
+        return Call(self.next_id(), "tools/call", None, now, 30.0, repeatable=repeatable, bound=bound)
+
+    def submit(self, *, repeatable: bool = False) -> Call:
+        call = self.call(repeatable=repeatable)
+        self.intake.submit(call)
+        return call
+
+    def connection(self) -> tuple[Connection, FakeChannel]:
+        connection = Connection(
+            "fake",
+            1,
+            self.clock,
+            max_pending=self.max_pending,
+            on_notification=lambda _: None,
+            on_ended=lambda _: None,
+        )
+        channel = FakeChannel(connection, 1, {})
+        connection.attach(channel)
+        connection.move_to(ConnectionState.READY)
+        return connection, channel
+
+    def admit(self) -> tuple[Connection, FakeChannel]:
+        connection, channel = self.connection()
+        self.intake.move_to(ServerState.READY, None)
+        self.intake.admit(connection)
+        return connection, channel
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def ids(channel: FakeChannel) -> list[int]:
+    return [request["id"] for request in channel.requests("tools/call")]
+
+
+class TestSubmitting:
+    @pytest.mark.parametrize("state", WAITING)
+    def test_a_call_waits_in_states_that_will_change(self, desk: Desk, state: ServerState) -> None:
+        desk.intake.move_to(state, None)
+        assert not desk.submit().ended
+        assert len(desk.intake) == 1
+
+    @pytest.mark.parametrize(
+        ("state", "error", "words"),
+        [
+            (ServerState.CREATED, NotConnected, "call connect"),
+            (ServerState.CLOSED, NotConnected, "out of order"),
+            (ServerState.FAILED, ServerUnavailable, "out of order"),
+        ],
+    )
+    def test_a_call_is_refused_at_once_in_others(
+        self, desk: Desk, state: ServerState, error: type[MCPError], words: str
+    ) -> None:
+        if state is not ServerState.CREATED:
+            desk.intake.move_to(state, "out of order")
+        call = desk.submit()
+        assert type(call.error) is error
+        assert words in call.error.message
+        assert call.error.delivery == "not_sent"
+        assert len(desk.intake) == 0
+
+    def test_a_call_goes_to_the_connection_that_is_ready(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        call = desk.submit()
+        assert ids(channel) == [call.id]
+        assert connection.in_flight == 1
+
+    def test_a_call_for_a_server_that_has_exited_asks_for_it(self, desk: Desk) -> None:
+        desk.intake.move_to(ServerState.EXITED, None)
+        desk.submit()
+        assert desk.wanted == 1
+
+    @pytest.mark.parametrize("state", [state for state in WAITING if state is not ServerState.EXITED])
+    def test_other_calls_do_not(self, desk: Desk, state: ServerState) -> None:
+        desk.intake.move_to(state, None)
+        desk.submit()
+        assert desk.wanted == 0
+
+    def test_a_call_that_the_connection_does_not_take_any_more_waits(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        desk.intake.suspend()
+        connection.close()
+        call = desk.submit()
+        assert not call.ended
+        assert ids(channel) == []
+        assert len(desk.intake) == 1
+
+
+class TestConnectionThatClosesMeanwhile:
+    """Between a caller's look at its state and the call's entry in its table, or right after that entry."""
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_it_does_not_lose_the_call(self, desk: Desk, when: str) -> None:
+        connection, channel = desk.admit()
+
+        def close() -> None:
+            desk.intake.suspend()
+            desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+
+        class Table(dict[Any, Call]):
+            def __setitem__(self, key: Any, call: Call) -> None:
+                if when == "before":
+                    close()
+                super().__setitem__(key, call)
+                if when == "after":
+                    close()
+
+        connection._in_flight = Table()
+        call = desk.submit()
+        assert not call.ended
+        assert ids(channel) == []
+        _, following = desk.admit()
+        assert ids(following) == [call.id]
+
+    def test_a_call_that_is_given_up_while_it_enters_leaves_no_trace(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        call = desk.call()
+
+        class Table(dict[Any, Call]):
+            def __setitem__(self, key: Any, entering: Call) -> None:
+                entering.finish(error=CallCancelled("enough"))
+                connection.abandon(entering, "enough")
+                super().__setitem__(key, entering)
+
+        connection._in_flight = Table()
+        desk.intake.submit(call)
+        assert connection.in_flight == 0
+        assert ids(channel) == []
+
+
+class TestBacklog:
+    def test_it_is_bounded(self, desk: Desk) -> None:
+        desk.intake.move_to(ServerState.STARTING, None)
+        for _ in range(desk.max_pending):
+            desk.submit()
+        refused = desk.submit()
+        assert isinstance(refused.error, Overloaded)
+        assert refused.error.delivery == "not_sent"
+        assert len(desk.intake) == desk.max_pending
+
+    def test_calls_that_were_given_up_take_no_room(self, desk: Desk) -> None:
+        desk.intake.move_to(ServerState.STARTING, None)
+        calls = [desk.submit() for _ in range(desk.max_pending)]
+        calls[2].finish(error=CallCancelled("enough"))
+        assert len(desk.intake) == desk.max_pending - 1
+        assert not desk.submit().ended
+
+    def test_it_goes_to_the_connection_in_the_order_of_arrival(self, desk: Desk) -> None:
+        desk.intake.move_to(ServerState.STARTING, None)
+        calls = [desk.submit() for _ in range(4)]
+        calls[1].finish(error=CallCancelled("enough"))
+        _, channel = desk.admit()
+        assert ids(channel) == [calls[0].id, calls[2].id, calls[3].id]
+        assert len(desk.intake) == 0
+
+    @pytest.mark.parametrize("state", WAITING)
+    def test_it_stays_in_states_that_will_change(self, desk: Desk, state: ServerState) -> None:
+        desk.intake.move_to(ServerState.STARTING, None)
+        call = desk.submit()
+        desk.intake.move_to(state, None)
+        assert not call.ended
+
+    def test_it_is_refused_when_the_server_has_failed(self, desk: Desk) -> None:
+        desk.intake.move_to(ServerState.STARTING, None)
+        call = desk.submit()
+        assert desk.intake.move_to(ServerState.FAILED, "it is broken") is ServerState.STARTING
+        assert isinstance(call.error, ServerUnavailable)
+        assert "it is broken" in call.error.message
+
+    def test_it_is_cancelled_when_the_server_is_closed(self, desk: Desk) -> None:
+        desk.intake.move_to(ServerState.STARTING, None)
+        call = desk.submit()
+        desk.intake.move_to(ServerState.CLOSED, "it was disconnected")
+        assert isinstance(call.error, CallCancelled)
+        assert call.error.delivery == "not_sent"
+
+
+class TestTakingBack:
+    def lose(self, desk: Desk, connection: Connection) -> bool:
+        desk.intake.suspend()
+        return desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+
+    def test_unwritten_calls_come_before_those_that_wait_already(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        channel.stop_reading()
+        first, second = desk.submit(), desk.submit()
+        orphans = connection.close()
+        desk.intake.suspend()
+        third = desk.submit()
+        assert desk.intake.take_back(orphans, "it exploded", desk.next_id)
+        _, following = desk.admit()
+        assert ids(following) == [first.id, second.id, third.id]
+
+    def test_a_written_call_fails(self, desk: Desk) -> None:
+        connection, _ = desk.admit()
+        call = desk.submit()
+        assert self.lose(desk, connection)
+        assert isinstance(call.error, ServerCrashed)
+        assert call.error.delivery == "unknown"
+        assert "it exploded" in call.error.message
+        assert len(desk.intake) == 0
+
+    def test_a_written_call_that_is_safe_is_kept_under_a_new_id_and_not_safe_any_more(self, desk: Desk) -> None:
+        connection, _ = desk.admit()
+        call = desk.submit(repeatable=True)
+        first_id = call.id
+        assert self.lose(desk, connection)
+        connection, channel = desk.admit()
+        assert ids(channel) == [call.id]
+        assert call.id != first_id
+        assert self.lose(desk, connection)
+        assert isinstance(call.error, ServerCrashed)
+
+    def test_an_unwritten_call_that_is_safe_may_still_be_repeated_later(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        channel.stop_reading()
+        call = desk.submit(repeatable=True)
+        self.lose(desk, connection)
+        connection, _ = desk.admit()
+        self.lose(desk, connection)
+        _, channel = desk.admit()
+        assert ids(channel) == [call.id]
+        assert not call.ended
+
+    def test_what_belongs_to_the_connection_ends_with_it_and_is_wanted_by_nobody(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        channel.stop_reading()
+        call = desk.call(bound=True)
+        connection.submit(call)
+        assert not self.lose(desk, connection)
+        assert isinstance(call.error, ServerCrashed)
+
+    def test_a_call_that_was_given_up_is_wanted_by_nobody(self, desk: Desk) -> None:
+        connection, channel = desk.admit()
+        channel.stop_reading()
+        desk.submit().finish(error=CallCancelled("enough"))
+        assert not self.lose(desk, connection)
+        assert len(desk.intake) == 0
+
+    def test_a_call_that_is_waiting_is_wanted(self, desk: Desk) -> None:
+        connection, _ = desk.connection()
+        desk.intake.move_to(ServerState.RESTARTING, None)
+        desk.submit()
+        assert desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+
+
+def test_in_a_forked_child_calls_are_refused_even_if_the_lock_was_held(desk: Desk) -> None:
+    desk.admit()
+    desk.intake._lock.acquire()
+    desk.intake.disown()
+    call = desk.submit()
+    assert isinstance(call.error, NotConnected)
+    assert "fork" in call.error.message
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns so often that what can come between two steps does."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_worker_does(restless: None) -> None:
+    desk = Desk(max_pending=100_000)
+    desk.intake.move_to(ServerState.STARTING, None)
+    written: list[int] = []
+
+    def submit() -> list[Call]:
+        return [desk.submit() for _ in range(300)]
+
+    with ThreadPoolExecutor(4) as threads:
+        submitting = [threads.submit(submit) for _ in range(4)]
+        while not all(future.done() for future in submitting):
+            connection, channel = desk.admit()
+            desk.intake.suspend()
+            desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+            channel.close(0.0)
+            written += ids(channel)
+            desk.intake.move_to(ServerState.RESTARTING, None)
+        calls = [call for future in submitting for call in future.result()]
+    desk.intake.move_to(ServerState.CLOSED, "the end")
+    assert len(written) == len(set(written))
+    for call in calls:
+        assert isinstance(call.error, ServerCrashed if call.id in written else CallCancelled)
+        assert call.error.delivery == ("unknown" if call.id in written else "not_sent")

@@ -1,0 +1,86 @@
+"""The deadlines that a worker watches."""
+
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.supervision.timers import Timer, Timers
+
+
+def call(deadline: float) -> Call:
+    return Call(1, "tools/call", None, 0.0, deadline)
+
+
+def test_there_is_no_deadline_at_first() -> None:
+    assert Timers().next_deadline() is None
+    assert Timers().due(1e9) == ([], [])
+
+
+def test_the_next_deadline_is_the_earliest_of_all() -> None:
+    timers = Timers()
+    timers.set(Timer.HEALTH, 30.0)
+    assert timers.next_deadline() == 30.0
+    timers.watch(call(20.0))
+    assert timers.next_deadline() == 20.0
+    timers.set(Timer.BACKOFF, 10.0)
+    assert timers.next_deadline() == 10.0
+
+
+def test_what_comes_due_is_taken_once() -> None:
+    timers = Timers()
+    timers.set(Timer.HEALTH, 10.0)
+    timers.set(Timer.COOLDOWN, 10.5)
+    early, late = call(10.0), call(10.5)
+    timers.watch(late)
+    timers.watch(early)
+    assert timers.due(9.9) == ([], [])
+    assert timers.due(10.0) == ([Timer.HEALTH], [early])
+    assert timers.due(10.0) == ([], [])
+    assert timers.due(11.0) == ([Timer.COOLDOWN], [late])
+    assert timers.next_deadline() is None
+
+
+def test_calls_come_due_in_the_order_of_deadlines_and_of_arrival() -> None:
+    timers = Timers()
+    calls = [call(deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
+    for one in calls:
+        timers.watch(one)
+    assert timers.due(5.0)[1] == [calls[1], calls[3], calls[2], calls[0]]
+
+
+def test_a_timer_that_is_set_again_counts_from_then() -> None:
+    timers = Timers()
+    timers.set(Timer.HEALTH, 10.0)
+    timers.set(Timer.HEALTH, 20.0)
+    assert timers.due(15.0) == ([], [])
+    assert timers.due(20.0) == ([Timer.HEALTH], [])
+
+
+def test_a_cancelled_timer_does_not_come_due() -> None:
+    timers = Timers()
+    timers.set(Timer.HEALTH, 10.0)
+    timers.cancel(Timer.HEALTH, Timer.BACKOFF)
+    assert timers.next_deadline() is None
+    assert timers.due(20.0) == ([], [])
+
+
+def test_calls_that_have_ended_are_nothing_to_wake_up_for() -> None:
+    timers = Timers()
+    ended, other = call(1.0), call(2.0)
+    timers.watch(ended)
+    timers.watch(other)
+    ended.finish({})
+    assert timers.next_deadline() == 2.0
+    other.finish({})
+    assert timers.due(5.0) == ([], [])
+
+
+def test_calls_that_have_ended_do_not_pile_up_until_their_deadlines() -> None:
+    timers = Timers()
+    open_calls = []
+    for number in range(10_000):
+        one = call(1e6 - number)
+        timers.watch(one)
+        if number % 100:
+            one.finish({})
+        else:
+            open_calls.append(one)
+    assert len(timers._calls) <= 2 * len(open_calls) + 64
+    assert timers.due(1e6)[1] == open_calls[::-1]
