@@ -76,7 +76,7 @@ def request(
     try:
         worker.intake.submit(call)
         if scope is not None:
-            forget = scope.on_cancel(lambda: worker.cancel(call, _SCOPE_CANCELLED))
+            forget = scope.on_cancel(lambda: worker.cancel(call, CallCancelled(_SCOPE_CANCELLED)))
         if updates is not None and on_progress is not None:
             _report_until_done(updates, call, clock, on_progress)
         if not call.wait(clock) and not worker.expire(call):
