@@ -25,7 +25,10 @@ class MCPRequestCancelled(Exception):
 
 
 class MCPCapabilityMissing(Exception):
-    """The client did not declare that it can be asked this. Uncaught, it becomes the protocol's error."""
+    """The client did not declare that it can be asked this. Uncaught, it becomes the protocol's error.
+
+    `capability` is a name such as ``sampling``, or a path such as ``elicitation.url``.
+    """
 
     def __init__(self, capability: str) -> None:
         super().__init__(f"The client does not support {capability}")

@@ -88,7 +88,10 @@ class Calls:
 def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> MCPError:
     """The protocol's error for a question that this client cannot be asked."""
     if context.is_modern:
-        data: dict[str, Any] = {"requiredCapabilities": {missing.capability: {}}}
+        required: dict[str, Any] = {}
+        for name in reversed(missing.capability.split(".")):
+            required = {name: required}
+        data = {"requiredCapabilities": required}
         return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(missing), data)
     return MCPError(types.INVALID_REQUEST, str(missing))
 

@@ -112,6 +112,13 @@ class ServedContext(MCPContext):
             raise ValueError(f"A client cannot be asked {request['method']!r}")
         if not self.supports(capability) or not (self.is_modern or self._ctx.session.can_send_request):
             raise MCPCapabilityMissing(capability)
+        params = request.get("params") or {}
+        declared = self.client_capabilities[capability]
+        if capability == "elicitation" and (mode := params.get("mode", "form")) not in (declared or {"form": {}}):
+            # A client that names no mode has forms.
+            raise MCPCapabilityMissing(f"elicitation.{mode}")
+        if capability == "sampling" and "tools" in params and "tools" not in declared:
+            raise MCPCapabilityMissing("sampling.tools")
 
     def _is_answered(self, key: str, request: dict[str, Any]) -> bool:
         answer = self.answers.get(key)

@@ -52,7 +52,13 @@ def _take_descriptors() -> tuple[int, int]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(2, 1)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        # Started without a standard error.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
     return incoming, outgoing
 
 
