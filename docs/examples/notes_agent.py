@@ -56,6 +56,7 @@ class NotesAgent(MCPAgent, Agent):
             with self.lock:
                 self.notes[arguments["title"]] = arguments["text"]
             self.notify_mcp_change("resources")
+            self.notify_mcp_change("resource", f"note:///{arguments['title']}")
             return {"status": "kept", "title": arguments["title"]}
         if tool_name == "delete-note":
             return self.delete(arguments["title"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -104,6 +105,7 @@ class RelayAgent(QuietAgent, MCPClientMixin):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(auto_load_config=False, **kwargs)
+        self.ended: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         if path := os.environ.get("TEST_SPANS"):
             export_spans(Path(path))
         server = [sys.executable, "-m", os.environ.get("TEST_SERVER", "gaia.mcp.demo_server")]
@@ -111,7 +113,7 @@ class RelayAgent(QuietAgent, MCPClientMixin):
         self.connect_mcp_server("demo", {"command": server[0], "args": server[1:], "restart": restart})
 
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
-        return [tool("relay", TEXT), tool("crash-server"), tool("server-pid")]
+        return [tool("relay", TEXT), tool("crash-server"), tool("server-pid"), tool("sleep"), tool("was-cancelled")]
 
     def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         client = self.get_mcp_client("demo")
@@ -120,6 +122,13 @@ class RelayAgent(QuietAgent, MCPClientMixin):
             return client.call_tool("crash", {})
         if tool_name == "server-pid":
             return {"pid": client.status.pid}
+        if tool_name == "sleep":
+            self.mcp_context.log("info", "sleeping")
+            result = client.call_tool("sleep", {"seconds": 3600}, timeout=3600)
+            self.ended.put(result)
+            return result
+        if tool_name == "was-cancelled":
+            return self.ended.get(timeout=20)
         return client.call_tool("echo", {"text": arguments["text"]})
 
 

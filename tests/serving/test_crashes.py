@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -68,6 +69,24 @@ def test_it_survives_clients_that_break_off(served: Served) -> None:
 
     asyncio.run(session())
     assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_call_that_is_cancelled_is_cancelled_at_its_server_too(served: Served, mode: str) -> None:
+    async def session() -> None:
+        asleep = asyncio.Event()
+
+        async def heard(_message: object) -> None:
+            asleep.set()
+
+        async with Client(served.url, mode=mode, logging_callback=heard, log_level="info") as client:
+            sleeping = asyncio.create_task(client.call_tool("sleep", {}))
+            await asyncio.wait_for(asleep.wait(), 20)
+            sleeping.cancel()
+            ended = await client.call_tool("was-cancelled", {})
+            assert json.loads(ended.content[0].text)["error_type"] == "cancelled"
+
+    asyncio.run(session())
 
 
 def test_its_servers_end_with_it() -> None:
