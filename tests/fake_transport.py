@@ -170,6 +170,8 @@ class FakeTransport(ChannelTransport):
 
     def open(self, listener: ChannelListener, name: str) -> FakeChannel:
         if self.start_errors:
+            # What was started until then has ended again.
+            listener.channel_ended()
             raise self.start_errors.popleft()
         with self._changed:
             channel = FakeChannel(listener, len(self._channels) + 1, dict(self.answers))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile
 from gaia.mcp.client.protocol.exchange import Send, drive
-from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.session import OnCall
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.caller import CallFuture, OnDone, OnProgress
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -48,8 +46,13 @@ class DirectSession:
         return ServerState.CLOSED if self._closed else ServerState.CREATED
 
     def connect(self) -> bool:
-        if not self._transport.connect():
-            self.last_error = "the transport could not connect"
+        try:
+            connected = self._transport.connect()
+        except (RuntimeError, OSError, ValueError) as error:
+            connected, self.last_error = False, str(error) or type(error).__name__
+        else:
+            self.last_error = None if connected else "the transport could not connect"
+        if not connected:
             return False
         try:
             # A notification cannot be sent through these four methods; servers behind them have to do without.
@@ -61,6 +64,9 @@ class DirectSession:
             return False
         self._closed = False
         return True
+
+    def request_disconnect(self) -> None:
+        """There is nothing that could be begun: only the transport knows how to disconnect."""
 
     def disconnect(self) -> None:
         self._closed = True
@@ -115,13 +121,23 @@ class DirectSession:
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
         on_call: OnCall | None = None,
-        on_done: Callable[[Call], None] | None = None,
+        on_done: OnDone | None = None,
     ) -> CallFuture:
         """The request is made right here, so the future that comes back is already done."""
         future = CallFuture()
+        error: MCPError | None = None
+        result: dict[str, Any] = {}
         try:
-            future.set_result(self.request(method, params, timeout))
-        except MCPError as error:
+            result = self.request(method, params, timeout)
+        except NotConnected:
+            raise
+        except MCPError as caught:
+            error = caught
+        if on_done is not None:
+            on_done(error, result)
+        if error is None:
+            future.set_result(result)
+        else:
             future.set_exception(error)
         return future
 

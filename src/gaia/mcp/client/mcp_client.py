@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import random
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia import __version__
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation import Observation, observe
-from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
-from gaia.mcp.client.protocol.exchange import Notify, Send, drive, paginate
+from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra, ServerProfile
+from gaia.mcp.client.protocol.exchange import paginate
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.server_config import ServerConfig, expand
@@ -22,15 +22,17 @@ from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
+from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_catalog import ToolCatalog
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import InvalidResponse, MCPError, NotConnected, ToolDenied
+from gaia.mcp.errors import MCPError, NotConnected, ToolDenied
 
 __all__ = ["MCPClient", "MCPTool"]
 
@@ -39,7 +41,7 @@ logger = get_logger(__name__)
 _IDENTITY = ClientIdentity(name="GAIA MCP Client", version=__version__)
 
 
-class MCPClient:
+class MCPClient(ServerFeatures):
     """Talks to one MCP server, and keeps it alive if its transport can be supervised (`StdioTransport` can).
 
     All methods may be called from any thread. As a context manager it connects on entering (RuntimeError if that
@@ -80,15 +82,10 @@ class MCPClient:
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
         self._callbacks = CallbackPool(name)
         self._owns_callbacks = True
+        self._listeners = Listeners()
         self._on_event: Callable[[Event], None] = lambda _: None
         self._on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None
-
-        self._tools_lock = threading.Lock()
-        """Owns the writing of the three below; each is replaced as a whole, so reading takes no lock."""
-        self._tools: list[MCPTool] | None = None
-        self._tools_by_name: dict[str, MCPTool] = {}
-        self.denied_tools: frozenset[str] = frozenset()
-        """Names of tools that the server has and a filter hides."""
+        self._catalog = ToolCatalog(name)
 
     # Making one.
 
@@ -169,10 +166,14 @@ class MCPClient:
     def disconnect(self) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
         self._session.disconnect()
-        with self._tools_lock:
-            self._tools, self._tools_by_name, self.denied_tools = None, {}, frozenset()
+        self._on_tools(())
+        self._announce(self._catalog.clear())
         if self._owns_callbacks:
             self._callbacks.close()
+
+    def request_disconnect(self) -> None:
+        """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
+        self._session.request_disconnect()
 
     def is_connected(self) -> bool:
         """True while the server is ready for calls."""
@@ -191,21 +192,7 @@ class MCPClient:
 
         For a client of its own; clients of a manager report to the manager's listeners.
         """
-        lane = self._callbacks.lane()
-        before = self._on_event
-        active = True
-
-        def forward(event: Event) -> None:
-            before(event)
-            if active:
-                lane.post(lambda: listener(event))
-
-        def unsubscribe() -> None:
-            nonlocal active
-            active = False
-
-        self._on_event = forward
-        return unsubscribe
+        return self._listeners.subscribe(listener, self._callbacks.lane())
 
     # What is known about the server.
 
@@ -215,7 +202,7 @@ class MCPClient:
 
     @property
     def status(self) -> ServerStatus:
-        return self._session.status(len(self._tools or ()))
+        return self._session.status(len(self._catalog))
 
     @property
     def last_error(self) -> str | None:
@@ -223,26 +210,8 @@ class MCPClient:
         return self._session.last_error
 
     @property
-    def server_info(self) -> dict[str, Any]:
-        """Name and version that the server gave in its handshake; empty before the first one."""
-        profile = self._session.profile
-        return {} if profile is None else dict(profile.server_info)
-
-    @property
-    def protocol_version(self) -> str | None:
-        profile = self._session.profile
-        return None if profile is None else profile.protocol_version
-
-    @property
-    def capabilities(self) -> dict[str, Any]:
-        profile = self._session.profile
-        return {} if profile is None else dict(profile.capabilities)
-
-    @property
-    def instructions(self) -> str | None:
-        """The server's hints for a model. They come from the server, so they are as trustworthy as the server."""
-        profile = self._session.profile
-        return None if profile is None else profile.instructions
+    def _profile(self) -> ServerProfile | None:
+        return self._session.profile
 
     # Tools.
 
@@ -251,13 +220,23 @@ class MCPClient:
 
         The cache follows the server: it is filled by each handshake and by `notifications/tools/list_changed`.
         """
-        if self._tools is None or refresh:
+        if refresh or not self._catalog.listed:
             try:
                 self.tools_listed(self._drive(paginate("tools/list", "tools")))
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self.name, error=error.message)
                 return []
-        return list(self._tools or ())
+        return list(self._catalog.tools)
+
+    @property
+    def denied_tools(self) -> frozenset[str]:
+        """Names of tools that the server has and a filter hides."""
+        return self._catalog.denied
+
+    @property
+    def _tools(self) -> list[MCPTool] | None:
+        """The cache, under the name that the specification gives it; None before the first listing."""
+        return list(self._catalog.tools) if self._catalog.listed else None
 
     def call_tool(
         self,
@@ -281,7 +260,7 @@ class MCPClient:
         except NotConnected:
             raise
         except MCPError as error:
-            return failure(error, tool_name, self._tools_by_name.get(tool_name), arguments)
+            return failure(error, tool_name, self._catalog.get(tool_name), arguments)
 
     def submit_tool(
         self,
@@ -311,9 +290,9 @@ class MCPClient:
                 repeatable=repeatable,
                 on_progress=on_progress,
                 on_call=observation.sent,
-                on_done=lambda call: observation.ended(call.error, call.result),
+                on_done=observation.ended,
             )
-        except MCPError as error:
+        except BaseException as error:
             observation.ended(error, {})
             raise
 
@@ -327,8 +306,6 @@ class MCPClient:
         wrapper.__doc__ = tool.description
         return wrapper
 
-    # Everything else a server offers. These raise the exceptions of `gaia.mcp.errors`.
-
     def request(
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
@@ -338,32 +315,16 @@ class MCPClient:
             return self._request_tool(params.get("name"), params.get("arguments"), timeout, None)
         return self._session.request(method, params, timeout)
 
-    def list_resources(self) -> list[dict[str, Any]]:
-        return self._drive(paginate("resources/list", "resources"))
-
-    def list_resource_templates(self) -> list[dict[str, Any]]:
-        return self._drive(paginate("resources/templates/list", "resourceTemplates"))
-
-    def read_resource(self, uri: str) -> dict[str, Any]:
-        """``{"contents": [{"uri": …, "text": … or "blob": …}]}``."""
-        return self.request("resources/read", {"uri": uri})
-
-    def list_prompts(self) -> list[dict[str, Any]]:
-        return self._drive(paginate("prompts/list", "prompts"))
-
-    def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
-        """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
-        return self.request("prompts/get", {"name": name, "arguments": arguments or {}})
-
-    def complete(self, ref: dict[str, Any], argument: dict[str, str]) -> dict[str, Any]:
-        """Completions for ``{"name": …, "value": …}`` of a prompt or resource template reference."""
-        return self.request("completion/complete", {"ref": ref, "argument": argument})
-
     # Inside.
 
     @functools.cached_property
     def _session(self) -> Session:
         """Made when first needed, because the manager may still `bind` before that."""
+        # Two threads may get here at once; both go away with the same one.
+        session: Session = self.__dict__.setdefault("_session", self._new_session())
+        return session
+
+    def _new_session(self) -> Session:
         era = HandshakeEra()
         if not isinstance(self.transport, ChannelTransport):
             return DirectSession(self.name, self.transport, _IDENTITY, era)
@@ -391,7 +352,7 @@ class MCPClient:
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
         if not self._allows(tool_name):
             raise ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
-        tool = self._tools_by_name.get(tool_name)
+        tool = self._catalog.get(tool_name)
         return {"name": tool_name, "arguments": arguments}, tool is not None and tool.safe_to_repeat
 
     def _request_tool(
@@ -401,7 +362,7 @@ class MCPClient:
         observation = self._observe(tool_name)
         if observation is None:
             return self._session.request("tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress)
-        error: MCPError | None = None
+        error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
             result = self._session.request(
@@ -412,7 +373,7 @@ class MCPClient:
                 on_progress=on_progress,
                 on_call=observation.sent,
             )
-        except MCPError as caught:
+        except BaseException as caught:
             error = caught
             raise
         finally:
@@ -427,51 +388,25 @@ class MCPClient:
             network_transport=self._session.network_transport,
         )
 
-    def _drive(self, exchange: Any) -> list[Any]:
-        def send(step: Send) -> dict[str, Any]:
-            return self._session.request(step.method, step.params, step.timeout)
-
-        def notify(step: Notify) -> None:
-            raise AssertionError(f"a list does not send {step.method}")
-
-        items: list[Any] = drive(exchange, send, notify)
-        return items
-
     # What the worker calls, on its thread (`WorkerHooks`).
 
     def tools_listed(self, definitions: list[Any]) -> None:
         """Take over a new list of tool definitions, as the server sent them."""
-        tools = {tool.name: tool for tool in map(_parsed, definitions) if tool is not None}
-        allowed = {name: tool for name, tool in tools.items() if self._allows(name)}
-        with self._tools_lock:
-            before = self._tools_by_name
-            self._tools_by_name = allowed
-            self._tools = list(allowed.values())
-            self.denied_tools = frozenset(tools.keys() - allowed.keys())
-        for pattern in self.tool_filter.unmatched(self.name, tools):
+        change, names = self._catalog.replace(definitions, self._allows)
+        for pattern in self.tool_filter.unmatched(self.name, names):
             logger.warning("tool_pattern_matches_nothing", server=self.name, pattern=pattern)
-        self._on_tools(tuple(allowed.values()))
-        change = ToolsChanged(
-            self.name,
-            added=tuple(sorted(allowed.keys() - before.keys())),
-            removed=tuple(sorted(before.keys() - allowed.keys())),
-            changed=tuple(sorted(name for name in allowed.keys() & before.keys() if allowed[name] != before[name])),
-        )
-        if change.added or change.removed or change.changed:
-            self.happened(change)
+        self._on_tools(self._catalog.tools)
+        self._announce(change)
 
     def happened(self, event: Event) -> None:
         self._on_event(event)
+        self._listeners.publish(event)
+
+    def _announce(self, change: ToolsChanged) -> None:
+        if change.added or change.removed or change.changed:
+            self.happened(change)
 
 
 def _expanded(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None]:
     values = expand(server, os.environ)
     return values.args, values.env
-
-
-def _parsed(definition: Any) -> MCPTool | None:
-    try:
-        return MCPTool.from_listing(definition)
-    except InvalidResponse as error:
-        logger.warning("tool_ignored", error=error.message)
-        return None

@@ -7,7 +7,6 @@ import difflib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from gaia.log import enable_debug, get_logger
@@ -15,9 +14,10 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
 from gaia.mcp.client.results import failure
-from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
+from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
+from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
@@ -28,7 +28,7 @@ __all__ = ["MCPClientManager"]
 
 logger = get_logger(__name__)
 
-_PARALLEL_STOPS = 16
+_ASK_AGAIN_SECONDS = 0.05
 
 
 class _Route(NamedTuple):
@@ -58,15 +58,19 @@ class MCPClientManager:
         self._tool_filter = tool_filter
         self._restart_policy = restart_policy
         self._callbacks = CallbackPool("manager")
+        self._listeners = Listeners()
         self._lock = threading.Lock()
         """Owns everything below. Never held while a server is waited for, or user code runs."""
         self._clients: dict[str, MCPClient] = {}
         self._starting: dict[str, MCPClient] = {}
+        self._connecting: set[MCPClient] = set()
+        """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
+        self._connect_over = threading.Condition(self._lock)
+        """Notified when one leaves `_connecting`."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
-        self._listeners: dict[Listener, Lane] = {}
         self._routes: dict[str, _Route] = {}
         """Replaced as a whole, so that calls read it without the lock."""
 
@@ -91,7 +95,8 @@ class MCPClientManager:
             )
         client = self._make_client(name, config)
         if not self._connect(name, client):
-            raise RuntimeError(f"Failed to connect to server {name!r}: {client.last_error}")
+            reason = client.last_error or "it was disconnected meanwhile"
+            raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
         try:
             self.config.add_server(name, config)
         except BaseException:
@@ -129,7 +134,7 @@ class MCPClientManager:
         threads = [
             threading.Thread(target=self._load, args=(name, config), name=f"mcp-{name}-start", daemon=True)
             for name, config in self.config.get_servers().items()
-            if not config.get("disabled") and name not in self._clients
+            if not config.get("disabled") and name not in self._clients and name not in self._starting
         ]
         for thread in threads:
             thread.start()
@@ -142,9 +147,11 @@ class MCPClientManager:
         with self._lock:
             clients = {**self._starting, **self._clients}
             self._clients, self._starting, self._failed, self._offers, self._routes = {}, {}, {}, {}, {}
-        if clients:
-            with ThreadPoolExecutor(min(len(clients), _PARALLEL_STOPS), "mcp-manager-stop") as pool:
-                list(pool.map(_disconnect, clients.items()))
+        for client in clients.values():
+            client.request_disconnect()
+        for name, client in clients.items():
+            _disconnect(name, client)
+        self._wait_for_starts()
         self._callbacks.close()
 
     # Tools.
@@ -184,14 +191,7 @@ class MCPClientManager:
 
         Returns a function that ends the subscription.
         """
-        with self._lock:
-            self._listeners[listener] = self._callbacks.lane()
-
-        def unsubscribe() -> None:
-            with self._lock:
-                self._listeners.pop(listener, None)
-
-        return unsubscribe
+        return self._listeners.subscribe(listener, self._callbacks.lane())
 
     # Inside.
 
@@ -203,7 +203,7 @@ class MCPClientManager:
             restart_policy=self._restart_policy,
             callbacks=self._callbacks,
             on_event=self._publish,
-            on_tools=lambda tools: self._tools_listed(name, tools),
+            on_tools=lambda tools: self._tools_listed(name, client, tools),
         )
         with self._lock:
             if name in self._clients or name in self._starting:
@@ -212,19 +212,34 @@ class MCPClientManager:
         return client
 
     def _connect(self, name: str, client: MCPClient) -> bool:
-        connected = False
+        with self._lock:
+            if self._starting.get(name) is not client:
+                # Somebody has taken it away already.
+                return False
+            self._connecting.add(client)
         try:
-            connected = client.connect()
+            return self._join(name, client, client.connect())
+        except BaseException:
+            self._join(name, client, connected=False)
+            raise
         finally:
             with self._lock:
-                # `disconnect_all` may have taken it away meanwhile.
-                expected = self._starting.pop(name, None) is client
-                if expected and connected:
+                self._connecting.discard(client)
+                self._connect_over.notify_all()
+
+    def _join(self, name: str, client: MCPClient, connected: bool) -> bool:
+        """Take note that a start is over. True if the client is one of ours now."""
+        with self._lock:
+            # `disconnect_all` or `remove_server` may have taken it away meanwhile.
+            expected = self._starting.get(name) is client
+            if expected:
+                del self._starting[name]
+                if connected:
                     self._clients[name] = client
                     self._failed.pop(name, None)
-                elif expected:
+                else:
                     self._failed[name] = client.status
-        if connected and not expected:
+        if not expected:
             client.disconnect()
             return False
         self._rebuild_routes()
@@ -245,14 +260,26 @@ class MCPClientManager:
 
     def _drop(self, name: str) -> MCPClient | None:
         with self._lock:
-            client = self._clients.pop(name, None)
+            client = self._clients.pop(name, None) or self._starting.pop(name, None)
             self._offers.pop(name, None)
         self._rebuild_routes()
         return client
 
-    def _tools_listed(self, name: str, tools: tuple[MCPTool, ...]) -> None:
+    def _wait_for_starts(self) -> None:
+        """Return when nobody connects a client any more that has been taken away."""
+        with self._lock:
+            while orphans := self._connecting - set(self._starting.values()):
+                # It may have been connected only after it was asked to disconnect.
+                if not self._connect_over.wait(_ASK_AGAIN_SECONDS):
+                    for client in orphans:
+                        client.request_disconnect()
+
+    def _tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
         """Called by a client whenever its tools may have changed, on its worker's thread."""
         with self._lock:
+            if client not in (self._clients.get(name), self._starting.get(name)):
+                # It has been taken away, and perhaps another one has its name now.
+                return
             self._offers[name] = tools
         self._rebuild_routes()
 
@@ -285,13 +312,10 @@ class MCPClientManager:
             if isinstance(event, ToolsChanged) and event.server in self._starting:
                 # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
                 return
-            listeners = list(self._listeners.items())
-        for listener, lane in listeners:
-            lane.post(lambda listener=listener: listener(event))  # type: ignore[misc]
+        self._listeners.publish(event)
 
 
-def _disconnect(entry: tuple[str, MCPClient]) -> None:
-    name, client = entry
+def _disconnect(name: str, client: MCPClient) -> None:
     try:
         client.disconnect()
     except Exception as error:  # noqa: BLE001 - one server's trouble must not keep the others from being stopped

@@ -38,10 +38,11 @@ class Observation:
         if self._span is not None:
             self._span.set_request_id(call_id)
 
-    def ended(self, error: MCPError | None, result: Mapping[str, Any]) -> None:
+    def ended(self, error: BaseException | None, result: Mapping[str, Any]) -> None:
+        """The call has its outcome, or was not made because of `error`."""
         if self._span is not None:
             _end_span(self._span, error, result)
-        failure = None if error is None else error.error_type
+        failure = None if error is None else _error_type(error)
         if failure is None and result.get("isError") is True:
             failure = telemetry.TOOL_ERROR
         logger.debug(
@@ -70,10 +71,17 @@ def observe(
     return Observation(server, tool, span)
 
 
-def _end_span(span: telemetry.CallSpan, error: MCPError | None, result: Mapping[str, Any]) -> None:
+def _end_span(span: telemetry.CallSpan, error: BaseException | None, result: Mapping[str, Any]) -> None:
     if error is None:
         span.end(result)
     elif isinstance(error, JsonRpcError):
         span.fail(error.error_type, error.message, code=error.code)
-    else:
+    elif isinstance(error, MCPError):
         span.fail(error.error_type, error.message, delivery=error.delivery)
+    else:
+        # Arguments that are no JSON, say, or Ctrl-C in the waiting thread.
+        span.fail(_error_type(error), str(error))
+
+
+def _error_type(error: BaseException) -> str:
+    return error.error_type if isinstance(error, MCPError) else type(error).__qualname__

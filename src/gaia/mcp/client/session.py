@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.caller import CallFuture, OnDone, OnProgress
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
@@ -24,6 +23,8 @@ from gaia.mcp.errors import NotConnected
 __all__ = ["Session", "SupervisedSession"]
 
 OnCall = Callable[[int], None]
+
+_ASK_AGAIN_SECONDS = 0.05
 
 
 class Session(Protocol):
@@ -44,6 +45,8 @@ class Session(Protocol):
     def connect(self) -> bool: ...
 
     def disconnect(self) -> None: ...
+
+    def request_disconnect(self) -> None: ...
 
     def is_connected(self) -> bool: ...
 
@@ -70,7 +73,7 @@ class Session(Protocol):
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
         on_call: OnCall | None = None,
-        on_done: Callable[[Call], None] | None = None,
+        on_done: OnDone | None = None,
     ) -> CallFuture: ...
 
 
@@ -110,6 +113,9 @@ class SupervisedSession:
         return self._worker.last_error
 
     def connect(self) -> bool:
+        if self._worker.disowned:
+            # In a forked child: the thread that held the lock may not exist here.
+            self._lifecycle = threading.Lock()
         with self._lifecycle:
             worker = self._worker
             if worker.state in (ServerState.READY, ServerState.RESTARTING, ServerState.EXITED):
@@ -125,12 +131,24 @@ class SupervisedSession:
                 raise
 
     def disconnect(self) -> None:
-        # Before the lock: `connect` may hold it while it waits for a server that never gets ready.
-        if self._worker.state is not ServerState.CREATED:
-            self._worker.request_stop()
-        with self._lifecycle:
+        if self._worker.disowned:
+            return
+        self.request_disconnect()
+        # `connect` may hold the lock for as long as a server takes to get ready. It is asked again, because its worker
+        # may not have been the current one yet.
+        while not self._lifecycle.acquire(timeout=_ASK_AGAIN_SECONDS):
+            self.request_disconnect()
+        try:
             if self._worker.state is not ServerState.CREATED:
                 self._worker.stop()
+        finally:
+            self._lifecycle.release()
+
+    def request_disconnect(self) -> None:
+        worker = self._worker
+        # A worker that nobody is about to start may still be wanted.
+        if worker.state is not ServerState.CREATED or self._lifecycle.locked():
+            worker.request_stop()
 
     def is_connected(self) -> bool:
         return self._worker.state is ServerState.READY
@@ -191,7 +209,7 @@ class SupervisedSession:
         repeatable: bool = False,
         on_progress: OnProgress | None = None,
         on_call: OnCall | None = None,
-        on_done: Callable[[Call], None] | None = None,
+        on_done: OnDone | None = None,
     ) -> CallFuture:
         if self._worker.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")

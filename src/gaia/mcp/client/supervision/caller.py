@@ -14,9 +14,9 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
-from gaia.mcp.errors import CallCancelled
+from gaia.mcp.errors import CallCancelled, MCPError
 
-__all__ = ["CallFuture", "OnProgress", "Outcome", "request", "submit"]
+__all__ = ["CallFuture", "OnDone", "OnProgress", "Outcome", "request", "submit"]
 
 logger = get_logger(__name__)
 
@@ -24,6 +24,9 @@ OnProgress = Callable[[float, float | None, str | None], object]
 """``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
 
 Outcome = dict[str, Any]
+
+OnDone = Callable[[MCPError | None, Outcome], None]
+"""Told the error of a call, or None and its result."""
 
 _SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
@@ -76,15 +79,15 @@ def request(
     try:
         worker.intake.submit(call)
         if scope is not None:
-            forget = scope.on_cancel(lambda: worker.cancel(call, CallCancelled(_SCOPE_CANCELLED)))
+            forget = scope.on_cancel(lambda: worker.intake.cancel(call, CallCancelled(_SCOPE_CANCELLED)))
         if updates is not None and on_progress is not None:
             _report_until_done(updates, call, clock, on_progress)
-        if not call.wait(clock) and not worker.expire(call):
+        if not call.wait(clock) and not worker.intake.expire(call):
             # It ended in this very moment; whoever ended it is about to release it.
             call.wait_for_outcome()
     except BaseException:
         # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
-        worker.cancel(call, CallCancelled("the caller was interrupted"))
+        worker.intake.cancel(call, CallCancelled("the caller was interrupted"))
         raise
     finally:
         if forget is not None:
@@ -158,7 +161,7 @@ def submit(
     repeatable: bool = False,
     on_progress: OnProgress | None = None,
     on_call: Callable[[int], None] | None = None,
-    on_done: Callable[[Call], None] | None = None,
+    on_done: OnDone | None = None,
 ) -> CallFuture:
     """Make a call without waiting. Progress and the future's callbacks run on `lane`, in order.
 
@@ -172,7 +175,7 @@ def submit(
             clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True
         )
         if on_done is not None:
-            lane.post(lambda: on_done(call))
+            lane.post(lambda: on_done(call.error, call.result))
         lane.post(lambda: future.complete(call))
 
     call = Call(
@@ -187,7 +190,7 @@ def submit(
     )
     if on_call is not None:
         on_call(call.id)
-    future.attach(lambda error: worker.cancel(call, error))
+    future.attach(lambda error: worker.intake.cancel(call, error))
     worker.intake.submit(call)
     worker.watch(call)
     return future

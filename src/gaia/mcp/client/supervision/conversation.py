@@ -1,18 +1,27 @@
-"""Drives a protocol exchange over a connection by events, so that the worker never waits for a server."""
+"""Drives protocol exchanges over a connection by events, so that the worker never waits for a server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.mcp.client.protocol.exchange import Exchange, Notify
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.errors import MCPError, ServerCrashed
 
-__all__ = ["Conversation"]
+__all__ = ["Conversation", "Conversations", "Converse"]
 
 T = TypeVar("T")
+
+
+class Converse(Protocol):
+    """Runs an exchange on one connection, and drops its outcome if that connection is lost meanwhile."""
+
+    def __call__(
+        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
+    ) -> None: ...
 
 
 class Conversation(Generic[T]):
@@ -27,7 +36,7 @@ class Conversation(Generic[T]):
         on_error: Callable[[MCPError], None],
     ) -> None:
         """`make_call(conversation, method, params, timeout)` makes a call whose end is reported back to `answered`."""
-        self.connection = connection
+        self._connection = connection
         self._exchange = exchange
         self._make_call = make_call
         self._on_result = on_result
@@ -47,13 +56,76 @@ class Conversation(Generic[T]):
         try:
             step = resume()
             while isinstance(step, Notify):
-                self.connection.notify(step.method, step.params)
+                self._connection.notify(step.method, step.params)
                 step = self._exchange.send(None)
         except StopIteration as stop:
-            self._on_result(stop.value)
+            if self._matters():
+                self._on_result(stop.value)
         except MCPError as error:
-            self._on_error(error)
+            if self._matters():
+                self._on_error(error)
         else:
             call = self._make_call(self, step.method, step.params, step.timeout)
-            if not self.connection.submit(call):
+            if not self._connection.submit(call):
                 call.finish(error=ServerCrashed("the server ended during the exchange"))
+
+    def _matters(self) -> bool:
+        return self._connection.state is not ConnectionState.CLOSED
+
+
+class Conversations:
+    """Begins exchanges. Belongs to the worker thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timeout: float,
+        next_id: Callable[[], int],
+        watch: Callable[[Call], None],
+        on_answered: Callable[[Conversation[Any], Call], None],
+    ) -> None:
+        """An exchange may take `timeout` seconds as a whole, unless its steps say something else of themselves.
+
+        `watch` enforces a call's deadline. ``on_answered(conversation, call)`` runs on the thread that ends the call;
+        the worker then has the conversation take note of it.
+        """
+        self._clock = clock
+        self._timeout = timeout
+        self._next_id = next_id
+        self._watch = watch
+        self._on_answered = on_answered
+
+    def on(self, connection: Connection) -> Converse:
+        def converse(
+            exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
+        ) -> None:
+            self._begin(connection, exchange, on_result, on_error)
+
+        return converse
+
+    def _begin(
+        self,
+        connection: Connection,
+        exchange: Exchange[T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[MCPError], None],
+    ) -> None:
+        limit = self._clock.monotonic() + self._timeout
+
+        def make_call(
+            conversation: Conversation[T], method: str, params: dict[str, Any] | None, timeout: float | None
+        ) -> Call:
+            now = self._clock.monotonic()
+            call = Call(
+                self._next_id(),
+                method,
+                params,
+                now,
+                max(0.0, limit - now) if timeout is None else timeout,
+                bound=True,
+                on_done=lambda done: self._on_answered(conversation, done),
+            )
+            self._watch(call)
+            return call
+
+        Conversation(exchange, connection, make_call, on_result, on_error).start()

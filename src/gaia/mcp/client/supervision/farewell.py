@@ -1,23 +1,49 @@
-"""Ends a lost server beside the worker, because a server that does not want to end takes seconds."""
+"""How a server is lost, and how the rest of it is ended beside the worker: that can take seconds."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Channel, Ending
+from gaia.mcp.errors import MCPError
 
-__all__ = ["Farewell"]
+__all__ = ["Farewell", "Loss"]
 
 logger = get_logger(__name__)
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Why and how a connection was lost."""
+
+    error: MCPError | None
+    """None: the server ended it."""
+    ending: Ending
+    was_ready: bool
+    wanted: bool
+    """Somebody wanted something of the server."""
+
+    def reason(self, stderr_tail: str = "") -> str:
+        """For people. `stderr_tail` may be longer than what was known when the connection was lost."""
+        if self.error is None:
+            ending = msgspec.structs.replace(self.ending, stderr_tail=stderr_tail or self.ending.stderr_tail)
+            return f"the server {ending}"
+        if stderr_tail and not self.was_ready:
+            return f"{self.error.message}; the server last wrote on stderr:\n{stderr_tail}"
+        return self.error.message
 
 
 class Farewell:
     """The closing of one channel in a thread of its own."""
 
-    def __init__(self, server: str, channel: Channel, grace: float, on_closed: Callable[[Ending], None]) -> None:
+    def __init__(
+        self, server: str, channel: Channel, loss: Loss, grace: float, on_closed: Callable[[Ending], None]
+    ) -> None:
         """Begin to close. `on_closed` is called once, when it is done, with how the server ended."""
+        self.loss = loss
         self._server = server
         self._channel = channel
         self._grace = grace

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
 
 from gaia.mcp.client.protocol.era import Era
-from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.conversation import Converse
 from gaia.mcp.errors import CallTimeout, MCPError
 
-__all__ = ["Converse", "HealthCheck"]
-
-T = TypeVar("T")
-
-
-class Converse(Protocol):
-    """Runs an exchange on the current connection, and drops its outcome if that connection is lost meanwhile."""
-
-    def __call__(
-        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-    ) -> None: ...
+__all__ = ["HealthCheck"]
 
 
 class HealthCheck:

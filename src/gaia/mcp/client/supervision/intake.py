@@ -1,4 +1,4 @@
-"""Where calls enter a worker: to the connection that is ready, into the backlog, or back with the reason.
+"""Where calls enter a worker, to the connection that is ready, into the backlog or back with the reason; and leave it.
 
 The backlog outlives connections. Callers' threads and the worker meet here, and only here.
 """
@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
+from gaia.mcp.errors import (
+    CallCancelled,
+    CallTimeout,
+    MCPError,
+    NotConnected,
+    Overloaded,
+    ServerCrashed,
+    ServerUnavailable,
+)
 
 __all__ = ["Intake"]
 
@@ -22,11 +30,17 @@ _WAITING_STATES = {ServerState.STARTING, ServerState.READY, ServerState.RESTARTI
 class Intake:
     """State, backlog and ready connection of one server. Thread-safe; only the worker changes state and connection."""
 
-    def __init__(self, server: str, max_pending: int, on_wanted: Callable[[], None]) -> None:
-        """`on_wanted` is called, from a caller's thread, when a call comes for a server that has exited."""
+    def __init__(
+        self, server: str, max_pending: int, on_wanted: Callable[[], None], on_given_up: Callable[[Call], None]
+    ) -> None:
+        """`on_wanted` is called, from a caller's thread, when a call comes for a server that has exited.
+
+        `on_given_up` is told of calls that were given up while there was a connection.
+        """
         self._server = server
         self._max_pending = max_pending
         self._on_wanted = on_wanted
+        self._on_given_up = on_given_up
         self._lock = threading.Lock()
         """Owns everything below."""
         self._state = ServerState.CREATED
@@ -71,6 +85,25 @@ class Intake:
             elif self._state is ServerState.EXITED:
                 self._on_wanted()
             return
+
+    def expire(self, call: Call) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+        late = CallTimeout(f"{call.method} was not answered within {call.timeout:g} s")
+        return self._give_up(call, late, "timeout")
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """End a call that its caller no longer wants. False if it ended just before."""
+        return self._give_up(call, error, error.message)
+
+    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
+        if not call.finish(error=error):
+            return False
+        connection = self._ready
+        if connection is not None:
+            connection.abandon(call, reason)
+            if not call.bound:
+                self._on_given_up(call)
+        return True
 
     # For the worker.
 

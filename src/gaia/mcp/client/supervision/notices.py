@@ -27,22 +27,22 @@ class Notices:
 
     def __init__(self, mailbox: queue.SimpleQueue[Letter]) -> None:
         self._mailbox = mailbox
-        self._change_announced = False
-        """A change of tools lies in the mailbox; another one would say nothing new."""
+        self.tools_change_announced = False
+        """A change was announced, and not seen yet; another one would say nothing new."""
 
     def received(self, connection: Connection, notification: Notification) -> None:
         """For the reader thread."""
         if notification.method == TOOLS_CHANGED:
-            if self._change_announced:
+            if self.tools_change_announced:
                 return
-            self._change_announced = True
+            self.tools_change_announced = True
         elif notification.method != _LOG or self._mailbox.qsize() >= _MOST_LETTERS:
             return
         self._mailbox.put(Notified(connection, notification))
 
     def tools_change_seen(self) -> None:
         """For the worker thread, before it lists the tools: changes from now on are news."""
-        self._change_announced = False
+        self.tools_change_announced = False
 
 
 def server_log(connection: Connection, params: dict[str, Any]) -> ServerLog:

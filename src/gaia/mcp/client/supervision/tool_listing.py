@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.protocol.era import Era, ServerProfile
-from gaia.mcp.client.supervision.health import Converse
-from gaia.mcp.errors import MCPError
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile
+from gaia.mcp.client.protocol.exchange import Exchange
+from gaia.mcp.client.supervision.conversation import Converse
+from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError
 
-__all__ = ["ToolListing"]
+__all__ = ["ToolListing", "open_and_list"]
+
+
+def open_and_list(
+    era: Era, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
+) -> Exchange[tuple[ServerProfile, list[Any]]]:
+    """All that has to be said before calls may be sent. A server that cannot list its tools has none."""
+    profile = yield from era.open(identity)
+    try:
+        tools = yield from era.list_tools(profile)
+    except (JsonRpcError, InvalidResponse) as error:
+        # The server works, only its list does not; calls by name may still succeed.
+        on_list_failed(error)
+        tools = []
+    return profile, tools
 
 
 class ToolListing:

@@ -14,23 +14,17 @@ import itertools
 import queue
 import random
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.exchange import Exchange
-from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
-from gaia.mcp.client.supervision.conversation import Conversation
+from gaia.mcp.client.supervision.conversation import Conversations
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState, StateChanged
-from gaia.mcp.client.supervision.farewell import Farewell
-from gaia.mcp.client.supervision.health import HealthCheck
+from gaia.mcp.client.supervision.farewell import Farewell, Loss
 from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.client.supervision.lifetime import live_workers
 from gaia.mcp.client.supervision.mailbox import (
@@ -45,19 +39,18 @@ from gaia.mcp.client.supervision.mailbox import (
     Wanted,
     Watch,
 )
-from gaia.mcp.client.supervision.notices import TOOLS_CHANGED, Notices, server_log
+from gaia.mcp.client.supervision.notices import Notices
 from gaia.mcp.client.supervision.policy import OpenCircuit, RestartTracker
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.timers import Timer, Timers
-from gaia.mcp.client.supervision.tool_listing import ToolListing
+from gaia.mcp.client.supervision.tool_listing import open_and_list
+from gaia.mcp.client.supervision.upkeep import Upkeep
 from gaia.mcp.client.transports.base import ChannelTransport
-from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError, MCPError
+from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
 
 __all__ = ["Worker"]
 
 logger = get_logger(__name__)
-
-T = TypeVar("T")
 
 _GRACE_SECONDS = 2.0
 """How long a server that we stop may take to leave after the end of its input."""
@@ -70,24 +63,6 @@ _STOP_SECONDS = 30.0
 
 _DISCONNECTED = "it was disconnected"
 _EXITED = "it exited by itself; the next call starts it again"
-
-
-class _Loss(msgspec.Struct, frozen=True):
-    """Why and how the current connection was lost."""
-
-    error: MCPError | None
-    """None: the server ended it."""
-    ending: Ending
-    was_ready: bool
-    wanted: bool
-    """Somebody wanted something of the server."""
-
-    def reason(self, stderr_tail: str) -> str:
-        if self.error is None:
-            return f"the server {msgspec.structs.replace(self.ending, stderr_tail=stderr_tail)}"
-        if stderr_tail and not self.was_ready:
-            return f"{self.error.message}; the server last wrote on stderr:\n{stderr_tail}"
-        return self.error.message
 
 
 class Worker:
@@ -108,12 +83,15 @@ class Worker:
         self.generation = 0
         self.restarts = 0
         self.last_error: str | None = None
-        self.intake = Intake(name, settings.max_pending, on_wanted=lambda: self._mailbox.put(Wanted()))
+        self.disowned = False
+        """Whether this is a forked child, to which neither thread nor server belongs."""
+        self._mailbox: queue.SimpleQueue[Letter] = queue.SimpleQueue()
+        post = self._mailbox.put
+        self.intake = Intake(name, settings.max_pending, lambda: post(Wanted()), lambda call: post(GivenUp(call)))
         self._transport = transport
         self._settings = settings
         self._hooks = hooks
         self._clock = clock
-        self._mailbox: queue.SimpleQueue[Letter] = queue.SimpleQueue()
         self._ids = itertools.count(1)
         self._settled = threading.Event()
         """Set when the first start has succeeded or failed."""
@@ -126,14 +104,14 @@ class Worker:
 
         # Only the worker thread touches these.
         self._down_since: float | None = None
-        self._loss: _Loss | None = None
+        self._upkeep: Upkeep | None = None
         self._farewell: Farewell | None = None
         """While the lost server is being ended; nothing is started before that is done."""
         self._tracker = RestartTracker(settings.policy, rng)
         self._timers = Timers()
-        self._health: HealthCheck | None = None
-        self._notices = Notices(self._mailbox)
-        self._tools: ToolListing | None = None
+        self._conversations = Conversations(
+            clock, settings.ready_timeout, self.next_id, self._timers.watch, lambda *news: post(Answered(*news))
+        )
 
     @property
     def state(self) -> ServerState:
@@ -181,6 +159,7 @@ class Worker:
 
     def disown(self) -> None:
         """In a forked child: the thread is gone, and the server belongs to the parent."""
+        self.disowned = True
         self.intake.disown()
         self._connection = self._ready_since = None
 
@@ -191,24 +170,6 @@ class Worker:
         """Enforce the deadline of a call that no thread waits for."""
         if not call.ended:
             self._mailbox.put(Watch(call))
-
-    def expire(self, call: Call) -> bool:
-        """End a call whose deadline has passed. False if it ended just before."""
-        return self._give_up(call, CallTimeout(f"{call.method} was not answered within {call.timeout:g} s"), "timeout")
-
-    def cancel(self, call: Call, error: CallCancelled) -> bool:
-        """End a call that its caller no longer wants. False if it ended just before."""
-        return self._give_up(call, error, error.message)
-
-    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
-        if not call.finish(error=error):
-            return False
-        connection = self.intake.ready
-        if connection is not None:
-            connection.abandon(call, reason)
-            if not call.bound:
-                self._mailbox.put(GivenUp(call))
-        return True
 
     # The event loop. Everything below runs on the worker thread.
 
@@ -251,7 +212,7 @@ class Worker:
                 self._down_since = self._clock.monotonic()
                 self._set_state(ServerState.RESTARTING, "a call came")
                 self._open()
-            case Ended(connection) if self._is_current(connection):
+            case Ended(connection) if connection is self._connection and self._farewell is None:
                 self._lose(None)
             case Closed(connection, ending):
                 self._lost(connection, ending)
@@ -259,23 +220,19 @@ class Worker:
                 conversation.answered(call)
             case Watch(call):
                 self._timers.watch(call)
-            case GivenUp(call) if self._health is not None:
-                self._health.suspect(call)
-            case Notified(connection, notification) if self._is_current(connection):
-                self._notified(connection, notification)
-
-    def _is_current(self, connection: Connection) -> bool:
-        """A lost connection is not, even while its server is still being ended."""
-        return connection is self._connection and connection.state is not ConnectionState.CLOSED
+            case GivenUp(call) if self._upkeep is not None:
+                self._upkeep.given_up(call)
+            case Notified(connection, notification) if self._upkeep is not None and connection is self._connection:
+                self._upkeep.notified(notification)
 
     def _fire_timers(self) -> None:
         timers, calls = self._timers.due(self._clock.monotonic())
         for call in calls:
-            self.expire(call)
+            self.intake.expire(call)
         for timer in timers:
             if timer is Timer.HEALTH:
-                assert self._health is not None, "the timer is cancelled with the connection"
-                self._timers.set(Timer.HEALTH, self._health.tick())
+                assert self._upkeep is not None, "the timer is cancelled with the connection"
+                self._timers.set(Timer.HEALTH, self._upkeep.tick())
             else:
                 self._set_state(ServerState.RESTARTING, self.intake.reason)
                 self._open()
@@ -284,7 +241,7 @@ class Worker:
 
     def _open(self) -> None:
         self.generation += 1
-        notices = self._notices = Notices(self._mailbox)
+        notices = Notices(self._mailbox)
         connection = Connection(
             self.name,
             self.generation,
@@ -301,30 +258,21 @@ class Worker:
         connection.attach(channel)
         self._connection = connection
         logger.debug("server_started", server=self.name, generation=self.generation, pid=channel.pid)
-        self._converse(self._opening(), self._opened, self._lose)
+        converse = self._conversations.on(connection)
+        self._upkeep = Upkeep(
+            connection, converse, notices, self._settings, self._hooks, self._clock, self._hung, self._not_listed
+        )
+        opening = open_and_list(self._settings.era, self._settings.identity, self._not_listed)
+        converse(opening, lambda outcome: self._opened(connection, *outcome), self._lose)
 
-    def _opening(self) -> Exchange[tuple[ServerProfile, list[Any]]]:
-        era = self._settings.era
-        profile = yield from era.open(self._settings.identity)
-        try:
-            tools = yield from era.list_tools(profile)
-        except (JsonRpcError, InvalidResponse) as error:
-            # The server works, only its list does not; calls by name may still succeed.
-            self._not_listed(error)
-            tools = []
-        return profile, tools
-
-    def _opened(self, outcome: tuple[ServerProfile, list[Any]]) -> None:
-        connection = self._connection
-        assert connection is not None, "an outcome only comes while its connection is the current one"
-        self.profile, tools = outcome
+    def _opened(self, connection: Connection, profile: ServerProfile, tools: list[Any]) -> None:
+        assert self._upkeep is not None, "the connection is the current one"
+        self.profile = profile
         now = self._clock.monotonic()
         connection.move_to(ConnectionState.READY)
         self._ready_since = now
         self._tracker.on_ready(now)
-        self._look_after(connection, self.profile)
-        self._timers.set(Timer.HEALTH, now + self._settings.health_interval)
-        self._hooks.tools_listed(tools)
+        self._timers.set(Timer.HEALTH, self._upkeep.begin(profile, tools))
         self._set_state(ServerState.READY)
         self.intake.admit(connection)
         if self._down_since is not None:
@@ -333,19 +281,6 @@ class Worker:
             self._down_since = None
         logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
         self._settled.set()
-
-    def _look_after(self, connection: Connection, profile: ServerProfile) -> None:
-        settings = self._settings
-        self._health = HealthCheck(
-            connection,
-            settings.era,
-            self._clock,
-            self._converse,
-            self._hung,
-            interval=settings.health_interval,
-            timeout=settings.health_timeout,
-        )
-        self._tools = ToolListing(settings.era, profile, self._converse, self._hooks.tools_listed, self._not_listed)
 
     # Ending.
 
@@ -361,36 +296,34 @@ class Worker:
         if self._down_since is None:
             self._down_since = self._clock.monotonic()
         self._timers.cancel(Timer.HEALTH)
-        self._health = self._tools = None
+        self._upkeep = None
         # An exit that we force, later, says nothing about the server.
         ending = (channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
         reason = f"the server {ending}" if error is None else error.message
-        # Callers learn of it before the cleaning up, which may take seconds.
+        # Callers learn of it before the cleaning up.
         wanted = self.intake.take_back(connection.close(), reason, self.next_id)
-        self._loss = _Loss(error, ending, was_ready, wanted)
-        if was_ready and self._may_rest(self._loss):
+        loss = Loss(error, ending, was_ready, wanted)
+        if was_ready and self._may_rest(loss):
             self._set_state(ServerState.EXITED, _EXITED)
         elif was_ready and self._settings.policy.restart != "never":
             self._set_state(ServerState.RESTARTING, reason)
+        grace = 0.0 if hung else _GRACE_SECONDS
         self._farewell = Farewell(
-            self.name,
-            channel,
-            0.0 if hung else _GRACE_SECONDS,
-            lambda final: self._mailbox.put(Closed(connection, final)),
+            self.name, channel, loss, grace, lambda final: self._mailbox.put(Closed(connection, final))
         )
 
     def _lost(self, connection: Connection, final: Ending) -> None:
         """The server of the lost connection has been ended."""
-        loss = self._loss
-        assert loss is not None, "a farewell begins with a loss"
-        self._connection = self._loss = self._farewell = None
+        assert self._farewell is not None, "what is closed was lost"
+        loss = self._farewell.loss
+        self._connection = self._farewell = None
         self._earlier_noise = self._earlier_noise.plus(connection.noise)
         if self._may_rest(loss):
             self._rest(loss.reason(final.stderr_tail))
         else:
             self._not_running(loss.reason(final.stderr_tail))
 
-    def _may_rest(self, loss: _Loss) -> bool:
+    def _may_rest(self, loss: Loss) -> bool:
         """Whether the server has left by itself, properly, while nobody wanted anything."""
         restart = self._settings.policy.restart
         return restart == "on-failure" and self.profile is not None and loss.ending.clean and not loss.wanted
@@ -448,14 +381,6 @@ class Worker:
 
     # While it runs.
 
-    def _notified(self, connection: Connection, notification: Notification) -> None:
-        if notification.method == TOOLS_CHANGED:
-            self._notices.tools_change_seen()
-            if self._tools is not None:
-                self._tools.refresh()
-        else:
-            self._hooks.happened(server_log(connection, notification.params))
-
     def _not_listed(self, error: MCPError) -> None:
         self.last_error = error.message
         logger.warning("tools_list_failed", server=self.name, error=error.message)
@@ -464,38 +389,6 @@ class Worker:
         logger.warning("server_hung", server=self.name, pid=self.pid)
         timeout = self._settings.health_timeout
         self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
-
-    def _converse(
-        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-    ) -> None:
-        """Run `exchange` on the current connection; its outcome is dropped if the connection is lost meanwhile."""
-        connection = self._connection
-        assert connection is not None, "exchanges are only begun while there is a connection"
-        limit = self._clock.monotonic() + self._settings.ready_timeout
-
-        def make_call(
-            conversation: Conversation[T], method: str, params: dict[str, Any] | None, timeout: float | None
-        ) -> Call:
-            now = self._clock.monotonic()
-            call = Call(
-                self.next_id(),
-                method,
-                params,
-                now,
-                max(0.0, limit - now) if timeout is None else timeout,
-                bound=True,
-                on_done=lambda done: self._mailbox.put(Answered(conversation, done)),
-            )
-            self._timers.watch(call)
-            return call
-
-        Conversation(
-            exchange,
-            connection,
-            make_call,
-            lambda result: on_result(result) if self._is_current(connection) else None,
-            lambda error: on_error(error) if self._is_current(connection) else None,
-        ).start()
 
     def _set_state(self, new: ServerState, reason: str | None = None) -> None:
         old = self.intake.move_to(new, reason)

@@ -26,7 +26,8 @@ class Desk:
         self.clock = FakeClock()
         self.max_pending = max_pending
         self.wanted = 0
-        self.intake = Intake("fake", max_pending, on_wanted=self.count_wanted)
+        self.given_up: list[Call] = []
+        self.intake = Intake("fake", max_pending, self.count_wanted, self.given_up.append)
         self._ids = itertools.count(1)
 
     def count_wanted(self) -> None:

@@ -699,6 +699,26 @@ class TestNotifications:
         channel.answer(channel.wait_for("tools/list", 3), {"tools": [{"name": "new"}]})
         assert server.wait_for_listing(2) == [{"name": "new"}]
 
+    @pytest.mark.parametrize("moment", ["before the listing", "during the listing"])
+    def test_a_change_before_the_server_is_ready_is_not_forgotten(self, supervise: Supervise, moment: str) -> None:
+        server = supervise()
+        server.transport.answers.pop("tools/list")
+        initialize = server.transport.answers.pop("initialize")
+        ready = server.in_background(server.worker.start)
+        channel = server.transport.channel()
+        request = channel.wait_for("initialize")
+        if moment == "before the listing":
+            channel.notify("notifications/tools/list_changed", {})
+        channel.answer(request, initialize(request))
+        listing = channel.wait_for("tools/list")
+        if moment == "during the listing":
+            channel.notify("notifications/tools/list_changed", {})
+        server.settle()
+        channel.answer(listing, {"tools": [{"name": "old"}]})
+        assert ready.result(PATIENCE)
+        channel.answer(channel.wait_for("tools/list", 2), {"tools": [{"name": "new"}]})
+        assert server.wait_for_listing(2) == [{"name": "new"}]
+
     def test_log_messages_become_events(self, server: Supervised) -> None:
         channel = server.transport.channel()
         channel.notify("notifications/message", {"level": "warning", "logger": "db", "data": {"free": 3}})

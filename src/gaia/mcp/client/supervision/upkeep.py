@@ -1,0 +1,82 @@
+"""What is done for a connection while it is ready: see whether the server lives, keep its tools up to date, log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.conversation import Converse
+from gaia.mcp.client.supervision.health import HealthCheck
+from gaia.mcp.client.supervision.notices import TOOLS_CHANGED, Notices, server_log
+from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
+from gaia.mcp.client.supervision.tool_listing import ToolListing
+from gaia.mcp.errors import MCPError
+
+__all__ = ["Upkeep"]
+
+
+class Upkeep:
+    """The care for one connection. Belongs to the worker thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        converse: Converse,
+        notices: Notices,
+        settings: WorkerSettings,
+        hooks: WorkerHooks,
+        clock: Clock,
+        on_hung: Callable[[], None],
+        on_list_failed: Callable[[MCPError], None],
+    ) -> None:
+        self._connection = connection
+        self._converse = converse
+        self._notices = notices
+        self._settings = settings
+        self._hooks = hooks
+        self._clock = clock
+        self._on_list_failed = on_list_failed
+        self._health = HealthCheck(
+            connection,
+            settings.era,
+            clock,
+            converse,
+            on_hung,
+            interval=settings.health_interval,
+            timeout=settings.health_timeout,
+        )
+        self._listing: ToolListing | None = None
+
+    def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
+        """The server is ready, and has listed `tools`; returns when to `tick`."""
+        self._hooks.tools_listed(tools)
+        self._listing = ToolListing(
+            self._settings.era, profile, self._converse, self._hooks.tools_listed, self._on_list_failed
+        )
+        if self._notices.tools_change_announced:
+            # Since the listing that made it ready, perhaps.
+            self._list_tools(self._listing)
+        return self._clock.monotonic() + self._settings.health_interval
+
+    def tick(self) -> float:
+        """Look whether the server lives, if it is idle; returns when to look next, as a reading of the clock."""
+        return self._health.tick()
+
+    def given_up(self, call: Call) -> None:
+        """A call of this connection was given up without an answer."""
+        self._health.suspect(call)
+
+    def notified(self, notification: Notification) -> None:
+        if notification.method != TOOLS_CHANGED:
+            self._hooks.happened(server_log(self._connection, notification.params))
+        elif self._listing is not None:
+            self._list_tools(self._listing)
+
+    def _list_tools(self, listing: ToolListing) -> None:
+        self._notices.tools_change_seen()
+        listing.refresh()

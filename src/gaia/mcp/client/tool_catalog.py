@@ -1,0 +1,75 @@
+"""The tools of one server as it listed them last, and what the filters leave of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.client.supervision.events import ToolsChanged
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.errors import InvalidResponse
+
+__all__ = ["ToolCatalog"]
+
+logger = get_logger(__name__)
+
+
+class ToolCatalog:
+    """Thread-safe. What it holds is replaced as a whole, so reading takes no lock."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        """Owns the writing of everything below."""
+        self._by_name: dict[str, MCPTool] = {}
+        self.listed = False
+        """Whether there is a listing, were it an empty one."""
+        self.denied: frozenset[str] = frozenset()
+        """Names of tools that the server has and a filter hides."""
+
+    @property
+    def tools(self) -> tuple[MCPTool, ...]:
+        """The tools on offer."""
+        return tuple(self._by_name.values())
+
+    def get(self, name: str) -> MCPTool | None:
+        return self._by_name.get(name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def replace(self, definitions: Iterable[Any], allows: Callable[[str], bool]) -> tuple[ToolsChanged, list[str]]:
+        """Take over a listing, as the server sent it. Returns what changed, and the names of all tools listed."""
+        tools = {tool.name: tool for tool in map(_parsed, definitions) if tool is not None}
+        allowed = {name: tool for name, tool in tools.items() if allows(name)}
+        with self._lock:
+            before, self._by_name = self._by_name, allowed
+            self.listed = True
+            self.denied = frozenset(tools.keys() - allowed.keys())
+        return self._change(before, allowed), list(tools)
+
+    def clear(self) -> ToolsChanged:
+        """Forget everything. Returns what changed."""
+        with self._lock:
+            before, self._by_name = self._by_name, {}
+            self.listed = False
+            self.denied = frozenset()
+        return self._change(before, {})
+
+    def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged:
+        return ToolsChanged(
+            self._server,
+            added=tuple(sorted(after.keys() - before.keys())),
+            removed=tuple(sorted(before.keys() - after.keys())),
+            changed=tuple(sorted(name for name in after.keys() & before.keys() if after[name] != before[name])),
+        )
+
+
+def _parsed(definition: Any) -> MCPTool | None:
+    try:
+        return MCPTool.from_listing(definition)
+    except InvalidResponse as error:
+        logger.warning("tool_ignored", error=error.message)
+        return None
