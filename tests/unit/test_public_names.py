@@ -10,7 +10,17 @@ import pytest
 
 PUBLIC_NAMES = {
     "gaia": {"AgentConsole", "SilentConsole", "__version__"},
-    "gaia.agents.base": {"Agent", "ApiAgent", "MCPAgent"},
+    "gaia.agents.base": {
+        "Agent",
+        "AgentResult",
+        "ApiAgent",
+        "ConfirmationRequest",
+        "LLMError",
+        "LLMSettings",
+        "MCPAgent",
+    },
+    "gaia.api": {"serve_api"},
+    "gaia.mcp.server": {"serve_http", "serve_stdio"},
     "gaia.mcp": {"MCPClient", "MCPClientManager", "MCPClientMixin"},
     "gaia.mcp.client": {"MCPClient", "MCPClientManager", "MCPTool"},
     "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},
@@ -40,12 +50,17 @@ PUBLIC_PATHS = [
     "gaia.agents.base.tools._TOOL_REGISTRY",
     "gaia.agents.base.tools.get_tool_display_name",
     "gaia.agents.base.tools.tool",
+    "gaia.agents.base.mcp_context.MCPCapabilityMissing",
+    "gaia.agents.base.mcp_context.MCPContext",
+    "gaia.agents.base.mcp_context.MCPRequestCancelled",
     "gaia.mcp.client.config.MCPConfig",
     "gaia.mcp.client.mcp_client.MCPClient",
     "gaia.mcp.client.mcp_client_manager.MCPClientManager",
     "gaia.mcp.client.transports.base.MCPTransport",
     "gaia.mcp.client.transports.stdio.StdioTransport",
+    "gaia.mcp.mcp_bridge.MCPBridge",
     "gaia.mcp.mixin.MCPClientMixin",
+    "gaia.serving.options.HttpOptions",
 ]
 """Deeper paths that programs import from."""
 

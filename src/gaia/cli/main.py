@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from gaia import __version__
-from gaia.cli import mcp_commands
+from gaia.cli import api, mcp_commands
 from gaia.cli.failures import INTERRUPTED, CommandFailed, report
 from gaia.cli.options import Options
 from gaia.mcp.errors import MCPError
@@ -37,6 +37,7 @@ class RootGroup(TyperGroup):
 # Plain help is twice as fast as rich's panels, and examples in it need no escaping.
 app = typer.Typer(cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(mcp_commands.app, name="mcp")
+app.add_typer(api.app, name="api")
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,6 +15,7 @@ from gaia.cli.diagnosis import diagnose
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.serve import bridge, serve
 from gaia.cli.watch import watch
 
 __all__ = ["app"]
@@ -62,4 +63,11 @@ _add(
     "gaia mcp import --from claude-desktop",
     "gaia mcp import --file team/mcp.json time git",
 )
+_add(
+    "serve",
+    serve,
+    "gaia mcp serve my_package.agents:NotesAgent",
+    "GAIA_SERVE_TOKEN=... gaia mcp serve my_package.agents:NotesAgent --transport http --port 8000",
+)
+_add("bridge", bridge, "gaia mcp bridge my_package.agents:NotesAgent code=my_package.agents:CodeAgent")
 _add("demo", demo, "gaia mcp demo", "gaia mcp demo --json")

@@ -9,8 +9,9 @@ How it fits itself to any host class:
   constructor connects with `connect_mcp_server` come before those of a file. It also means that the settings of the
   last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and then
   ``MCPClientMixin.__init__(self, auto_load_config=False)``.
-- Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``
-  (else the registry of the process).
+- Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``.
+  A host without a registry gets one of its own (`gaia.agents.base.registry.ToolRegistry`), which shows itself in the
+  registry of the process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
 from gaia.log import get_logger
 from gaia.mcp.client.config import MCPConfig
@@ -29,7 +31,7 @@ from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged,
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.registration import RegisteredTools, with_worded_response
+from gaia.mcp.registration import RegisteredTools, Registry, with_worded_response
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
@@ -59,6 +61,8 @@ class _State:
     unsubscribe: Callable[[], object] | None = None
 
     tools: RegisteredTools = field(default_factory=RegisteredTools)
+    registry: ToolRegistry | None = None
+    """Of a host that has none."""
 
 
 class MCPClientMixin(ConstructionHook):
@@ -178,7 +182,7 @@ class MCPClientMixin(ConstructionHook):
             client = manager.get_client(name)
             if client is None or manager.config.get_server(name) != config:
                 client = manager.add_server(name, config)
-            self._register_mcp_tools(client)
+            self._follow_mcp_tools(client)
         except Exception as error:  # noqa: BLE001 - whatever a server makes go wrong, the agent goes on without it
             self._report_mcp_problem(f"MCP server {name} failed to connect: {error}", error)
             return False
@@ -196,7 +200,7 @@ class MCPClientMixin(ConstructionHook):
         registered = 0
         for name in manager.list_servers():
             if (client := manager.get_client(name)) is not None:
-                self._register_mcp_tools(client)
+                self._follow_mcp_tools(client)
                 registered += 1
         self._rebuild_mcp_prompt()
         self._print_mcp_load_summary()
@@ -232,7 +236,11 @@ class MCPClientMixin(ConstructionHook):
             self._mcp_manager = None
         if manager is not None:
             manager.disconnect_all()
-        state.tools.remove_all(self._mcp_registry())
+        registry = self._mcp_registry()
+        state.tools.remove_all(registry)
+        if isinstance(registry, ToolRegistry):
+            # What an override of `_register_mcp_tools` wrote.
+            registry.discard(lambda entry: "_mcp_server" in entry)
 
     def list_mcp_servers(self) -> list[str]:
         names: list[str] = self._mcp_manager.list_servers()
@@ -245,12 +253,15 @@ class MCPClientMixin(ConstructionHook):
     def _register_mcp_tools(self, client: MCPClient) -> None:
         """Make the registry hold exactly the tools that `client` offers, besides those of other servers.
 
-        May be overridden to wrap tools in another way.
+        May be overridden to wrap tools in another way. Entries that an override writes to `_TOOL_REGISTRY` become this
+        agent's as well.
         """
         ticket = self._mcp_state.tools.ticket()
         definitions = [
             {
                 **tool.to_gaia_format(client.name),
+                "_mcp_input_schema": tool.input_schema,
+                "_mcp_annotations": tool.annotations,
                 "function": with_worded_response(tool.name, client.create_tool_wrapper(tool)),
             }
             for tool in client.list_tools()
@@ -261,9 +272,22 @@ class MCPClientMixin(ConstructionHook):
         """Remove all tools of the server of `client` from the registry."""
         self._mcp_state.tools.remove(self._mcp_registry(), client.name)
 
-    def _mcp_registry(self) -> dict[str, dict[str, Any]]:
-        registry: dict[str, dict[str, Any]] | None = getattr(self, "_tools_registry", None)
-        return _TOOL_REGISTRY if registry is None else registry
+    def _follow_mcp_tools(self, client: MCPClient) -> None:
+        """Register the tools of `client`, and make those this agent's that an override wrote elsewhere."""
+        self._register_mcp_tools(client)
+        registry = self._mcp_registry()
+        if isinstance(registry, ToolRegistry):
+            registry.adopt(lambda entry: entry.get("_mcp_server") == client.name)
+
+    def _mcp_registry(self) -> Registry:
+        registry: Registry | None = getattr(self, "_tools_registry", None)
+        if registry is not None:
+            return registry
+        state = self._mcp_state
+        with state.lock:
+            if state.registry is None:
+                state.registry = ToolRegistry(_TOOL_REGISTRY)
+            return state.registry
 
     def _on_mcp_event(self, event: Event) -> None:
         """Follow the servers. Runs on a callback thread of the manager."""
@@ -280,7 +304,7 @@ class MCPClientMixin(ConstructionHook):
             if client.state is ServerState.CLOSED:
                 self._unregister_mcp_tools(client)
         else:
-            self._register_mcp_tools(client)
+            self._follow_mcp_tools(client)
             if self._mcp_state.manager is not manager or manager.get_client(event.server) is not client:
                 self._unregister_mcp_tools(client)
         self._rebuild_mcp_prompt()

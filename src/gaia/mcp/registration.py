@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, ItemsView, Iterable, ValuesView
+from typing import Any, Protocol
 
 from gaia.log import get_logger
 from gaia.mcp.client import naming
@@ -15,15 +15,27 @@ __all__ = ["RegisteredTools", "with_worded_response"]
 
 logger = get_logger(__name__)
 
-Registry = dict[str, dict[str, Any]]
-
 _lock = threading.Lock()
-"""Owns what this module writes to registries, because agents share one. Never held while calling out."""
+"""Owns what this module writes to registries, because several may share one. Never held while calling out."""
 
 _INSTRUCTION = (
     "Parse this JSON data and provide a human-readable summary. "
     "Your answer must be a plain text string, not a JSON object."
 )
+
+
+class Registry(Protocol):
+    """What is needed of a registry: a dict will do, and so will an agent's `ToolRegistry`."""
+
+    def __setitem__(self, key: str, entry: dict[str, Any], /) -> None: ...
+
+    def __delitem__(self, key: str, /) -> None: ...
+
+    def items(self) -> ItemsView[str, dict[str, Any]]: ...
+
+    def values(self) -> ValuesView[dict[str, Any]]: ...
+
+    def copy(self) -> dict[str, dict[str, Any]]: ...
 
 
 class _Entry(dict[str, Any]):
@@ -85,7 +97,7 @@ def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: l
     staying = [entry for entry in present if entry.owner is not owner or entry["_mcp_server"] != server]
     tools = {(entry["_mcp_server"], entry["_mcp_tool_name"]): entry for entry in (*staying, *entries)}
     taken = {key for key, entry in registry.items() if not isinstance(entry, _Entry)}
-    named: Registry = {}
+    named: dict[str, _Entry] = {}
     homeless = []
     for name, pair in naming.assign(tools).items():
         key = next((key for key in (name, naming.disambiguated(*pair)) if key not in taken), None)
@@ -98,8 +110,8 @@ def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: l
     for key, entry in named.items():
         entry["name"] = key
         registry[key] = entry
-    for key, entry in registry.copy().items():
-        if isinstance(entry, _Entry) and key not in named:
+    for key, present_entry in registry.copy().items():
+        if isinstance(present_entry, _Entry) and key not in named:
             del registry[key]
     return homeless
 

@@ -9,7 +9,8 @@ import pytest
 
 from gaia.agents.base import Agent, ApiAgent, MCPAgent
 from gaia.agents.base import agent as agent_module
-from gaia.agents.base.console import SilentConsole
+from gaia.agents.base.console import AgentConsole, SilentConsole
+from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, tool
 
 
@@ -62,7 +63,8 @@ class TestConstruction:
         agent = PlainAgent()
         assert (agent.silent_mode, agent.debug, agent.llm, agent.max_steps) == (False, False, None, 20)
         assert isinstance(agent.console, RecordingConsole)
-        assert agent._tools_registry is _TOOL_REGISTRY
+        assert isinstance(agent._tools_registry, ToolRegistry)
+        assert agent.confirmation_gate.policy == "never"
 
     def test_a_silent_agent_asks_for_no_console(self) -> None:
         class Loud(PlainAgent):
@@ -107,21 +109,26 @@ class TestConstruction:
 
     def test_tools_registered_by_the_agent_are_its_own(self) -> None:
         class Adder(PlainAgent):
+            def __init__(self, start: int) -> None:
+                self.start = start
+                super().__init__()
+
             def _register_tools(self) -> None:
                 @tool
-                def add(a: int, b: int) -> int:
+                def add(number: int) -> int:
                     """Add."""
-                    return a + b
+                    return self.start + number
 
         try:
-            assert Adder()._execute_tool("add", {"a": 1, "b": 2}) == 3
+            adders = [Adder(1), Adder(2)]
+            assert [adder._execute_tool("add", {"number": 1}) for adder in adders] == [2, 3]
         finally:
             del _TOOL_REGISTRY["add"]
 
-    def test_importing_agents_loads_no_terminal_library(self) -> None:
-        program = "import sys, gaia.agents.base; print('rich' in sys.modules)"
+    def test_importing_agents_loads_neither_a_terminal_library_nor_the_models_package(self) -> None:
+        program = "import sys, gaia.agents.base; print({'rich', 'openai'} & set(sys.modules))"
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-        assert (run.stdout.strip(), run.stderr) == ("False", "")
+        assert (run.stdout.strip(), run.stderr) == ("set()", "")
 
 
 class TestSystemPrompt:
@@ -287,6 +294,50 @@ class TestExecuteTool:
         registry["slow"] = entry(interrupted)
         with pytest.raises(stop):
             PlainAgent()._execute_tool("slow", {})
+
+
+class TestConfirmation:
+    class Asking(SilentConsole):
+        def __init__(self, answer: bool) -> None:
+            self.answer = answer
+
+        def confirm(self, request: Any) -> bool:
+            return self.answer
+
+    @pytest.mark.parametrize("answer", [True, False])
+    def test_a_console_that_can_ask_is_asked_before_marked_tools(self, registry: dict[str, Any], answer: bool) -> None:
+        class Careful(PlainAgent):
+            def _create_console(self) -> Any:
+                return TestConfirmation.Asking(answer)
+
+        registry["delete"] = entry(lambda: "deleted") | {"requires_confirmation": True}
+        registry["read"] = entry(lambda: "read")
+        agent = Careful()
+        assert agent.confirmation_gate.policy == "destructive"
+        assert agent._execute_tool("read", {}) == "read"
+        result = agent._execute_tool("delete", {})
+        refused = {"status": "error", "error": "The user refused the call of 'delete'. It was not made."}
+        assert result == ("deleted" if answer else refused)
+
+    @pytest.mark.parametrize(("terminal", "policy"), [(True, "destructive"), (False, "never")])
+    def test_the_usual_console_asks_on_a_terminal_only(
+        self, monkeypatch: pytest.MonkeyPatch, terminal: bool, policy: str
+    ) -> None:
+        class Usual(PlainAgent):
+            def _create_console(self) -> Any:
+                return AgentConsole()
+
+        monkeypatch.setattr(AgentConsole, "interactive", terminal)
+        assert Usual().confirmation_gate.policy == policy
+        assert Usual(confirmation="always").confirmation_gate.policy == "always"
+        assert Usual(silent_mode=True).confirmation_gate.policy == "never"
+
+    def test_the_decorator_marks_a_tool(self) -> None:
+        try:
+            tool(requires_confirmation=True, name="marked")(lambda: None)
+            assert _TOOL_REGISTRY["marked"]["requires_confirmation"] is True
+        finally:
+            del _TOOL_REGISTRY["marked"]
 
 
 class TestApiAgent:

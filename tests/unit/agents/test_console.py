@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import gaia
+from gaia.agents.base.confirmation import ConfirmationRequest
 from gaia.agents.base.console import AgentConsole, Console, SilentConsole
 from gaia.agents.base.tools import _TOOL_REGISTRY
 
@@ -82,7 +83,11 @@ def test_an_output_without_emoji_gets_question_marks(monkeypatch: pytest.MonkeyP
 
 def test_the_silent_console_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     console = SilentConsole()
+    console.print_step(1, 20)
+    console.print_text("text")
+    console.end_text()
     console.print_tool_usage("read_file")
+    console.print_tool_outcome("read_file", "success", 1.0)
     for method in MESSAGES:
         getattr(console, method)("message")
     assert capsys.readouterr() == ("", "")
@@ -97,3 +102,63 @@ def test_both_consoles_have_the_methods_an_agent_needs(cls: type) -> None:
 
 def test_the_consoles_are_offered_by_the_top_package() -> None:
     assert (gaia.AgentConsole, gaia.SilentConsole) == (AgentConsole, SilentConsole)
+
+
+class Terminal(io.StringIO):
+    """Standard input of somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+REQUEST = ConfirmationRequest("mcp_s_delete", "delete (s)", {"path": "/a\x1b[2J", "sure": True})
+
+
+class TestARun:
+    def test_steps_text_and_outcomes_are_shown(self, acer_tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+        console = AgentConsole()
+        console.print_step(2, 20)
+        for text in ("Hel", "lo \x1b[31m[bold]", "\nworld"):
+            console.print_text(text)
+        console.end_text()
+        console.print_tool_outcome(acer_tool, "success", 0.25)
+        console.print_tool_outcome("read_file", "refused", 0)
+        assert capsys.readouterr().out.splitlines() == [
+            "Step 2 of 20",
+            "Hello [bold]",
+            "world",
+            "  ✓ launch_experience_zone (acer) (0.2 s)",
+            "  ✗ read_file: refused (0.0 s)",
+        ]
+
+    @pytest.mark.parametrize(
+        ("typed", "confirmed"),
+        [("y\n", True), ("YES \n", True), ("n\n", False), ("\n", False), ("yep\n", False), ("", False)],
+    )
+    def test_only_yes_confirms(
+        self, typed: str, confirmed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "stdin", Terminal(typed))
+        assert AgentConsole().confirm(REQUEST) is confirmed
+        shown = capsys.readouterr().out
+        assert "call delete (s) with" in shown
+        assert '"sure": true' in shown
+        assert shown.endswith("Make this call? [y/N] ")
+        assert "\x1b" not in shown
+
+    def test_long_arguments_are_shown_as_far_as_they_fit(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+        AgentConsole().confirm(ConfirmationRequest("t", "t", {"text": "x" * 10_000}))
+        assert "… (10016 characters)" in capsys.readouterr().out
+
+    def test_it_is_interactive_on_a_terminal_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        console = AgentConsole()
+        assert console.interactive is False
+        monkeypatch.setattr(sys, "stdin", Terminal())
+        assert console.interactive is False
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        assert console.interactive is True
+        monkeypatch.setattr(sys, "stdin", None)
+        assert console.interactive is False

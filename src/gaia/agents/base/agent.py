@@ -1,15 +1,33 @@
-"""`Agent`: a system prompt, a console and tools."""
+"""`Agent`: a system prompt, a console and tools, and a model that uses them."""
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import os
 import textwrap
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
-from gaia.agents.base.console import Console, SilentConsole
-from gaia.agents.base.tools import _TOOL_REGISTRY, AmbiguousToolName, ToolNotFound, resolve_tool_name
+from gaia.agents.base import spans
+from gaia.agents.base.agent_result import AgentResult
+from gaia.agents.base.arguments import argument_problem
+from gaia.agents.base.chat import ChatModel, Message
+from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationPolicy, ConfirmationRequest
+from gaia.agents.base.console import AgentConsole, Console, SilentConsole
+from gaia.agents.base.llm import LLMSettings, OpenAIChat
+from gaia.agents.base.loop import Run
+from gaia.agents.base.registry import ToolRegistry
+from gaia.agents.base.result_budget import ResultBudget
+from gaia.agents.base.tools import (
+    _TOOL_REGISTRY,
+    AmbiguousToolName,
+    ToolNotFound,
+    resolve_tool_name,
+    viewed_through,
+)
 from gaia.log import get_logger
 
 __all__ = ["Agent"]
@@ -33,24 +51,56 @@ class Agent(ABC):
         self,
         silent_mode: bool = False,
         debug: bool = False,
-        llm: Any = None,
+        llm: LLMSettings | ChatModel | None = None,
         max_steps: int = 20,
+        *,
+        confirmation: ConfirmationPolicy | None = None,
+        on_confirmation: Callable[[ConfirmationRequest], bool] | None = None,
+        max_parallel_tools: int = 8,
+        max_result_bytes: int = 16_384,
+        result_directory: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
+        """Set the agent up; nothing is connected or asked yet.
+
+        `llm` says which model `run` talks to; None takes it from the environment when a run begins (see `LLMSettings`).
+        `max_steps` is how often a run asks the model at most, `max_parallel_tools` how many calls of one step run at
+        once. A tool result of more than `max_result_bytes` reaches the model shortened, with the full text in a file in
+        `result_directory`, or in a temporary one (see `ResultBudget`).
+
+        `confirmation` is the policy of the `ConfirmationGate`, and `on_confirmation` is who is asked: by default the
+        console, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. Without a policy it is
+        ``destructive`` where there is somebody to ask, and ``never`` where there is not.
+        """
         self.silent_mode = silent_mode
         self.debug = debug
         self.llm = llm
         self.max_steps = max_steps
-        self._tools_registry: dict[str, dict[str, Any]] = _TOOL_REGISTRY
+        self.max_parallel_tools = max(1, max_parallel_tools)
+        self.result_budget = ResultBudget(max_result_bytes, result_directory)
+        self._runs: set[Run] = set()
+        self._runs_lock = threading.Lock()
         self._prompt_revision = object()
         self._cached_prompt: tuple[object, str] | None = None
         self.console: Console = SilentConsole() if silent_mode else self._create_console()
-        self._register_tools()
+        ask = on_confirmation or _confirm_method(self.console)
+        self.confirmation_gate = ConfirmationGate(confirmation or ("destructive" if ask else "never"), ask)
+        with self._collecting_tools():
+            self._register_tools()
         # Last, because a mixin that comes later may use the agent: MCPClientMixin prints, and adds tools.
         next_init = super().__init__
         if kwargs and getattr(next_init, "__objclass__", None) is object:
             raise TypeError(f"{type(self).__name__}() got unexpected keyword arguments: {', '.join(sorted(kwargs))}")
         next_init(**kwargs)
+
+    @cached_property
+    def _tools_registry(self) -> Any:
+        """The tools that this agent sees. Made when it is first needed: a mixin's constructor may be before ours."""
+        return ToolRegistry(_TOOL_REGISTRY)
+
+    def _collecting_tools(self) -> contextlib.AbstractContextManager[None]:
+        registry = self._tools_registry
+        return registry.collecting() if isinstance(registry, ToolRegistry) else contextlib.nullcontext()
 
     @abstractmethod
     def _get_system_prompt(self) -> str:
@@ -63,6 +113,51 @@ class Agent(ABC):
     @abstractmethod
     def _register_tools(self) -> None:
         """Register the agent's own tools, usually with the `gaia.agents.base.tools.tool` decorator."""
+
+    def run(self, prompt: str, *, history: Iterable[Message] = (), max_steps: int | None = None) -> AgentResult:
+        """Have the model work on `prompt` with the agent's tools until it answers.
+
+        `history` is the conversation before, such as the ``messages`` of an earlier result; `max_steps` overrides the
+        agent's. Tool failures, refused calls and malformed ones go back to the model. May be called from several
+        threads at once.
+
+        Raises `gaia.agents.base.llm_errors.LLMError`: at once if no endpoint is configured, and if the endpoint fails;
+        its ``result`` has what was done until then. On Ctrl-C all calls under way are cancelled before
+        KeyboardInterrupt passes on.
+        """
+        run = Run(self, prompt, history, self.max_steps if max_steps is None else max_steps)
+        # From here on it can be cancelled: the first model of a process takes a moment to import.
+        with self._runs_lock:
+            self._runs.add(run)
+        try:
+            with self._chat_model() as model, spans.agent_span(type(self).__name__):
+                return run.execute(model)
+        finally:
+            with self._runs_lock:
+                self._runs.discard(run)
+
+    def cancel(self) -> bool:
+        """End all runs of this agent, from any thread; True if there was one.
+
+        They return with the stop reason ``cancelled``. Calls to MCP servers are cancelled, and the servers told. A
+        native tool cannot be stopped from outside: it is left alone, and what it returns is thrown away.
+        `gaia.cancellation.current_scope` tells a tool that it is no longer needed.
+        """
+        with self._runs_lock:
+            runs = list(self._runs)
+        cancelled = [run.cancel() for run in runs]
+        return any(cancelled)
+
+    @contextlib.contextmanager
+    def _chat_model(self) -> Iterator[ChatModel]:
+        llm = self.llm
+        if llm is None or isinstance(llm, LLMSettings):
+            with contextlib.closing(OpenAIChat(llm)) as model:
+                yield model
+        elif isinstance(llm, ChatModel):
+            yield llm
+        else:
+            raise TypeError(f"llm must be an LLMSettings or have a method complete(), not {llm!r}")
 
     @property
     def system_prompt(self) -> str:
@@ -109,20 +204,32 @@ class Agent(ABC):
         """Run a tool and return what it returns.
 
         Whatever goes wrong comes back as ``{"status": "error", "error": message}``, for the model to read: a name that
-        is unknown or ambiguous, arguments that do not fit, an exception of the tool. Only KeyboardInterrupt and
-        SystemExit are raised.
+        is unknown or ambiguous, arguments that do not fit, a call that was not confirmed, an exception of the tool.
+        Only KeyboardInterrupt and SystemExit are raised.
         """
         try:
             key = self._resolve_tool_name(tool_name)
             entry = self._tools_registry[key]
             function = entry["function"]
-            if problem := _check_arguments(key, entry.get("parameters") or {}, function, tool_args):
+            if problem := argument_problem(key, entry.get("parameters") or {}, function, tool_args):
                 return _error(problem)
-            self.console.print_tool_usage(key)
-            return function(**tool_args)
+            with viewed_through(self._tools_registry):
+                if refusal := self.confirmation_gate.refusal(key, entry, tool_args):
+                    return _error(refusal)
+                self.console.print_tool_usage(key)
+                # A call to an MCP server has a span of its own.
+                with contextlib.nullcontext() if "_mcp_server" in entry else spans.native_tool_span(key):
+                    return function(**tool_args)
         except Exception as error:  # noqa: BLE001 - a tool is anybody's code, and its failure is the model's business
             logger.warning("tool_failed", tool=tool_name, error=repr(error))
             return _error(str(error) if isinstance(error, _NAME_ERRORS) else f"{type(error).__name__}: {error}")
+
+
+def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | None:
+    """How to ask at this console; None if it cannot be done."""
+    if isinstance(console, AgentConsole) and not console.interactive:
+        return None
+    return getattr(console, "confirm", None)
 
 
 def _error(message: str) -> dict[str, Any]:
@@ -140,30 +247,3 @@ def _format_tool(name: str, entry: Mapping[str, Any]) -> str:
         description = description.removeprefix(f"[MCP:{entry['_mcp_server']}]").strip()
     line = f"- {name}({parameters})" + (f": {description}" if description else "")
     return textwrap.indent(line, "  ").removeprefix("  ")
-
-
-def _check_arguments(name: str, parameters: Mapping[str, Any], function: Callable[..., Any], arguments: Any) -> str:
-    """What is wrong with the arguments of a call; empty if nothing is."""
-    if not isinstance(arguments, dict):
-        return f"Arguments of tool {name!r} must be an object, not {type(arguments).__name__}"
-    problems = []
-    missing = [key for key, about in parameters.items() if about.get("required") and key not in arguments]
-    if missing:
-        problems.append(f"missing required: {', '.join(missing)}")
-    unknown = [str(key) for key in arguments if key not in parameters]
-    # A function that takes any keyword judges for itself. So do MCP tools: their schemas may allow more than they list.
-    if unknown and not _takes_any_keyword(function):
-        problems.append(f"unknown: {', '.join(unknown)}")
-    if not problems:
-        return ""
-    expected = ", ".join(f"{key}{'' if about.get('required') else '?'}" for key, about in parameters.items())
-    return f"Wrong arguments for tool {name!r}: {'; '.join(problems)} (it takes: {expected or 'none'})"
-
-
-def _takes_any_keyword(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        # Some functions written in C do not say what they take.
-        return True
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)

@@ -6,9 +6,14 @@ terminal sequences are removed, and markup is shown as the text that it is.
 
 from __future__ import annotations
 
+import json
 import re
+import sys
+import threading
 from typing import TYPE_CHECKING, Protocol
 
+from gaia.agents.base.agent_result import Outcome
+from gaia.agents.base.confirmation import ConfirmationRequest
 from gaia.agents.base.tools import get_tool_display_name
 
 if TYPE_CHECKING:
@@ -30,10 +35,25 @@ _TERMINAL_SEQUENCE = re.compile(
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
+_SHOWN_ARGUMENTS = 4000
+"""Characters of a call's arguments that a question for confirmation shows."""
+
+
 class Console(Protocol):
-    """What an agent needs of a console."""
+    """What an agent needs of a console. Tools run on several threads, and so do the messages about them.
+
+    A console that also has ``confirm(request: ConfirmationRequest) -> bool`` is asked before tool calls.
+    """
+
+    def print_step(self, step: int, max_steps: int) -> None: ...
+
+    def print_text(self, text: str) -> None: ...
+
+    def end_text(self) -> None: ...
 
     def print_tool_usage(self, tool_name: str) -> None: ...
+
+    def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None: ...
 
     def print_info(self, message: str) -> None: ...
 
@@ -49,14 +69,53 @@ class AgentConsole:
 
     def __init__(self) -> None:
         self._rich: RichConsole | None = None
+        self._lock = threading.RLock()
+        """Keeps what belongs together on the screen together."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody can be asked: standard input and output are a terminal."""
+        return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+    def print_step(self, step: int, max_steps: int) -> None:
+        """Say that the model is asked once more: this is the how-manyth time, and how often it may be at most."""
+        self._print(f"Step {step} of {max_steps}", style="dim")
+
+    def print_text(self, text: str) -> None:
+        """Print a piece of the model's answer, which goes on until `end_text`."""
+        self._print(text, end="")
+
+    def end_text(self) -> None:
+        self._print("")
 
     def print_tool_usage(self, tool_name: str) -> None:
         """Say which tool is about to run: `tool_name` is its key in the registry."""
-        self._print("🔧 Executing operation", style="bold blue")
-        if tool_name in _TOOL_ACTIVITIES:
-            self._print(f"  {_TOOL_ACTIVITIES[tool_name]}")
+        with self._lock:
+            self._print("🔧 Executing operation", style="bold blue")
+            if tool_name in _TOOL_ACTIVITIES:
+                self._print(f"  {_TOOL_ACTIVITIES[tool_name]}")
+            else:
+                self._print(f"  Tool: {_one_line(get_tool_display_name(tool_name))}")
+
+    def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None:
+        """Say how a call ended, and after how many seconds."""
+        name = _one_line(get_tool_display_name(tool_name))
+        if outcome == "success":
+            self._print(f"  ✓ {name} ({duration:.1f} s)", style="green")
         else:
-            self._print(f"  Tool: {_one_line(get_tool_display_name(tool_name))}")
+            self._print(f"  ✗ {name}: {outcome} ({duration:.1f} s)", style="red")
+
+    def confirm(self, request: ConfirmationRequest) -> bool:
+        """Show a tool call and ask whether to make it. Anything but yes is no, and so is the end of the input."""
+        arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str)
+        if len(arguments) > _SHOWN_ARGUMENTS:
+            arguments = f"{arguments[:_SHOWN_ARGUMENTS]}… ({len(arguments)} characters)"
+        with self._lock:
+            self._print(f"The model wants to call {_one_line(request.display_name)} with", style="bold yellow")
+            self._print(arguments)
+            self._print("Make this call? [y/N] ", end="")
+            answer = sys.stdin.readline()
+        return answer.strip().casefold() in {"y", "yes"}
 
     def print_info(self, message: str) -> None:
         self._print(message)
@@ -70,13 +129,14 @@ class AgentConsole:
     def print_error(self, message: str) -> None:
         self._print(f"❌ {message}", style="red")
 
-    def _print(self, message: str, style: str = "") -> None:
+    def _print(self, message: str, style: str = "", end: str = "\n") -> None:
         from rich.text import Text
 
-        console = self._console()
-        # A terminal that knows no emoji gets a question mark, and the agent goes on.
-        text = _clean(message).encode(console.encoding, "replace").decode(console.encoding)
-        console.print(Text(text, style=style), soft_wrap=True)
+        with self._lock:
+            console = self._console()
+            # A terminal that knows no emoji gets a question mark, and the agent goes on.
+            text = _clean(message).encode(console.encoding, "replace").decode(console.encoding)
+            console.print(Text(text, style=style), soft_wrap=True, end=end)
 
     def _console(self) -> RichConsole:
         if self._rich is None:
@@ -87,7 +147,19 @@ class AgentConsole:
 
 
 class SilentConsole:
-    """Accepts every message and prints nothing."""
+    """Accepts every message and prints nothing. A base for consoles that show some things only."""
+
+    def print_step(self, step: int, max_steps: int) -> None:
+        pass
+
+    def print_text(self, text: str) -> None:
+        pass
+
+    def end_text(self) -> None:
+        pass
+
+    def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None:
+        pass
 
     def print_tool_usage(self, tool_name: str) -> None:
         pass

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from gaia.agents.base.agent import Agent
+from gaia.agents.base.mcp_context import MCPContext, current_mcp_context
 
 __all__ = ["MCPAgent"]
+
+_OPTIONAL_METHODS = {
+    "prompts": ("get_mcp_prompts",),
+    "resources": ("get_mcp_resources", "get_mcp_resource_templates", "read_mcp_resource"),
+    "completions": ("complete_mcp_argument",),
+}
 
 
 class MCPAgent(Agent):
     """Base class for agents that support MCP.
 
-    It says what an MCP server for this agent offers; it does not serve anything by itself. Works in any order with
+    It says what an MCP server for this agent offers; `gaia.mcp.server` does the serving. Works in any order with
     `ApiAgent`::
 
         class CodeAgent(MCPAgent, ApiAgent, Agent): ...
+
+    Only the two abstract methods are needed. The server calls all of them on worker threads, several at once.
     """
 
     @abstractmethod
@@ -46,3 +56,89 @@ class MCPAgent(Agent):
     def get_mcp_server_info(self) -> dict[str, Any]:
         """``name`` and ``version`` of the server that this agent appears as."""
         return {"name": f"GAIA {type(self).__name__}", "version": "2.0.0"}
+
+    # What follows is for agents that offer more than tools. Each method has a default.
+
+    @property
+    def mcp_context(self) -> MCPContext:
+        """The MCP request being answered in this thread: progress, log messages, cancellation, questions to the user.
+
+        Outside of a request it is a stand-in, so an agent may use it in any case.
+        """
+        return current_mcp_context.get() or MCPContext()
+
+    def offers_mcp(self, what: str) -> bool:
+        """Whether this agent has ``prompts``, ``resources`` or ``completions``, so that clients are told of them.
+
+        True for an agent with a method of its own for them.
+        """
+        return any(getattr(type(self), name) is not getattr(MCPAgent, name) for name in _OPTIONAL_METHODS[what])
+
+    def get_mcp_instructions(self) -> str:
+        """How a model should use this agent's tools, for the client's system prompt; empty by default."""
+        return ""
+
+    def get_mcp_prompt(self, name: str, arguments: dict[str, str]) -> Any:
+        """The messages of the prompt `name`, of which all required arguments are given.
+
+        Either a text, which becomes one message of the user, or a list of messages ``{"role", "content"}``, or
+        ``{"description", "messages"}``. By default the prompt's description with the arguments below it.
+
+        Raises ValueError if there is no such prompt.
+        """
+        for prompt in self.get_mcp_prompts():
+            if prompt.get("name") == name:
+                lines = [str(prompt.get("description") or name)]
+                lines += [f"{argument}: {value}" for argument, value in arguments.items()]
+                return "\n".join(lines)
+        raise ValueError(f"Unknown prompt: {name}")
+
+    def get_mcp_resource_templates(self) -> list[dict[str, Any]]:
+        """Families of resources, each with ``uriTemplate`` and ``name``; `read_mcp_resource` gets the filled-in URI."""
+        return []
+
+    def read_mcp_resource(self, uri: str) -> Any:
+        """The resource at `uri`: text, bytes, ``{"contents": [...]}``, or anything else, which is written as JSON.
+
+        Raises ValueError if there is no such resource.
+        """
+        raise ValueError(f"Unknown resource: {uri}")
+
+    def complete_mcp_argument(
+        self,
+        reference: dict[str, Any],  # noqa: ARG002 - the default has nothing to suggest
+        name: str,  # noqa: ARG002
+        value: str,  # noqa: ARG002
+        arguments: dict[str, str],  # noqa: ARG002
+    ) -> list[str]:
+        """Suggestions for the argument `name` of a prompt or resource template, of which `value` is typed so far.
+
+        `reference` is ``{"type": "ref/prompt", "name"}`` or ``{"type": "ref/resource", "uri"}``, `arguments` are those
+        already given.
+        """
+        return []
+
+    def set_mcp_logging_level(self, level: str) -> None:
+        """A client wants log messages from this level on.
+
+        The server leaves out what is below; only an agent that saves work by knowing it needs to listen.
+        """
+
+    def notify_mcp_change(self, what: str, uri: str | None = None) -> None:
+        """Tell the clients that ``"tools"``, ``"prompts"`` or ``"resources"`` changed, or the ``"resource"`` at `uri`.
+
+        Thread-safe; without a server it does nothing.
+        """
+        for listener in tuple(self._mcp_listeners):
+            listener(what, uri)
+
+    def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
+        """Have `notify_mcp_change` call `listener` too; returns the way to end that. For servers."""
+        self._mcp_listeners = (*self._mcp_listeners, listener)
+
+        def remove() -> None:
+            self._mcp_listeners = tuple(one for one in self._mcp_listeners if one is not listener)
+
+        return remove
+
+    _mcp_listeners: tuple[Callable[[str, str | None], None], ...] = ()

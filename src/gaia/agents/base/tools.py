@@ -1,6 +1,7 @@
 """The tool registry: what an agent can call, and under which names.
 
-An entry of the registry looks like this; the keys with an underscore are there for tools of MCP servers only::
+An entry of the registry looks like this; the keys with an underscore are there for tools of MCP servers only, and
+``requires_confirmation`` for native tools that ask for it::
 
     {
         "name": "mcp_filesystem_read_file",
@@ -10,6 +11,8 @@ An entry of the registry looks like this; the keys with an underscore are there 
         "atomic": True,
         "_mcp_server": "filesystem",
         "_mcp_tool_name": "read_file",
+        "_mcp_input_schema": {"type": "object", "properties": {...}},  # as the server gave it
+        "_mcp_annotations": {"readOnlyHint": True},  # as the server gave them
     }
 
 This module imports nothing of gaia: agents and the MCP client mixin meet here, and only here.
@@ -17,31 +20,40 @@ This module imports nothing of gaia: agents and the MCP client mixin meet here, 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import enum
 import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Literal, TypeVar, overload
 
 __all__ = [
     "_TOOL_REGISTRY",
     "AmbiguousToolName",
     "ToolNotFound",
+    "collect_tools",
     "get_tool_display_name",
     "resolve_tool_name",
     "tool",
+    "viewed_through",
 ]
 
 _TOOL_REGISTRY: dict[str, dict[str, Any]] = {}
-"""The registry of the process: tools of the `tool` decorator, and of every agent that has no registry of its own.
+"""The registry of the process: tools of the `tool` decorator, and of every agent as far as names are free.
+
+What one agent sees of it, and what it has besides, is its `gaia.agents.base.registry.ToolRegistry`.
 
 Iterate over a copy (``_TOOL_REGISTRY.copy()``): tools of MCP servers come and go on other threads.
 """
 
 _MCP_PREFIX = "mcp_"
+
+_collector: ContextVar[Callable[[str, dict[str, Any]], object] | None] = ContextVar("gaia_tool_collector", default=None)
+_view: ContextVar[Mapping[str, Mapping[str, Any]] | None] = ContextVar("gaia_tool_view", default=None)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -71,7 +83,11 @@ def tool(function: _Function, /) -> _Function: ...
 
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, atomic: bool = False
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    atomic: bool = False,
+    requires_confirmation: bool = False,
 ) -> Callable[[_Function], _Function]: ...
 
 
@@ -82,6 +98,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     atomic: bool = False,
+    requires_confirmation: bool = False,
 ) -> _Function | Callable[[_Function], _Function]:
     """Register a function as a tool, and return it unchanged.
 
@@ -89,28 +106,58 @@ def tool(
     and the description its docstring up to the first section (``Args:``, ``Returns:`` …). Types come from the
     annotations, descriptions of parameters from the ``Args:`` section; a parameter without a default is required.
 
-    `atomic` says that one call of the tool is a complete task, with nothing to plan around it. A second tool of the
-    same name replaces the first, so that a module can be reloaded.
+    `atomic` says that one call of the tool is a complete task, with nothing to plan around it. `requires_confirmation`
+    marks a tool whose calls a person should see first; see `gaia.agents.base.confirmation`. A second tool of the same
+    name replaces the first, so that a module can be reloaded.
     """
 
     def register(function: _Function) -> _Function:
         prose, parameter_texts = _read_docstring(inspect.getdoc(function) or "")
         tool_name = name or str(getattr(function, "__name__", type(function).__name__))
-        _TOOL_REGISTRY[tool_name] = {
+        entry = {
             "name": tool_name,
             "description": prose if description is None else description,
             "parameters": _describe_parameters(function, parameter_texts),
             "function": function,
             "atomic": atomic,
         }
+        if requires_confirmation:
+            entry["requires_confirmation"] = True
+        _TOOL_REGISTRY[tool_name] = entry
+        if (collector := _collector.get()) is not None:
+            collector(tool_name, entry)
         return function
 
     return register if function is None else register(function)
 
 
+@contextlib.contextmanager
+def collect_tools(collector: Callable[[str, dict[str, Any]], object]) -> Iterator[None]:
+    """Have `collector` told the name and the entry of each tool that is registered inside, in this thread."""
+    token = _collector.set(collector)
+    try:
+        yield
+    finally:
+        _collector.reset(token)
+
+
+@contextlib.contextmanager
+def viewed_through(registry: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Have `get_tool_display_name` look names up in the registry of the agent at work."""
+    token = _view.set(registry)
+    try:
+        yield
+    finally:
+        _view.reset(token)
+
+
 def get_tool_display_name(tool_name: str) -> str:
-    """The name to show to people: ``tool (server)`` for a tool of an MCP server, any other name unchanged."""
-    entry = _TOOL_REGISTRY.get(tool_name)
+    """The name to show to people: ``tool (server)`` for a tool of an MCP server, any other name unchanged.
+
+    Called from an agent's console or tools it is the agent's tool of this name, otherwise the process's.
+    """
+    registry = _view.get()
+    entry = (_TOOL_REGISTRY if registry is None else registry).get(tool_name)
     if entry and "_mcp_tool_name" in entry:
         return f"{entry['_mcp_tool_name']} ({entry['_mcp_server']})"
     return tool_name

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from gaia.cancellation import current_scope
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
@@ -26,6 +27,8 @@ Outcome = dict[str, Any]
 
 OnDone = Callable[[MCPError | None, Outcome], None]
 """Told the error of a call, or None and its result."""
+
+_SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
 _MOST_UPDATES = 10_000
 """A server that reports progress faster than it is taken note of loses reports, not our memory."""
@@ -47,7 +50,12 @@ def request(
 
     `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns. `on_call` is
     told the id of the request.
+
+    Inside of a `gaia.cancellation.CancelScope` the call is cancelled with the scope.
     """
+    scope = current_scope()
+    if scope is not None and scope.cancelled:
+        raise CallCancelled(_SCOPE_CANCELLED)
     started = clock.monotonic()
     updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
     if on_progress is None:
@@ -67,8 +75,11 @@ def request(
         )
     if on_call is not None:
         on_call(call.id)
+    forget: Callable[[], None] | None = None
     try:
         worker.intake.submit(call)
+        if scope is not None:
+            forget = scope.on_cancel(lambda: worker.intake.cancel(call, CallCancelled(_SCOPE_CANCELLED)))
         if updates is not None and on_progress is not None:
             _report_until_done(updates, call, clock, on_progress)
         if not call.wait(clock) and not worker.intake.expire(call):
@@ -78,6 +89,9 @@ def request(
         # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
         worker.intake.cancel(call, CallCancelled("the caller was interrupted"))
         raise
+    finally:
+        if forget is not None:
+            forget()
     error = call.error
     statistics.record(clock.monotonic() - started, failed=error is not None or call.result.get("isError") is True)
     if error is not None:

@@ -1,0 +1,44 @@
+"""An agent that shows each call of a tool that may change something to a function of yours, and obeys its answer."""
+
+import sys
+
+from gaia import SilentConsole
+from gaia.agents.base import Agent, ConfirmationRequest
+from gaia.mcp import MCPClientMixin
+
+ALLOWED = {("demo", "mcp_demo_counter")}
+
+
+def allow_listed(request: ConfirmationRequest) -> bool:
+    allowed = (request.server, request.tool) in ALLOWED
+    print(f"{request.display_name} {dict(request.arguments)}: {'yes' if allowed else 'no'}")
+    return allowed
+
+
+class CarefulAgent(Agent, MCPClientMixin):
+    def __init__(self) -> None:
+        super().__init__(auto_load_config=False, confirmation="destructive", on_confirmation=allow_listed)
+        self.connect_mcp_server("demo", {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]})
+
+    def _get_system_prompt(self) -> str:
+        return "You try out tools."
+
+    def _create_console(self) -> SilentConsole:
+        return SilentConsole()
+
+    def _register_tools(self) -> None:
+        pass
+
+
+def main() -> None:
+    agent = CarefulAgent()
+    try:
+        result = agent.run("Call add, counter and crash, once each.")
+    finally:
+        agent.close_mcp()
+    print(", ".join(f"{call.name}: {call.outcome}" for call in result.tool_calls))
+    print(result.answer)
+
+
+if __name__ == "__main__":
+    main()

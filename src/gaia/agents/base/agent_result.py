@@ -1,0 +1,86 @@
+"""What a run of an agent leaves: the answer, and how the agent came to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["AgentResult", "Outcome", "Step", "StopReason", "ToolCall", "Usage"]
+
+Outcome = Literal["success", "error", "refused", "cancelled"]
+StopReason = Literal["answer", "step_limit", "length", "content_filter", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, as the endpoint counted them; zeros if it does not count."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call that the model asked for, and what became of it."""
+
+    id: str
+    name: str
+    """The tool's key in the registry; what the model wrote, if that is no tool's name."""
+    arguments: Mapping[str, Any] | None
+    """None if the model did not write a JSON object."""
+    outcome: Outcome
+    """``refused`` by the confirmation gate, ``cancelled`` with the run; errors include calls that were never made."""
+    content: str
+    """What the model was told: the result within the budget, or the error."""
+    duration: float
+    """Seconds; 0 for a call that was not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request to the model, and the calls that it asked for in its answer."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    usage: Usage
+    duration: float
+    """Seconds, tool calls included."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """The end of a run. As text it is the answer."""
+
+    answer: str
+    """The last text of the model; empty if it wrote none."""
+    steps: tuple[Step, ...]
+    usage: Usage
+    """The sum over all steps."""
+    stop_reason: StopReason
+    """Why the run ended.
+
+    ``answer`` is the normal end. ``step_limit``: the model wanted to go on. ``length``: the endpoint cut the answer off
+    at its token limit. ``content_filter``: the endpoint withheld it. ``cancelled``: by `Agent.cancel`. ``error``: only
+    in the `result` of an `LLMError`.
+    """
+    messages: tuple[dict[str, Any], ...] = ()
+    """The conversation without the system prompt; ``run(..., history=result.messages)`` goes on from here."""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of all steps, in order."""
+        return tuple(call for step in self.steps for call in step.tool_calls)
+
+    def __str__(self) -> str:
+        return self.answer

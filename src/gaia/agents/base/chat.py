@@ -1,0 +1,140 @@
+"""A conversation with a model, whatever the model is: what an agent sends and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from gaia.agents.base.agent_result import Usage
+
+__all__ = ["ChatModel", "Completion", "CompletionBuilder", "Message", "RequestedCall"]
+
+Message = dict[str, Any]
+"""One message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls``, ``tool_call_id``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A tool call as the model wrote it; nothing about it is checked."""
+
+    id: str
+    name: str
+    arguments: Any
+    """JSON, or what the model took for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer of a model."""
+
+    text: str
+    tool_calls: tuple[RequestedCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str | None = None
+    """The endpoint's word for why it ended: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """What an agent needs of its ``llm``. `gaia.agents.base.llm.OpenAIChat` is one; any object like this will do."""
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], on_text: Callable[[str], None]
+    ) -> Completion:
+        """Have the model answer; `on_text` is given its text as it comes. Raises `LLMError`.
+
+        Runs on a thread of its own. A model that waits can look at `gaia.cancellation.current_scope` to learn that its
+        answer is no longer wanted.
+        """
+        ...
+
+
+class CompletionBuilder:
+    """Puts a completion together from the pieces of a stream. Endpoints cut it differently, so little is assumed.
+
+    Without I/O: it takes objects with the attributes of OpenAI's chunks, in which anything may be missing.
+    """
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: list[_CallParts] = []
+        self._by_index: dict[Any, _CallParts] = {}
+        self._usage = Usage()
+        self._finish_reason: str | None = None
+        self.received = False
+        """Whether there was anything that belongs to a completion."""
+
+    def add(self, chunk: Any) -> str:
+        """Take one chunk; returns the text in it."""
+        usage = getattr(chunk, "usage", None)
+        if usage is not None:
+            # Some endpoints repeat the count so far in each chunk: the last one is the sum.
+            self._usage = usage_of(usage)
+        choices = getattr(chunk, "choices", None)
+        if not choices:
+            return ""
+        self.received = True
+        choice = choices[0]
+        self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
+        return self.add_message(getattr(choice, "delta", None))
+
+    def add_message(self, message: Any) -> str:
+        """Take a whole message, or a piece of one; returns the text in it."""
+        text = getattr(message, "content", None) or getattr(message, "refusal", None)
+        text = text if isinstance(text, str) else ""
+        if text:
+            self._text.append(text)
+        for part in getattr(message, "tool_calls", None) or ():
+            self._add_call(part)
+        return text
+
+    def _add_call(self, part: Any) -> None:
+        index, identifier, function = (getattr(part, name, None) for name in ("index", "id", "function"))
+        call = self._by_index.get(index) if index is not None else None
+        if call is None and index is None and self._calls and identifier in (None, self._calls[-1].id):
+            call = self._calls[-1]
+        # Some endpoints give all their calls the same index; a new id is a new call then.
+        if call is None or (identifier and call.id and identifier != call.id):
+            call = _CallParts()
+            self._calls.append(call)
+            self._by_index[index] = call
+        call.id = call.id or identifier or ""
+        call.name = call.name or getattr(function, "name", None) or ""
+        arguments = getattr(function, "arguments", None)
+        if arguments is not None:
+            call.arguments.append(arguments)
+
+    def build(self, *, usage: Usage | None = None, finish_reason: str | None = None) -> Completion:
+        """The completion so far. Calls without an id, or with one that was there before, get one of their own."""
+        calls: list[RequestedCall] = []
+        taken: set[str] = set()
+        for number, call in enumerate(self._calls, 1):
+            identifier = call.id if call.id and call.id not in taken else f"call_{number}"
+            taken.add(identifier)
+            calls.append(RequestedCall(identifier, call.name, call.joined_arguments()))
+        return Completion("".join(self._text), tuple(calls), usage or self._usage, finish_reason or self._finish_reason)
+
+
+class _CallParts:
+    __slots__ = ("arguments", "id", "name")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments: list[Any] = []
+
+    def joined_arguments(self) -> Any:
+        if len(self.arguments) == 1:
+            return self.arguments[0]
+        return "".join(str(part) for part in self.arguments)
+
+
+def usage_of(usage: Any) -> Usage:
+    """The counts of an OpenAI usage object, in which anything may be missing."""
+
+    def count(name: str) -> int:
+        value = getattr(usage, name, None)
+        return value if isinstance(value, int) else 0
+
+    return Usage(count("prompt_tokens"), count("completion_tokens"))

@@ -1,0 +1,229 @@
+"""The model behind any endpoint that speaks OpenAI's chat completions, with the `openai` package.
+
+The package belongs to the extra ``gaia-mcp[llm]`` and is imported when the first model is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gaia.agents.base.chat import Completion, CompletionBuilder, Message, usage_of
+from gaia.agents.base.llm_errors import (
+    LLMAuthenticationFailed,
+    LLMError,
+    LLMInvalidResponse,
+    LLMNotConfigured,
+    LLMNotInstalled,
+    LLMOverloaded,
+    LLMRequestRefused,
+    LLMServerFailed,
+    LLMTimeout,
+    LLMUnreachable,
+)
+from gaia.cancellation import CancelScope, current_scope
+
+__all__ = ["LLMSettings", "OpenAIChat"]
+
+_NO_KEY = "no-key"
+"""The package insists on a key; many endpoints on one's own machine have none."""
+
+_CONNECT_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True)
+class LLMSettings:
+    """Which model to talk to, and how. What is None comes from the environment when a run begins."""
+
+    base_url: str | None = None
+    """Like ``http://localhost:8000/v1``; else ``GAIA_LLM_BASE_URL``."""
+    model: str | None = None
+    """The endpoint's name for the model; else ``GAIA_LLM_MODEL``."""
+    api_key: str | None = field(default=None, repr=False)
+    """Else ``GAIA_LLM_API_KEY``; an endpoint without keys needs none."""
+    stream: bool = True
+    """Have the answer sent piece by piece."""
+    timeout: float = 600.0
+    """Seconds without a byte from the endpoint after which a request has failed."""
+    max_retries: int = 2
+    """How often a request is repeated that met 408, 409, 429, 5xx or no connection, before any of the answer came."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters of the request, such as ``{"temperature": 0, "max_tokens": 4096}``."""
+
+    def resolved(self) -> LLMSettings:
+        """These settings with the environment's where there are none. Raises `LLMNotConfigured`."""
+        settings = dataclasses.replace(
+            self,
+            base_url=self.base_url or os.environ.get("GAIA_LLM_BASE_URL"),
+            model=self.model or os.environ.get("GAIA_LLM_MODEL"),
+            api_key=self.api_key or os.environ.get("GAIA_LLM_API_KEY"),
+        )
+        missing = [
+            f"{variable} (or LLMSettings({name}=…))"
+            for name, variable in (("base_url", "GAIA_LLM_BASE_URL"), ("model", "GAIA_LLM_MODEL"))
+            if not getattr(settings, name)
+        ]
+        if missing:
+            raise LLMNotConfigured(
+                f"No language model is configured: set {' and '.join(missing)}. Any endpoint that speaks OpenAI's chat "
+                "completions will do, for example GAIA_LLM_BASE_URL=http://localhost:8000/v1; GAIA_LLM_API_KEY is its "
+                "key, if it wants one."
+            )
+        return settings
+
+
+class OpenAIChat:
+    """A `ChatModel` at one endpoint. Thread-safe; to be closed."""
+
+    def __init__(self, settings: LLMSettings | None = None) -> None:
+        """Nothing is sent yet. Raises `LLMNotConfigured` and `LLMNotInstalled`."""
+        self.settings = (settings or LLMSettings()).resolved()
+        try:
+            import openai
+        except ImportError as error:
+            raise LLMNotInstalled(
+                "Agent.run needs the openai package: install it with  pip install 'gaia-mcp[llm]'"
+            ) from error
+        self._openai: Any = openai
+        self._streams: list[Any] = []
+        """The network streams of all connections, as the HTTP library has them."""
+        self._client: Any = openai.OpenAI(
+            base_url=self.settings.base_url,
+            api_key=self.settings.api_key or _NO_KEY,
+            timeout=self.settings.timeout,
+            max_retries=self.settings.max_retries,
+            # The package would send what OPENAI_ORG_ID and OPENAI_PROJECT_ID say to whatever endpoint this is.
+            default_headers={"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()},  # type: ignore[dict-item]
+            http_client=openai.DefaultHttpxClient(event_hooks={"request": [self._watch]}),
+        )
+
+    @property
+    def model(self) -> str:
+        return str(self.settings.model)
+
+    def close(self) -> None:
+        """Close all connections. A request under way in another thread fails."""
+        for stream in self._streams:
+            # A thread that reads from a socket sleeps on when it is closed, but not when it is shut down first.
+            _shut_down(stream)
+        self._client.close()
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], on_text: Callable[[str], None]
+    ) -> Completion:
+        """See `ChatModel.complete`."""
+        request: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.settings.options}
+        if tools:
+            request["tools"] = list(tools)
+        try:
+            if self.settings.stream:
+                return self._stream(request, on_text)
+            return self._whole(request, on_text)
+        except LLMError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def _watch(self, request: Any) -> None:
+        """Have a request fail when the scope around it is cancelled, even in the middle of waiting for the endpoint."""
+        scope = current_scope() or CancelScope()
+
+        def on_event(event: str, info: Mapping[str, Any]) -> None:
+            if scope.cancelled:
+                raise _Cancelled
+            if event.endswith(("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")):
+                stream = info["return_value"]
+                self._streams.append(stream)
+                scope.on_cancel(lambda: _shut_down(stream))
+
+        if scope.cancelled:
+            raise _Cancelled
+        # The trace extension of httpx and its successors.
+        request.extensions = {**request.extensions, "trace": on_event}
+
+    def _stream(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
+        builder = CompletionBuilder()
+        stream = self._client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True})
+        with contextlib.closing(stream):
+            for chunk in stream:
+                if text := builder.add(chunk):
+                    on_text(text)
+        if not builder.received:
+            raise self._invalid("an empty stream")
+        return builder.build()
+
+    def _whole(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
+        response = self._client.chat.completions.create(**request)
+        choices = getattr(response, "choices", None)
+        if not choices:
+            raise self._invalid(f"{str(response)[:200]!r}")
+        builder = CompletionBuilder()
+        if text := builder.add_message(choices[0].message):
+            on_text(text)
+        usage = getattr(response, "usage", None)
+        return builder.build(
+            usage=None if usage is None else usage_of(usage), finish_reason=getattr(choices[0], "finish_reason", None)
+        )
+
+    def _invalid(self, what: str) -> LLMInvalidResponse:
+        return LLMInvalidResponse(
+            f"{self.settings.base_url} answered {what} instead of a chat completion; is it the base URL of an "
+            "OpenAI-compatible API (it usually ends in /v1)?"
+        )
+
+    def _translated(self, error: Exception) -> LLMError:
+        openai, where = self._openai, self.settings.base_url
+        if isinstance(error, openai.APIStatusError):
+            return self._status_error(error.status_code, self._safe(error.message))
+        reason = self._safe(_innermost(error))
+        if isinstance(error, openai.APITimeoutError):
+            return LLMTimeout(f"No answer from {where} within {self.settings.timeout:g} s")
+        if isinstance(error, openai.APIConnectionError) or _is_from_http_library(error):
+            return LLMUnreachable(f"No connection to the model's endpoint {where}: {reason}. Is it running?")
+        if isinstance(error, openai.APIError):
+            return LLMServerFailed(f"The model's endpoint {where} failed: {reason}")
+        return self._invalid(f"something unreadable ({type(error).__name__}: {reason})")
+
+    def _status_error(self, status: int, message: str) -> LLMError:
+        where = f"The model's endpoint {self.settings.base_url}"
+        if status in {401, 403}:
+            hint = "" if self.settings.api_key else "; no key is set"
+            return LLMAuthenticationFailed(
+                f"{where} does not accept the API key ({message}){hint}; check GAIA_LLM_API_KEY", status=status
+            )
+        if status == 429:
+            return LLMOverloaded(f"{where} has too many requests or no quota left ({message})", status=status)
+        if status >= 500:
+            return LLMServerFailed(f"{where} failed ({message})", status=status)
+        return LLMRequestRefused(f"{where} refused the request for model {self.model!r} ({message})", status=status)
+
+    def _safe(self, text: object) -> str:
+        """`text` without the API key, which endpoints may repeat."""
+        message, key = str(text), self.settings.api_key
+        return message.replace(key, "***") if key else message
+
+
+class _Cancelled(BaseException):
+    """Ends a request that nobody wants any more. Not an Exception, which the package would answer with a retry."""
+
+
+def _shut_down(stream: Any) -> None:
+    with contextlib.suppress(OSError):
+        connection: socket.socket | None = stream.get_extra_info("socket")
+        if connection is not None:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _is_from_http_library(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0].startswith(("httpx", "httpcore"))

@@ -1,0 +1,243 @@
+"""The tool loop: ask the model, make the calls that it asks for, tell it what they returned, until it answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gaia.agents.base import spans
+from gaia.agents.base.agent_result import AgentResult, Outcome, Step, StopReason, ToolCall, Usage
+from gaia.agents.base.arguments import MalformedArguments, argument_problem, parse_arguments
+from gaia.agents.base.background import Done, Said, Say, WorkCancelled, work
+from gaia.agents.base.chat import ChatModel, Completion, Message, RequestedCall
+from gaia.agents.base.confirmation import approved
+from gaia.agents.base.llm_errors import LLMError
+from gaia.agents.base.result_budget import text_of_result
+from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definition
+from gaia.agents.base.tools import AmbiguousToolName, ToolNotFound, viewed_through
+from gaia.cancellation import CancelScope
+
+if TYPE_CHECKING:
+    from gaia.agents.base.agent import Agent
+
+__all__ = ["Run"]
+
+_CANCELLED = "The run was cancelled before the call was answered."
+_FINAL_REASONS: Mapping[str | None, StopReason] = {"length": "length", "content_filter": "content_filter"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A call that can be made: the tool is known, the arguments fit, and whoever had to be asked has agreed."""
+
+    request: RequestedCall
+    key: str
+    entry: dict[str, Any]
+    arguments: dict[str, Any]
+
+
+class Run:
+    """One run of an agent. All methods but `cancel` are for the thread that runs it."""
+
+    def __init__(self, agent: Agent, prompt: str, history: Iterable[Message], max_steps: int) -> None:
+        self.scope = CancelScope()
+        self._agent = agent
+        self._max_steps = max_steps
+        self._messages: list[Message] = [*history, {"role": "user", "content": prompt}]
+        self._steps: list[Step] = []
+        self._text = ""
+        """What the model has written in the step that is under way."""
+
+    def cancel(self) -> bool:
+        """End the run from any thread; False if that was done before."""
+        return self.scope.cancel()
+
+    def execute(self, model: ChatModel) -> AgentResult:
+        """Run to the end. Raises `LLMError`, with what was done so far in its `result`.
+
+        An exception that comes from outside, such as KeyboardInterrupt, cancels all calls under way and passes on.
+        """
+        try:
+            with self.scope.entered(), viewed_through(self._agent._tools_registry):
+                return self._result(self._go(model))
+        except LLMError as error:
+            error.result = self._result("error")
+            raise
+        except BaseException:
+            self.scope.cancel()
+            raise
+
+    def _go(self, model: ChatModel) -> StopReason:
+        for number in range(1, self._max_steps + 1):
+            self._agent.console.print_step(number, self._max_steps)
+            started = time.monotonic()
+            self._text = ""
+            try:
+                completion = self._ask(model)
+            except WorkCancelled:
+                if self._text:
+                    self._agent.console.end_text()
+                self._say(self._text)
+                self._steps.append(Step(self._text, (), Usage(), time.monotonic() - started))
+                return "cancelled"
+            calls = self._make_calls(completion.tool_calls) if completion.tool_calls else ()
+            self._remember(completion, calls)
+            self._steps.append(Step(completion.text, calls, completion.usage, time.monotonic() - started))
+            if self.scope.cancelled:
+                return "cancelled"
+            if not calls:
+                return _FINAL_REASONS.get(completion.finish_reason, "answer")
+        return "step_limit"
+
+    def _result(self, stop_reason: StopReason) -> AgentResult:
+        return AgentResult(
+            answer=next((step.text for step in reversed(self._steps) if step.text), ""),
+            steps=tuple(self._steps),
+            usage=sum((step.usage for step in self._steps), Usage()),
+            stop_reason=stop_reason,
+            messages=tuple(self._messages),
+        )
+
+    # The model.
+
+    def _ask(self, model: ChatModel) -> Completion:
+        agent = self._agent
+        system = agent.system_prompt
+        messages = [*([{"role": "system", "content": system}] if system else []), *self._messages]
+        tools = self._tool_definitions()
+
+        def ask(say: Say) -> Completion:
+            return model.complete(messages, tools, say)
+
+        with spans.chat_span(str(getattr(model, "model", "")) or type(model).__name__) as span:
+            for event in work({0: ask}, scope=self.scope, name=f"{type(agent).__name__}-model", limit=1):
+                if isinstance(event, Said):
+                    self._text += event.text
+                    agent.console.print_text(event.text)
+                    continue
+                if self._text:
+                    agent.console.end_text()
+                if event.error is not None:
+                    raise event.error
+                usage = event.value.usage
+                spans.set_completion(span, usage.prompt_tokens, usage.completion_tokens, event.value.finish_reason)
+                return event.value
+        raise AssertionError("the work ended without an end")
+
+    def _tool_definitions(self) -> list[dict[str, Any]]:
+        registry = self._agent._tools_registry.copy()
+        return [
+            tool_definition(name, registry[key])
+            for name, key in api_names(registry).items()
+            # An entry that somebody only made to be listed cannot be called.
+            if callable(registry[key].get("function"))
+        ]
+
+    def _remember(self, completion: Completion, calls: Sequence[ToolCall]) -> None:
+        """Add the model's answer, and those to its calls, to the conversation."""
+        if not completion.tool_calls:
+            self._say(completion.text)
+            return
+        requested = [
+            {
+                "id": request.id,
+                "type": "function",
+                # Endpoints refuse a conversation with names or arguments that are malformed, even if the model wrote
+                # them; the answer to the call says what was wrong.
+                "function": {
+                    "name": name_for_api(request.name) if request.name else "unnamed",
+                    "arguments": json.dumps(call.arguments or {}),
+                },
+            }
+            for request, call in zip(completion.tool_calls, calls, strict=True)
+        ]
+        self._messages.append({"role": "assistant", "content": completion.text or None, "tool_calls": requested})
+        for call in calls:
+            self._messages.append({"role": "tool", "tool_call_id": call.id, "content": call.content})
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._messages.append({"role": "assistant", "content": text})
+
+    # The tools.
+
+    def _make_calls(self, requests: Sequence[RequestedCall]) -> tuple[ToolCall, ...]:
+        """Make the calls that can be made, at once; returns what became of each, in the order of the requests."""
+        ended: dict[int, ToolCall] = {}
+        ready: dict[int, _Ready] = {}
+        for number, request in enumerate(requests):
+            # One after the other, because a person may be asked.
+            prepared = self._prepare(request)
+            if isinstance(prepared, ToolCall):
+                ended[number] = prepared
+            else:
+                ready[number] = prepared
+        try:
+            for event in work(
+                {number: self._job(call) for number, call in ready.items()},
+                scope=self.scope,
+                name=f"{type(self._agent).__name__}-tool",
+                limit=self._agent.max_parallel_tools,
+            ):
+                if isinstance(event, Done):
+                    ended[event.key] = self._ended(ready[event.key], event)
+        except WorkCancelled:
+            for number in ready.keys() - ended.keys():
+                call = ready[number]
+                ended[number] = ToolCall(call.request.id, call.key, call.arguments, "cancelled", _CANCELLED, 0.0)
+        return tuple(ended[number] for number in range(len(requests)))
+
+    def _prepare(self, request: RequestedCall) -> _Ready | ToolCall:
+        """Check a call before anything runs, and ask for confirmation. What is wrong is for the model to read."""
+        agent, key = self._agent, str(request.name)
+        arguments: dict[str, Any] | None = None
+
+        def not_made(outcome: Outcome, message: str) -> ToolCall:
+            content = text_of_result({"status": "error", "error": message})
+            return ToolCall(request.id, key, arguments, outcome, agent.result_budget.fit(content, key), 0.0)
+
+        try:
+            arguments = parse_arguments(request.arguments)
+            registry = agent._tools_registry.copy()
+            key = api_names(registry).get(key) or agent._resolve_tool_name(key)
+            entry = agent._tools_registry[key]
+        except (MalformedArguments, AmbiguousToolName, ToolNotFound) as error:
+            return not_made("error", str(error))
+        except KeyError:
+            return not_made("error", f"The tool {key!r} has just gone")
+        function = entry.get("function")
+        if not callable(function):
+            return not_made("error", f"The tool {key!r} cannot be called")
+        if problem := argument_problem(key, entry.get("parameters") or {}, function, arguments):
+            return not_made("error", problem)
+        if self.scope.cancelled:
+            return not_made("cancelled", _CANCELLED)
+        if refusal := agent.confirmation_gate.refusal(key, entry, arguments):
+            return not_made("refused", refusal)
+        return _Ready(request, key, entry, arguments)
+
+    def _job(self, call: _Ready) -> Callable[[Say], Any]:
+        def run(_say: Say) -> Any:
+            with approved(call.entry):
+                return self._agent._execute_tool(call.key, call.arguments)
+
+        return run
+
+    def _ended(self, call: _Ready, event: Done[int, Any]) -> ToolCall:
+        if event.error is not None:
+            # `_execute_tool` only lets pass what stops a program.
+            raise event.error
+        outcome = _outcome_of(event.value)
+        content = self._agent.result_budget.fit(text_of_result(event.value), call.key)
+        self._agent.console.print_tool_outcome(call.key, outcome, event.duration)
+        return ToolCall(call.request.id, call.key, call.arguments, outcome, content, event.duration)
+
+
+def _outcome_of(value: Any) -> Outcome:
+    if not isinstance(value, Mapping) or value.get("status") != "error":
+        return "success"
+    data = value.get("data")
+    return "cancelled" if isinstance(data, Mapping) and data.get("error_type") == "cancelled" else "error"

@@ -1,0 +1,148 @@
+"""`MCPContext`: what an agent can do with the MCP request it is answering, besides answering it.
+
+`MCPAgent.mcp_context` is the one of the current thread. Outside of a request, in a unit test for example, it is one
+that nobody listens to: progress and log messages go nowhere, and the client supports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+__all__ = ["InputRequired", "MCPCapabilityMissing", "MCPContext", "MCPRequestCancelled", "current_mcp_context"]
+
+CAPABILITIES = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""What a client must have declared to be asked each question."""
+
+
+class MCPRequestCancelled(Exception):
+    """The client no longer wants the answer; let it pass, and clean up on the way."""
+
+
+class MCPCapabilityMissing(Exception):
+    """The client did not declare that it can be asked this. Uncaught, it becomes the protocol's error.
+
+    `capability` is a name such as ``sampling``, or a path such as ``elicitation.url``.
+    """
+
+    def __init__(self, capability: str) -> None:
+        super().__init__(f"The client does not support {capability}")
+        self.capability = capability
+
+
+class InputRequired(BaseException):
+    """Ends a call that waits for the client, which calls again with the answers. For the server, not for agents.
+
+    Not an Exception, so that an agent's ``except Exception`` does not keep it.
+    """
+
+    def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
+        super().__init__("waiting for answers of the client")
+        self.requests = requests
+
+
+class MCPContext:
+    """One request of an MCP client. All methods are synchronous, and may be called from any thread.
+
+    **Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) look the same in both eras of
+    the protocol, but since 2026-07-28 a server cannot wait for an answer: the call ends where the question is asked,
+    and the client calls again with the answer. So a tool that asks runs again *from its beginning*, finds the answers
+    it already has, and goes on. What comes before a question must bear being repeated.
+
+    An answer is found by its key. Without a ``key``, questions of a kind are numbered in the order of asking.
+    """
+
+    method: str = ""
+    request_id: str | int | None = None
+    protocol_version: str | None = None
+    client_info: Mapping[str, Any] = {}
+    client_capabilities: Mapping[str, Any] = {}
+    answers: Mapping[str, dict[str, Any]] = {}
+    """Answers that came with the request, for an agent that returns ``{"resultType": "input_required", …}`` itself."""
+    request_state: str | None = None
+    """What such an agent gave as ``requestState``; clients cannot read or change it."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, int] = {}
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client has cancelled the request or has gone away. A long call should look now and then."""
+        return False
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `MCPRequestCancelled` if nobody waits for the answer any more."""
+        if self.cancelled:
+            raise MCPRequestCancelled
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        """Have `callback` run, in some other thread, if the request is cancelled. It must be quick.
+
+        Calls to MCP servers need none: they are cancelled with the request.
+        """
+
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell a client that wants to know how far the call is; `progress` must grow."""
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a log message to the client, if it wants messages of this level.
+
+        Levels are debug, info, notice, warning, error, critical, alert and emergency.
+        """
+
+    def supports(self, capability: str) -> bool:
+        """Whether the client declared ``elicitation``, ``sampling``, ``roots`` or another capability."""
+        return capability in self.client_capabilities
+
+    def elicit(self, message: str, schema: dict[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Have the user fill in a form: ``{"action": "accept" | "decline" | "cancel", "content": {...}}``."""
+        return self._ask_one("elicitation/create", {"message": message, "requestedSchema": schema}, key)
+
+    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> dict[str, Any]:
+        """Send the user to a page: ``{"action": ...}`` says whether the user agreed to go there."""
+        key = self._key("elicitation/create", key)
+        params = {"mode": "url", "message": message, "url": url, "elicitationId": f"{self.request_id}-{key}"}
+        return self._ask_one("elicitation/create", params, key)
+
+    def sample(
+        self, messages: list[dict[str, Any]], max_tokens: int, *, key: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Have the client's model complete `messages`: ``{"role", "content", "model", "stopReason"}``.
+
+        `options` are further parameters of ``sampling/createMessage``, named as there.
+        """
+        params = {"messages": messages, "maxTokens": max_tokens, **options}
+        return self._ask_one("sampling/createMessage", params, key)
+
+    def list_roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
+        """The folders that the client lets its servers work on: ``{"uri", "name"}`` each."""
+        roots: list[dict[str, Any]] = self._ask_one("roots/list", {}, key).get("roots") or []
+        return roots
+
+    def ask(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Ask several questions at once: ``{key: {"method": ..., "params": ...}}`` to ``{key: answer}``.
+
+        Raises `MCPCapabilityMissing` for a question that the client cannot be asked.
+        """
+        for request in requests.values():
+            raise MCPCapabilityMissing(CAPABILITIES.get(request["method"], request["method"]))
+        return {}
+
+    def _ask_one(self, method: str, params: dict[str, Any], key: str | None) -> dict[str, Any]:
+        key = self._key(method, key)
+        return self.ask({key: {"method": method, "params": params}})[key]
+
+    def _key(self, method: str, key: str | None) -> str:
+        if key is not None:
+            return key
+        self._asked[method] = self._asked.get(method, 0) + 1
+        return f"{CAPABILITIES[method]}-{self._asked[method]}"
+
+
+current_mcp_context: ContextVar[MCPContext | None] = ContextVar("gaia_mcp_context", default=None)
+"""Set by the server around each call into an agent."""

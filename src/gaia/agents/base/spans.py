@@ -1,0 +1,61 @@
+"""Spans of an agent's run, after the OpenTelemetry conventions for generative AI.
+
+``invoke_agent`` around a run, ``chat`` around each request to the model, ``execute_tool`` around each native tool.
+Calls to MCP servers have spans of their own (`gaia.telemetry`), which are children of the run's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+__all__ = ["agent_span", "chat_span", "native_tool_span", "set_completion"]
+
+_tracer = trace.get_tracer("gaia.agents")
+
+
+@contextlib.contextmanager
+def agent_span(agent: str) -> Iterator[Span]:
+    with _span("invoke_agent", agent, SpanKind.INTERNAL, "gen_ai.agent.name") as span:
+        yield span
+
+
+@contextlib.contextmanager
+def chat_span(model: str) -> Iterator[Span]:
+    with _span("chat", model, SpanKind.CLIENT, "gen_ai.request.model") as span:
+        yield span
+
+
+@contextlib.contextmanager
+def native_tool_span(tool: str) -> Iterator[Span]:
+    with _span("execute_tool", tool, SpanKind.INTERNAL, "gen_ai.tool.name") as span:
+        yield span
+
+
+def set_completion(span: Span, input_tokens: int, output_tokens: int, finish_reason: str | None) -> None:
+    """What a `chat_span` ends with."""
+    span.set_attribute("gen_ai.usage.input_tokens", input_tokens)
+    span.set_attribute("gen_ai.usage.output_tokens", output_tokens)
+    if finish_reason is not None:
+        span.set_attribute("gen_ai.response.finish_reasons", [finish_reason])
+
+
+@contextlib.contextmanager
+def _span(operation: str, target: str, kind: SpanKind, target_attribute: str) -> Iterator[Span]:
+    with _tracer.start_as_current_span(
+        f"{operation} {target}",
+        kind=kind,
+        attributes={"gen_ai.operation.name": operation, target_attribute: target},
+        # What an exception says can be the content of a conversation; its type is what an operator needs.
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR))
+            raise

@@ -1,0 +1,22 @@
+"""Serve an `ApiAgent` as a model behind OpenAI's chat completions. Needs the extra ``gaia-mcp[serve]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from gaia.serving.extra import require
+
+if TYPE_CHECKING:
+    from gaia.agents.base import ApiAgent
+    from gaia.serving.options import HttpOptions
+
+__all__ = ["serve_api"]
+
+
+def serve_api(agents: Iterable[ApiAgent], options: HttpOptions | None = None, **limits: Any) -> None:
+    """Serve `agents` at ``http://host:port/v1`` until the process is told to end."""
+    require("starlette", "uvicorn")
+    from gaia.api.app import serve
+
+    serve(agents, options, **limits)

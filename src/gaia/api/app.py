@@ -1,0 +1,240 @@
+"""``/v1/models`` and ``/v1/chat/completions``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from gaia.agents.base import ApiAgent
+from gaia.agents.base.llm_errors import LLMError, LLMNotConfigured, LLMNotInstalled
+from gaia.api import wire
+from gaia.api.answers import Answer, BadConversation, answer, checked_messages
+from gaia.cancellation import CancelScope
+from gaia.log import get_logger
+from gaia.serving.http import run_http
+from gaia.serving.options import HttpOptions
+from gaia.serving.threads import TooManyCalls, WorkerThreads
+
+__all__ = ["PATH", "create_app", "serve"]
+
+logger = get_logger(__name__)
+
+PATH = "/v1"
+
+KEEP_ALIVE = 15.0
+"""Seconds of silence after which a client that streams gets a comment, so that nothing in between hangs up."""
+
+NOT_SUPPORTED = ("tools", "functions", "audio")
+"""Parameters that would change what the answer means. Others, such as the temperature, are the agent's own business."""
+
+
+@dataclass(eq=False)
+class _Failed(Exception):
+    """Ends a request with an error in OpenAI's form."""
+
+    status: int
+    message: str
+    kind: str = "invalid_request_error"
+    code: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        return wire.error(self.message, self.kind, self.code)
+
+
+class _Work:
+    """An agent at work on one answer."""
+
+    def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
+        loop = asyncio.get_running_loop()
+        self.scope = CancelScope()
+        self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
+
+        def emit(text: str) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.pieces.put_nowait, text)
+
+        def work() -> Answer:
+            with self.scope.entered():
+                return answer(agent, messages, emit)
+
+        self.task = asyncio.create_task(threads.run(work))
+        self.task.add_done_callback(lambda _: self.pieces.put_nowait(None))
+
+    def cancel(self) -> None:
+        self.scope.cancel()
+        self.task.cancel()
+
+    def failure(self) -> _Failed | None:
+        """What went wrong, once the work is done; clients are told little, the log everything."""
+        error = None if self.task.cancelled() else self.task.exception()
+        if error is None:
+            return None
+        if isinstance(error, TooManyCalls):
+            return _Failed(429, "Too many requests at once", "rate_limit_error")
+        logger.error("agent_failed", error=repr(error))
+        if isinstance(error, (LLMNotConfigured, LLMNotInstalled)):
+            return _Failed(503, "The agent has no model to work with", "server_error")
+        if isinstance(error, LLMError):
+            return _Failed(502, "The agent's model failed", "server_error")
+        return _Failed(500, "The agent failed", "server_error")
+
+
+class Api:
+    """The handlers."""
+
+    def __init__(self, agents: Iterable[ApiAgent], threads: WorkerThreads) -> None:
+        self._threads = threads
+        self._agents = {agent.get_model_id(): agent for agent in agents}
+        self._working: set[_Work] = set()
+
+    async def models(self, _request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [wire.model(agent) for agent in self._agents.values()]})
+
+    async def model(self, request: Request) -> Response:
+        try:
+            return JSONResponse(wire.model(self._agent(request.path_params["model"])))
+        except _Failed as failed:
+            return JSONResponse(failed.document(), failed.status)
+
+    async def chat(self, request: Request) -> Response:
+        try:
+            body = await _body(request)
+            agent = self._agent(body.get("model"))
+            try:
+                messages = checked_messages(body.get("messages"))
+            except BadConversation as error:
+                raise _Failed(400, str(error)) from None
+            return await self._answered(request, agent, messages, body)
+        except _Failed as failed:
+            return JSONResponse(failed.document(), failed.status)
+        except ClientDisconnect:
+            return Response(status_code=499)
+
+    def stop(self) -> None:
+        for work in tuple(self._working):
+            work.cancel()
+
+    def _agent(self, name: Any) -> ApiAgent:
+        try:
+            return self._agents[name]
+        except (KeyError, TypeError):
+            raise _Failed(404, f"There is no model {name!r}", code="model_not_found") from None
+
+    async def _answered(
+        self, request: Request, agent: ApiAgent, messages: list[dict[str, Any]], body: dict[str, Any]
+    ) -> Response:
+        reply = wire.Reply(agent.get_model_id())
+        work = _Work(self._threads, agent, messages)
+        self._working.add(work)
+        work.task.add_done_callback(lambda _: self._working.discard(work))
+        if body.get("stream"):
+            # Waits for the first piece or the end, so that an early failure still has a status of its own.
+            first = await _next_piece(work)
+            if first is None and (failed := work.failure()):
+                raise failed
+            with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            return StreamingResponse(_stream(work, reply, first, with_usage), media_type="text/event-stream")
+        gone = asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait({gone, work.task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not work.task.done():
+                work.cancel()
+        if not work.task.done() or work.task.cancelled():
+            return Response(status_code=499)
+        if failed := work.failure():
+            raise failed
+        return JSONResponse(reply.whole(work.task.result()))
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = orjson.loads(await request.body())
+    except orjson.JSONDecodeError:
+        raise _Failed(400, "The body is not JSON") from None
+    if not isinstance(body, dict):
+        raise _Failed(400, "The body must be a JSON object")
+    if given := [name for name in NOT_SUPPORTED if body.get(name)]:
+        raise _Failed(400, f"{given[0]} cannot be given: an agent uses its own tools", code="unsupported_parameter")
+    if body.get("n") not in (None, 1):
+        raise _Failed(400, "n must be 1", code="unsupported_parameter")
+    return body
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _next_piece(work: _Work) -> str | None:
+    """A piece of the answer, an empty one after some time without any, and None at the end."""
+    try:
+        return await asyncio.wait_for(work.pieces.get(), KEEP_ALIVE)
+    except TimeoutError:
+        return ""
+
+
+async def _stream(work: _Work, reply: wire.Reply, piece: str | None, with_usage: bool) -> AsyncIterator[bytes]:
+    emitted = False
+    try:
+        yield reply.chunk({"role": "assistant", "content": ""})
+        while piece is not None:
+            emitted |= bool(piece)
+            yield reply.chunk({"content": piece}) if piece else b": still at work\n\n"
+            piece = await _next_piece(work)
+        if failed := work.failure():
+            yield wire.event(failed.document())
+            return
+        answered = work.task.result()
+        if answered.text and not emitted:
+            yield reply.chunk({"content": answered.text})
+        yield reply.chunk({}, answered.finish_reason)
+        if with_usage:
+            yield reply.usage(answered.usage)
+        yield b"data: [DONE]\n\n"
+    finally:
+        # Also when the client has gone.
+        work.cancel()
+
+
+def create_app(agents: Iterable[ApiAgent], *, max_threads: int = 32) -> Starlette:
+    """The application without its guard."""
+    threads = WorkerThreads(max_threads)
+    api = Api(agents, threads)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        api.stop()
+        threads.close()
+
+    return Starlette(
+        routes=[
+            Route(f"{PATH}/models", api.models),
+            Route(PATH + "/models/{model:path}", api.model),
+            Route(f"{PATH}/chat/completions", api.chat, methods=["POST"]),
+        ],
+        lifespan=lifespan,
+    )
+
+
+def serve(
+    agents: Iterable[ApiAgent],
+    options: HttpOptions | None = None,
+    started: Callable[[str], None] | None = None,
+    **limits: Any,
+) -> None:
+    """Serve `agents` until SIGTERM or SIGINT; `limits` are those of `create_app`."""
+    options = options or HttpOptions()
+    app = create_app(agents, **limits)
+    run_http(app, options, None if started is None else lambda url: started(url + PATH))

@@ -1,0 +1,62 @@
+"""The JSON of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import orjson
+
+from gaia.agents.base import ApiAgent
+from gaia.agents.base.agent_result import Usage
+from gaia.api.answers import Answer
+
+__all__ = ["Reply", "error", "model"]
+
+
+class Reply:
+    """The documents of one answer, whole or in chunks: they share an id and a time."""
+
+    def __init__(self, model_id: str) -> None:
+        self._common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model_id}
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        message = {"role": "assistant", "content": answer.text}
+        choice = {"index": 0, "message": message, "finish_reason": answer.finish_reason, "logprobs": None}
+        return {
+            **self._common,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": _usage(answer.usage),
+        }
+
+    def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        return self._event([{"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}])
+
+    def usage(self, usage: Usage) -> bytes:
+        return self._event([], usage=_usage(usage))
+
+    def _event(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
+        return event({**self._common, "object": "chat.completion.chunk", "choices": choices, **more})
+
+
+def event(document: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return b"data: " + orjson.dumps(document) + b"\n\n"
+
+
+def model(agent: ApiAgent) -> dict[str, Any]:
+    return {**agent.get_model_info(), "id": agent.get_model_id(), "object": "model", "created": 0, "owned_by": "gaia"}
+
+
+def error(message: str, kind: str, code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }

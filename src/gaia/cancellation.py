@@ -1,0 +1,85 @@
+"""Cancelling work that other threads do: a scope that what blocks inside of it can be woken by.
+
+Whoever starts work enters a `CancelScope`; a call to an MCP server that is made inside of it is cancelled with it, and
+the server is told. The scope is found through the context (`contextvars`), so it follows the work into threads that are
+started with a copy of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+__all__ = ["CancelScope", "current_scope"]
+
+
+class CancelScope:
+    """Work that can be cancelled as a whole, once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Owns the two below. Never held while a callback runs."""
+        self._cancelled = False
+        self._callbacks: dict[object, Callable[[], object]] = {}
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the work is no longer wanted. A long calculation should look now and then."""
+        return self._cancelled
+
+    def cancel(self) -> bool:
+        """Cancel the work, and run the callbacks in this thread. False if that was done before."""
+        with self._lock:
+            if self._cancelled:
+                return False
+            self._cancelled = True
+            callbacks = list(self._callbacks.values())
+            self._callbacks.clear()
+        for callback in callbacks:
+            callback()
+        return True
+
+    def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Have `callback` run when the work is cancelled; at once if it was. Returns the way to take it back.
+
+        A callback must be quick, and must not raise: others come after it.
+        """
+        key = object()
+        with self._lock:
+            late = self._cancelled
+            if not late:
+                self._callbacks[key] = callback
+        if late:
+            callback()
+
+        def forget() -> None:
+            with self._lock:
+                self._callbacks.pop(key, None)
+
+        return forget
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[CancelScope]:
+        """What runs inside, and in threads with a copy of the context, belongs to this scope.
+
+        A scope that is entered within another one is cancelled with it.
+        """
+        outer = current_scope()
+        forget = None if outer is None else outer.on_cancel(self.cancel)
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+            if forget is not None:
+                forget()
+
+
+_current: ContextVar[CancelScope | None] = ContextVar("gaia_cancel_scope", default=None)
+
+
+def current_scope() -> CancelScope | None:
+    """The innermost scope around the caller; None outside of any."""
+    return _current.get()

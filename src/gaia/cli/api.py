@@ -1,0 +1,74 @@
+"""`gaia api serve`: agents as models behind OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.options import DebugOption, Options
+from gaia.cli.serve import (
+    MAX_BODY,
+    AllowHostOption,
+    AllowOriginOption,
+    AnonymousOption,
+    GraceOption,
+    HostOption,
+    MaxBodyOption,
+    PortOption,
+    ThreadsOption,
+    TokenOption,
+    announce,
+    http_options,
+    load,
+    serving,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def api() -> None:
+    """Serve agents as models behind OpenAI's API."""
+
+
+@app.command()
+def serve(
+    ctx: typer.Context,
+    targets: Annotated[list[str], typer.Argument(metavar="PACKAGE.MODULE:AGENT...", help="The agents' classes.")],
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    token: TokenOption = None,
+    allow_host: AllowHostOption = None,
+    allow_origin: AllowOriginOption = None,
+    allow_anonymous: AnonymousOption = False,
+    max_body: MaxBodyOption = MAX_BODY,
+    grace: GraceOption = 5.0,
+    threads: ThreadsOption = 32,
+    debug: DebugOption = False,
+) -> None:
+    """Serve agents as models: /v1/models and /v1/chat/completions, until the process is told to end.
+
+    The classes are looked for in the working directory too, and are called without arguments.
+    """
+    options = Options.of(ctx, None, False, debug)
+    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
+
+    def run() -> None:
+        from gaia.agents.base import ApiAgent
+        from gaia.serving.extra import require
+
+        require("starlette", "uvicorn")
+        from gaia.api.app import serve as serve_api
+
+        http.check()
+        agents = [load(target, ApiAgent) for target in targets]  # type: ignore[type-abstract]
+        names = [agent.get_model_id() for agent in agents]
+        if len(set(names)) < len(names):
+            raise CommandFailed(f"two agents are the same model: {', '.join(sorted(names))}", exit_code=USAGE)
+        serve_api(agents, http, announce("API endpoint"), max_threads=threads)
+
+    serving(run, options)

@@ -1,0 +1,134 @@
+"""`MCPBridge`: several agents behind one MCP endpoint.
+
+Tools and prompts are offered as ``<namespace>_<name>``; resources keep their URIs, which say themselves whose they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.server.offering import Offering
+
+__all__ = ["MCPBridge", "namespace_of"]
+
+logger = get_logger(__name__)
+
+
+class MCPBridge:
+    """Offers what its `agents` offer, and hands each request to the one it is for.
+
+    It is served like an agent::
+
+        serve_http(MCPBridge({"code": CodeAgent(), "files": FileAgent()}))
+
+    Namespaces consist of ASCII letters, digits, ``_`` and ``-``, as names of tools do. Where two agents would get a
+    tool of the same name (``a`` with ``b_c`` and ``a_b`` with ``c``), the first one has it.
+    """
+
+    def __init__(self, agents: Mapping[str, Offering], *, name: str = "GAIA bridge", version: str = "2.0.0") -> None:
+        for namespace in agents:
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", namespace):
+                raise ValueError(f"{namespace!r} cannot be a namespace: use ASCII letters, digits, '_' and '-'")
+        self._agents = dict(agents)
+        self._info = {"name": name, "version": version}
+
+    def get_mcp_server_info(self) -> dict[str, Any]:
+        return self._info
+
+    def get_mcp_instructions(self) -> str:
+        """Those of each agent, under its namespace."""
+        parts = [(namespace, agent.get_mcp_instructions()) for namespace, agent in self._agents.items()]
+        return "\n\n".join(f"Tools named {namespace}_…: {text}" for namespace, text in parts if text)
+
+    def offers_mcp(self, what: str) -> bool:
+        """Whether any of the agents offers ``prompts``, ``resources`` or ``completions``."""
+        return any(agent.offers_mcp(what) for agent in self._agents.values())
+
+    def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
+        return [{**one, "name": name} for name, _, one in self._named(lambda agent: agent.get_mcp_tool_definitions())]
+
+    def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name, agent, definition in self._named(lambda agent: agent.get_mcp_tool_definitions()):
+            if name == tool_name:
+                return agent.execute_mcp_tool(definition["name"], arguments)
+        raise ValueError(f"Unknown tool: {tool_name}")
+
+    def get_mcp_prompts(self) -> list[dict[str, Any]]:
+        return [{**one, "name": name} for name, _, one in self._named(lambda agent: agent.get_mcp_prompts())]
+
+    def get_mcp_prompt(self, name: str, arguments: dict[str, str]) -> Any:
+        agent, original = self._prompt(name)
+        return agent.get_mcp_prompt(original, arguments)
+
+    def get_mcp_resources(self) -> list[dict[str, Any]]:
+        return [one for agent in self._agents.values() for one in agent.get_mcp_resources()]
+
+    def get_mcp_resource_templates(self) -> list[dict[str, Any]]:
+        return [one for agent in self._agents.values() for one in agent.get_mcp_resource_templates()]
+
+    def read_mcp_resource(self, uri: str) -> Any:
+        """From the agent that lists it, or else from the first that knows it: it may be one of a template's."""
+        agents = sorted(
+            self._agents.values(), key=lambda agent: all(one.get("uri") != uri for one in agent.get_mcp_resources())
+        )
+        for agent in agents:
+            try:
+                return agent.read_mcp_resource(uri)
+            except ValueError as error:
+                if type(error) is not ValueError:
+                    raise
+        raise ValueError(f"Unknown resource: {uri}")
+
+    def complete_mcp_argument(
+        self, reference: dict[str, Any], name: str, value: str, arguments: dict[str, str]
+    ) -> list[str]:
+        if reference.get("type") == "ref/prompt":
+            agent, original = self._prompt(str(reference.get("name")))
+            return agent.complete_mcp_argument({**reference, "name": original}, name, value, arguments)
+        uri = reference.get("uri")
+        for agent in self._agents.values():
+            if any(one.get("uriTemplate") == uri for one in agent.get_mcp_resource_templates()):
+                return agent.complete_mcp_argument(reference, name, value, arguments)
+        return []
+
+    def set_mcp_logging_level(self, level: str) -> None:
+        for agent in self._agents.values():
+            agent.set_mcp_logging_level(level)
+
+    def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
+        """What changes in any of the agents changes in the bridge."""
+        removers = [agent.add_mcp_listener(listener) for agent in self._agents.values()]
+
+        def remove() -> None:
+            for one in removers:
+                one()
+
+        return remove
+
+    def _prompt(self, name: str) -> tuple[Offering, str]:
+        for one, agent, definition in self._named(lambda agent: agent.get_mcp_prompts()):
+            if one == name:
+                return agent, definition["name"]
+        raise ValueError(f"Unknown prompt: {name}")
+
+    def _named(
+        self, listing: Callable[[Offering], list[dict[str, Any]]]
+    ) -> Iterator[tuple[str, Offering, dict[str, Any]]]:
+        """Each definition with its namespaced name and its agent. One agent's failure does not hide the others."""
+        for namespace, agent in self._agents.items():
+            try:
+                definitions = listing(agent)
+            except Exception as error:  # noqa: BLE001 - an agent is anybody's code
+                logger.error("agent_left_out", agent=namespace, error=repr(error))
+                continue
+            for definition in definitions:
+                yield f"{namespace}_{definition.get('name')}", agent, definition
+
+
+def namespace_of(agent: object) -> str:
+    """The namespace of an agent that is given none: ``code`` for a `CodeAgent`."""
+    name = type(agent).__name__
+    return (name.removesuffix("Agent") or name).lower()

@@ -1,0 +1,135 @@
+"""An agent on standard input and output.
+
+The descriptors are taken before the agent is even made: descriptor 1 is pointed at standard error, descriptor 0 at
+nothing. So what an agent, a library in C or a child process prints or reads never meets the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from gaia.log import get_logger
+from gaia.mcp.server.factory import ServedAgent, create_server
+from gaia.mcp.server.offering import Offering
+from gaia.serving.threads import WorkerThreads
+
+__all__ = ["serve"]
+
+logger = get_logger(__name__)
+
+DEFAULT_MAX_LINE = 16 * 1024 * 1024
+
+Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+
+
+def serve(make_agent: Callable[[], Offering], *, max_line: int = DEFAULT_MAX_LINE, **limits: Any) -> None:
+    """Serve the agent that `make_agent` makes, until end of input, SIGTERM or SIGINT; `limits` as in `create_server`.
+
+    A line of more than `max_line` bytes ends the session: there is no way to answer what cannot be read.
+    """
+    incoming, outgoing = _take_descriptors()
+    served = create_server(make_agent(), **limits)
+    asyncio.run(_serve(served, incoming, outgoing, max_line))
+
+
+def _take_descriptors() -> tuple[int, int]:
+    """Private copies of descriptors 0 and 1, which children do not inherit."""
+    sys.stdout.flush()
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        # Started without a standard error.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    return incoming, outgoing
+
+
+async def _serve(served: ServedAgent, incoming: int, outgoing: int, max_line: int) -> None:
+    read_sender, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, write_receiver = anyio.create_memory_object_stream[SessionMessage](0)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    # A daemon, because nothing can interrupt it while the client is silent.
+    reader = threading.Thread(
+        target=_read_lines, args=(incoming, max_line, loop, read_sender), name="gaia-serve-stdin", daemon=True
+    )
+    async with served.running(), anyio.create_task_group() as tasks:
+
+        async def session() -> None:
+            await served.server.run(read_stream, write_stream, served.server.create_initialization_options())
+            stop.set()
+
+        async def writer() -> None:
+            if not await _write_lines(outgoing, write_receiver):
+                stop.set()
+
+        tasks.start_soon(session)
+        tasks.start_soon(writer)
+        reader.start()
+        await stop.wait()
+        tasks.cancel_scope.cancel()
+
+
+def _read_lines(descriptor: int, max_line: int, loop: asyncio.AbstractEventLoop, sender: Incoming) -> None:
+    def hand_over(item: SessionMessage | Exception) -> None:
+        # Waits until the server has taken it, so that a client that floods is not read ahead of.
+        asyncio.run_coroutine_threadsafe(sender.send(item), loop).result()
+
+    try:
+        with os.fdopen(descriptor, "rb") as stream:
+            while line := stream.readline(max_line + 1):
+                if len(line) > max_line:
+                    logger.error("line_too_long", limit=max_line)
+                    break
+                if line.strip():
+                    hand_over(_parsed(line))
+        loop.call_soon_threadsafe(sender.close)
+    except Exception as error:  # noqa: BLE001 - the loop has ended, whatever that makes this thread see
+        logger.debug("stdin_ended", error=repr(error))
+
+
+def _parsed(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValidationError as error:
+        return error
+
+
+async def _write_lines(descriptor: int, receiver: MemoryObjectReceiveStream[SessionMessage]) -> bool:
+    """Write until the session ends; False if the client went away before."""
+    # Daemons, because a client that does not read holds a write up for ever.
+    threads = WorkerThreads(1)
+
+    def write(line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    async with receiver:
+        async for message in receiver:
+            line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            try:
+                await threads.run(partial(write, line))
+            except OSError:
+                return False
+    return True

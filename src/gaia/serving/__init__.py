@@ -1,0 +1,1 @@
+"""What serving an agent needs whatever the protocol: finding it, running it on threads, guarding and running HTTP."""

@@ -1,0 +1,111 @@
+"""`Guard`: what every HTTP request must pass before it reaches an agent.
+
+Written as plain ASGI middleware, because it also has to count the bytes of bodies that do not tell their length.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gaia.serving.options import HttpOptions
+
+__all__ = ["Guard"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEALTH = "/health"
+
+
+class Guard:
+    """Refuses foreign hosts (421) and origins (403), wrong tokens (401) and bodies that are too large (413).
+
+    The check of Host and Origin keeps web pages from reaching a server on the user's machine through a name that they
+    make resolve to it. ``/health`` is answered here: it tells nothing, and needs no token.
+    """
+
+    def __init__(self, app: App, options: HttpOptions) -> None:
+        self._app = app
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        if not self._options.allows_host(_text(headers.get(b"host"))):
+            await _refuse(send, 421, "This host name is not served here; see --allow-host")
+        elif b"origin" in headers and not self._options.allows_origin(_text(headers[b"origin"])):
+            await _refuse(send, 403, "Web pages of this origin may not call this server; see --allow-origin")
+        elif scope["path"] == HEALTH:
+            await _answer(send, 200, {"status": "ok"})
+        elif not self._may_pass(scope, headers):
+            await _refuse(send, 401, "A valid bearer token is needed", (b"www-authenticate", b"Bearer"))
+        elif _declared_length(headers) > self._options.max_body:
+            await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
+        else:
+            await self._with_counted_body(scope, receive, send)
+
+    def _may_pass(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        if self._options.token is None or (scope["method"] == "OPTIONS" and self._options.allow_origins):
+            # A browser's question whether it may ask carries no token.
+            return True
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._options.token.encode())
+
+    async def _with_counted_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = 0
+        answered = False
+        refused = False
+
+        async def counted() -> Message:
+            nonlocal size, refused
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size <= self._options.max_body:
+                return message
+            if not (answered or refused):
+                refused = True
+                await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
+            # To the application it looks as if the client had gone, whose answer nobody reads.
+            return {"type": "http.disconnect"}
+
+        async def watched(message: Message) -> None:
+            nonlocal answered
+            if not refused:
+                answered = True
+                await send(message)
+
+        try:
+            await self._app(scope, counted, watched)
+        except Exception:
+            # What an application does about a client that has gone differs; here there is an answer already.
+            if not refused:
+                raise
+
+
+def _declared_length(headers: dict[bytes, bytes]) -> int:
+    declared = headers.get(b"content-length", b"0")
+    # What is not a number is refused by the HTTP server itself.
+    return int(declared) if declared.isdigit() else 0
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("latin-1")
+
+
+async def _refuse(send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+    await _answer(send, status, {"error": {"message": message}}, *headers)
+
+
+async def _answer(send: Send, status: int, body: dict[str, Any], *headers: tuple[bytes, bytes]) -> None:
+    content = json.dumps(body).encode()
+    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.body", "body": content})

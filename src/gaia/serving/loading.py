@@ -1,0 +1,44 @@
+"""From ``package.module:AgentClass`` to an agent."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = ["AgentNotLoaded", "load_agent"]
+
+AgentT = TypeVar("AgentT")
+
+
+class AgentNotLoaded(Exception):
+    """The text names no agent that can be served; the message says why."""
+
+
+def load_agent(target: str, base: type[AgentT]) -> AgentT:
+    """The agent that `target` names: a class, which is called without arguments, a function that makes one, or one.
+
+    The working directory is searched too, as by ``python -m``.
+    """
+    module_name, separator, name = target.partition(":")
+    if not (module_name and separator and name):
+        raise AgentNotLoaded(f"{target!r} is not of the form package.module:AgentClass")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise AgentNotLoaded(f"There is no module {error.name!r}") from None
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise AgentNotLoaded(f"{module_name!r} has no {name!r}") from None
+    agent = found() if isinstance(found, type) or (callable(found) and not isinstance(found, base)) else found
+    if not isinstance(agent, base):
+        raise AgentNotLoaded(f"{target!r} is no {base.__name__}, but a {type(agent).__name__}")
+    return agent

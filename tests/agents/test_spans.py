@@ -1,0 +1,89 @@
+"""The trace of a run: one tree, across the threads that the work is done on and into the servers' calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gaia import telemetry
+from gaia.agents.base import Agent, spans
+from gaia.agents.base.console import SilentConsole
+from gaia.agents.base.llm import LLMSettings
+from gaia.agents.base.llm_errors import LLMError
+from gaia.agents.base.tools import tool
+from gaia.mcp import MCPClientMixin
+from tests.servers.scripted_llm import Reply, scripted_llm
+
+
+class TracedAgent(Agent, MCPClientMixin):
+    def _get_system_prompt(self) -> str:
+        return "You are traced."
+
+    def _create_console(self) -> SilentConsole:
+        return SilentConsole()
+
+    def _register_tools(self) -> None:
+        @tool
+        def native() -> str:
+            """Do it."""
+            return "done"
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("test"))
+    return exporter
+
+
+def test_a_run_is_one_tree(exporter: InMemorySpanExporter, demo_server: dict[str, Any]) -> None:
+    calls = [("native", {}), ("mcp_demo_add", {"a": 1, "b": 2})]
+    with scripted_llm(Reply(calls=calls, usage=(7, 3)), Reply("Done.")) as endpoint:
+        agent = TracedAgent(llm=LLMSettings(endpoint.base_url, "scripted"), auto_load_config=False)
+        try:
+            agent.connect_mcp_server("demo", demo_server)
+            exporter.clear()
+            agent.run("Go.")
+        finally:
+            agent.close_mcp()
+    finished = {span.name: span for span in exporter.get_finished_spans()}
+    assert set(finished) == {
+        "invoke_agent TracedAgent",
+        "chat scripted",
+        "execute_tool native",
+        "tools/call add",
+    }
+    root = finished["invoke_agent TracedAgent"]
+    assert root.parent is None
+    for name, span in finished.items():
+        if span is not root:
+            assert span.parent is not None, name
+            assert span.parent.span_id == root.context.span_id, name
+    first_chat = next(span for span in exporter.get_finished_spans() if span.name == "chat scripted")
+    assert first_chat.attributes is not None
+    assert dict(first_chat.attributes) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+    }
+
+
+def test_a_failure_is_told_by_its_kind_and_not_by_its_words(exporter: InMemorySpanExporter) -> None:
+    body = '{"error": {"message": "the text of the conversation"}}'
+    with scripted_llm(Reply(status=400, body=body)) as endpoint:
+        agent = TracedAgent(llm=LLMSettings(endpoint.base_url, "scripted"), auto_load_config=False)
+        with pytest.raises(LLMError):
+            agent.run("Go.")
+    for span in exporter.get_finished_spans():
+        assert span.attributes is not None
+        assert span.attributes["error.type"] == "LLMRequestRefused"
+        assert "conversation" not in span.to_json()

@@ -1,0 +1,98 @@
+"""An agent that serves MCP while it uses MCP servers itself: neither side takes it down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from mcp import Client
+
+from tests.serving.served import Served, http_server
+from tests.waiting import wait_until
+
+RELAY = "tests.serving.agents:RelayAgent"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with http_server(RELAY) as server:
+        yield server
+
+
+async def relay(client: Client, text: str) -> str:
+    result = await client.call_tool("relay", {"text": text})
+    assert not result.is_error, result
+    return str(result.content[0].text)
+
+
+async def server_pid(client: Client) -> int:
+    return int((await client.call_tool("server-pid", {})).structured_content["pid"])
+
+
+def test_it_survives_the_crashes_of_its_server(served: Served) -> None:
+    async def session() -> None:
+        async with Client(served.url) as client:
+            for round_number in range(3):
+                before = await server_pid(client)
+                crashed = await client.call_tool("crash-server", {})
+                assert crashed.is_error
+                # Waits for the new process, by itself.
+                assert await relay(client, f"round {round_number}") == f"round {round_number}"
+                assert await server_pid(client) != before
+
+    asyncio.run(session())
+
+
+def test_it_survives_a_server_that_is_killed(served: Served) -> None:
+    async def session() -> None:
+        async with Client(served.url) as client:
+            os.kill(await server_pid(client), signal.SIGKILL)
+            assert await relay(client, "after") == "after"
+
+    asyncio.run(session())
+
+
+def test_it_survives_clients_that_break_off(served: Served) -> None:
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n")
+
+    async def session() -> None:
+        async with Client(served.url) as client:
+            assert await relay(client, "still here") == "still here"
+
+    asyncio.run(session())
+    assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_call_that_is_cancelled_is_cancelled_at_its_server_too(served: Served, mode: str) -> None:
+    async def session() -> None:
+        asleep = asyncio.Event()
+
+        async def heard(_message: object) -> None:
+            asleep.set()
+
+        async with Client(served.url, mode=mode, logging_callback=heard, log_level="info") as client:
+            sleeping = asyncio.create_task(client.call_tool("sleep", {}))
+            await asyncio.wait_for(asleep.wait(), 20)
+            sleeping.cancel()
+            ended = await client.call_tool("was-cancelled", {})
+            assert json.loads(ended.content[0].text)["error_type"] == "cancelled"
+
+    asyncio.run(session())
+
+
+def test_its_servers_end_with_it() -> None:
+    with http_server(RELAY) as served:
+        children = psutil.Process(served.pid).children(recursive=True)
+        assert children
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(15) == 0
+        assert wait_until(lambda: not any(child.is_running() for child in children))

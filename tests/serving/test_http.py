@@ -1,0 +1,169 @@
+"""An agent over HTTP: whom it answers, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.serving.served import END_SECONDS, Served, command, environment, http_server
+
+TRICKY = "tests.serving.agents:TrickyAgent"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with http_server(TRICKY, "--max-body", "100000") as server:
+        yield server
+
+
+def request(
+    served: Served, method: str, path: str, body: bytes | Any = None, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+    try:
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, names)
+        response = connection.getresponse()
+        content = response.read()
+        return response.status, json.loads(content) if content.startswith(b"{") else {}
+    finally:
+        connection.close()
+
+
+def call(served: Served, tool: str, arguments: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
+    params = {"name": tool, "arguments": arguments, "_meta": META}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    standard = {
+        "Content_Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP_Protocol_Version": "2026-07-28",
+        "Mcp_Method": "tools/call",
+        "Mcp_Name": tool,
+    }
+    return request(served, "POST", "/mcp", body, **{**standard, **headers})
+
+
+def connect(served: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", served.port), timeout=20)
+
+
+def works(served: Served, **headers: str) -> bool:
+    status, answer = call(served, "upper", {"text": "a"}, **headers)
+    return status == 200 and bool(answer["result"]["structuredContent"] == {"text": "A"})
+
+
+def test_health_is_told_to_everybody_on_this_machine(served: Served) -> None:
+    assert request(served, "GET", "/health") == (200, {"status": "ok"})
+
+
+def test_it_listens_on_loopback_only(served: Served) -> None:
+    assert served.base.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_loopback_names_are_served(served: Served, host: str) -> None:
+    assert works(served, Host=f"{host}:{served.port}")
+    assert works(served, Host=host, Origin=f"http://{host}:3000")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""])
+def test_other_names_are_not(served: Served, host: str) -> None:
+    assert call(served, "upper", {"text": "a"}, Host=host)[0] in (400, 421)
+    assert request(served, "GET", "/health", Host=host)[0] in (400, 421)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"])
+def test_web_pages_of_other_origins_are_refused(served: Served, origin: str) -> None:
+    assert call(served, "upper", {"text": "a"}, Origin=origin)[0] == 403
+
+
+def test_a_body_over_the_limit_is_refused(served: Served) -> None:
+    assert call(served, "upper", {"text": "a" * 200_000})[0] == 413
+    assert works(served)
+
+
+def test_a_body_that_does_not_tell_its_length_is_counted(served: Served) -> None:
+    chunks = iter([b"a" * 50_000] * 4)
+    status, _ = request(served, "POST", "/mcp", chunks, Content_Type="application/json")
+    assert status == 413
+    assert works(served)
+
+
+def test_a_client_that_breaks_off_harms_nobody(served: Served) -> None:
+    with connect(served) as connection:
+        connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+    assert works(served)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Served]:
+    with http_server(TRICKY, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
+        yield server
+
+
+class TestToken:
+    def test_it_opens_the_endpoint(self, guarded: Served) -> None:
+        assert works(guarded, Authorization="Bearer open-sesame")
+        assert request(guarded, "GET", "/health")[0] == 200
+
+    @pytest.mark.parametrize("header", ["Bearer wrong", "Basic open-sesame", "open-sesame", "Bearer ", "Bearer \xe9"])
+    def test_nothing_else_does(self, guarded: Served, header: str) -> None:
+        assert call(guarded, "upper", {"text": "a"}, Authorization=header)[0] == 401
+        assert call(guarded, "upper", {"text": "a"})[0] == 401
+
+    def test_it_is_asked_for_where_other_machines_can_call(self) -> None:
+        run = subprocess.run(
+            command("mcp", "serve", TRICKY, "--transport", "http", "--host", "0.0.0.0", "--port", "0"),
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=END_SECONDS,
+        )
+        assert run.returncode == 2
+        assert "can be reached from other machines" in run.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly_even_in_the_middle_of_a_call(number: signal.Signals) -> None:
+    with http_server(TRICKY, "--grace", "1") as served, connect(served) as connection:
+        params = {
+            "name": "wait-for-cancel",
+            "arguments": {},
+            "_meta": {**META, "io.modelcontextprotocol/logLevel": "info"},
+        }
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        head = (
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+            f"Mcp-Method: tools/call\r\nMcp-Name: wait-for-cancel\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + body)
+        received = b""
+        while b'"waiting"' not in received:
+            received += connection.recv(65536)
+        served.process.send_signal(number)
+        assert served.process.wait(END_SECONDS) == 0
+
+
+def test_a_port_that_is_taken_is_told_in_words(served: Served) -> None:
+    run = subprocess.run(
+        command("mcp", "serve", TRICKY, "--transport", "http", "--port", str(served.port)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=END_SECONDS,
+    )
+    assert run.returncode == 1
+    assert "cannot listen" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,87 @@
+"""One trace through three processes: the calling agent, the served agent, and the served agent's own MCP server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gaia import telemetry
+from gaia.mcp import MCPClient
+from tests.serving.served import command, environment
+
+RELAY = "tests.serving.agents:RelayAgent"
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What this process records, without setting anything global."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("test"))
+    return exporter
+
+
+def spans_in(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
+
+
+def test_a_trace_goes_through_the_served_agent_to_its_own_servers(
+    exporter: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    file = tmp_path / "spans.jsonl"
+    line = command("mcp", "serve", RELAY)
+    config = {"command": line[0], "args": line[1:], "env": environment({"TEST_SPANS": str(file)})}
+    with MCPClient.from_config("relay", config) as client:
+        assert client.connect()
+        result = client.call_tool("relay", {"text": "hello"})
+        assert not result.get("isError"), result
+        version = client.protocol_version
+
+    (calling,) = [span for span in exporter.get_finished_spans() if span.name == "tools/call relay"]
+    context = calling.get_span_context()
+    assert context is not None
+    recorded = spans_in(file)
+    (serving,) = [span for span in recorded if span["name"] == "tools/call relay"]
+    (onwards,) = [span for span in recorded if span["name"] == "tools/call echo"]
+
+    trace_id = f"0x{trace.format_trace_id(context.trace_id)}"
+    assert serving["context"]["trace_id"] == onwards["context"]["trace_id"] == trace_id
+    assert serving["parent_id"] == f"0x{trace.format_span_id(context.span_id)}"
+    assert onwards["parent_id"] == serving["context"]["span_id"]
+
+    assert (serving["kind"], onwards["kind"]) == ("SpanKind.SERVER", "SpanKind.CLIENT")
+    attributes = serving["attributes"]
+    assert attributes["mcp.method.name"] == "tools/call"
+    assert attributes["gen_ai.tool.name"] == "relay"
+    assert attributes["gen_ai.operation.name"] == "execute_tool"
+    assert attributes["network.transport"] == "pipe"
+    assert attributes["mcp.protocol.version"] == version
+    assert "error.type" not in attributes
+    assert serving["status"]["status_code"] == "UNSET"
+
+
+def test_what_went_wrong_is_told_as_the_convention_has_it(tmp_path: Path) -> None:
+    file = tmp_path / "spans.jsonl"
+    line = command("mcp", "serve", RELAY)
+    config = {"command": line[0], "args": line[1:], "env": environment({"TEST_SPANS": str(file)})}
+    with MCPClient.from_config("relay", config) as client:
+        assert client.connect()
+        client.call_tool("relay", {})
+        client.call_tool("no-such-tool", {})
+    spans = {span["name"]: span for span in spans_in(file)}
+    failed = spans["tools/call relay"]
+    assert failed["attributes"]["error.type"] == "tool_error"
+    assert failed["status"]["status_code"] == "ERROR"
+    # The caller's mistake is not the server's error.
+    mistaken = spans["tools/call no-such-tool"]
+    assert mistaken["attributes"]["rpc.response.status_code"] == "-32602"
+    assert "error.type" not in mistaken["attributes"]
+    assert mistaken["status"]["status_code"] == "UNSET"

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationRequest, approved, requires_confirmation
+
+NATIVE: dict[str, Any] = {"name": "t", "description": "Does it."}
+
+
+def of_server(annotations: Any = None) -> dict[str, Any]:
+    entry = {**NATIVE, "_mcp_server": "s", "_mcp_tool_name": "t"}
+    return entry if annotations is None else {**entry, "_mcp_annotations": annotations}
+
+
+@pytest.mark.parametrize(
+    ("entry", "required"),
+    [
+        (NATIVE, False),
+        ({**NATIVE, "requires_confirmation": True}, True),
+        (of_server(), True),
+        (of_server({}), True),
+        (of_server("readOnlyHint"), True),
+        (of_server({"readOnlyHint": True}), False),
+        (of_server({"readOnlyHint": "true"}), True),
+        (of_server({"readOnlyHint": 1}), True),
+        (of_server({"readOnlyHint": False}), True),
+        (of_server({"destructiveHint": False, "idempotentHint": True}), True),
+        ({**of_server({"readOnlyHint": True}), "requires_confirmation": True}, True),
+        ({**of_server(), "requires_confirmation": False}, True),
+    ],
+)
+def test_only_what_a_server_calls_read_only_is_exempt(entry: dict[str, Any], required: bool) -> None:
+    assert requires_confirmation(entry) is required
+
+
+@pytest.mark.parametrize(("answer", "made"), [(True, True), (False, False), (None, False), ("no", False), (1, False)])
+def test_only_true_is_consent(answer: Any, made: bool) -> None:
+    refusal = ConfirmationGate("always", lambda request: answer).refusal("t", NATIVE, {})
+    assert (refusal is None) is made
+
+
+def test_a_callback_that_fails_is_no_consent() -> None:
+    def fail(request: ConfirmationRequest) -> bool:
+        raise LookupError
+
+    assert "could not be confirmed" in str(ConfirmationGate("always", fail).refusal("t", NATIVE, {}))
+
+
+def test_what_was_approved_is_not_asked_about_again_and_what_replaced_it_is() -> None:
+    gate = ConfirmationGate("always", None)
+    entry, replaced = of_server(), of_server()
+    with approved(entry):
+        assert gate.refusal("t", entry, {}) is None
+        assert gate.refusal("t", replaced, {}) is not None
+    assert gate.refusal("t", entry, {}) is not None
+
+
+def test_the_request_tells_what_is_known_about_the_call() -> None:
+    seen: list[ConfirmationRequest] = []
+    ConfirmationGate("destructive", seen.append).refusal("mcp_s_t", of_server({"title": "T"}), {"a": 1})  # type: ignore[arg-type]
+    (request,) = seen
+    assert (request.tool, request.server, request.description) == ("mcp_s_t", "s", "Does it.")
+    assert (request.arguments, request.annotations) == ({"a": 1}, {"title": "T"})
+
+
+def test_an_unknown_policy_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="never, destructive, always"):
+        ConfirmationGate("sometimes", None)  # type: ignore[arg-type]

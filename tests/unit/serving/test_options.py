@@ -1,0 +1,68 @@
+"""Whom an HTTP server lets in."""
+
+from __future__ import annotations
+
+import pytest
+
+from gaia.serving.options import HttpOptions, UnsafeOptions
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])
+def test_this_machine_needs_no_token(host: str) -> None:
+    HttpOptions(host=host).check()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "agents.example", ""])
+def test_other_machines_do(host: str) -> None:
+    with pytest.raises(UnsafeOptions, match="can be reached from other machines"):
+        HttpOptions(host=host).check()
+    HttpOptions(host=host, token="secret").check()
+    HttpOptions(host=host, allow_anonymous=True).check()
+
+
+def test_an_empty_token_is_no_token() -> None:
+    with pytest.raises(UnsafeOptions, match="empty"):
+        HttpOptions(token=" ").check()
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "sesame" not in repr(HttpOptions(token="open-sesame"))
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8000", True),
+        ("[::1]:8000", True),
+        ("agents.example:8000", True),
+        ("Agents.Example", True),
+        ("other.example", False),
+        ("localhost.other.example", False),
+        ("localhost:8000@other.example", False),
+        ("other.example/localhost", False),
+        ("localhost:nonsense", False),
+        ("", False),
+    ],
+)
+def test_hosts(header: str, allowed: bool) -> None:
+    assert HttpOptions(allow_hosts=("agents.example",)).allows_host(header) is allowed
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        ("http://localhost:3000", True),
+        ("https://127.0.0.1", True),
+        ("https://app.example", True),
+        ("http://app.example", False),
+        ("https://app.example.other", False),
+        ("http://agents.example", False),
+        ("null", False),
+        ("file://localhost", False),
+        ("chrome-extension://localhost", False),
+    ],
+)
+def test_origins(header: str, allowed: bool) -> None:
+    options = HttpOptions(allow_hosts=("agents.example",), allow_origins=("https://app.example",))
+    assert options.allows_origin(header) is allowed
