@@ -1,0 +1,318 @@
+"""Whatever happens in whatever order: every call ends exactly once, and an unsafe one is written at most once.
+
+There are no threads here. The worker takes a step when the machine says so, so callers, server and time can come
+between any two of its steps.
+"""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
+from gaia.mcp.client.supervision import caller, farewell
+from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.events import Event, ServerState
+from gaia.mcp.client.supervision.mailbox import Start
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.settings import WorkerSettings
+from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.errors import MCPError, StartFailed
+from tests.fake_clock import FakeClock
+from tests.fake_transport import FakeChannel, FakeTransport
+
+JUNK = [
+    b"",
+    b"not json",
+    b"\xff\xfe\x00",
+    b"[]",
+    b"[1, 2]",
+    b"null",
+    b'{"jsonrpc": "2.0"}',
+    b'{"jsonrpc": "2.0", "id": 99999, "result": {}}',
+    b'{"jsonrpc": "2.0", "id": true, "result": {}}',
+    b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "?"}}',
+    b'{"jsonrpc": "2.0", "id": "7", "method": "ping"}',
+    b'{"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1}}',
+    b'{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}',
+]
+ENDINGS: list[dict[str, Any]] = [{}, {"exit_code": 0}, {"exit_code": 1}, {"signal": "SIGKILL"}]
+
+
+class InlineLane(Lane):
+    """Runs callbacks where they are posted."""
+
+    def post(self, task: Callable[[], object]) -> None:
+        task()
+
+
+class InlineThread(threading.Thread):
+    """Has done its work when it has been started."""
+
+    def start(self) -> None:
+        self.run()
+
+
+class Hooks:
+    def tools_listed(self, definitions: list[Any]) -> None: ...
+
+    def happened(self, event: Event) -> None: ...
+
+
+class Submitted:
+    """A call, and how often its future was completed."""
+
+    def __init__(self, tag: str, safe: bool, future: CallFuture) -> None:
+        self.tag = tag
+        self.safe = safe
+        self.future = future
+        self.completions = 0
+        future.add_done_callback(self._completed)
+
+    def _completed(self, _: object) -> None:
+        self.completions += 1
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.transport = FakeTransport()
+        self.lane = InlineLane(CallbackPool("unused"))
+        self.calls: list[Submitted] = []
+        self.answered: set[str] = set()
+        self.stopped = False
+        worker_settings = WorkerSettings(
+            identity=ClientIdentity("test", "1"),
+            era=HandshakeEra(),
+            ready_timeout=30.0,
+            policy=RestartPolicy(max_restarts=3, max_delay=0.9, window=30.0),
+            health_interval=30.0,
+            health_timeout=10.0,
+            max_pending=4,
+        )
+        self.worker = Worker("fake", self.transport, worker_settings, Hooks(), self.clock, random.Random(1))
+        self.worker._mailbox.put(Start())
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """One turn of the worker's loop; False if it would wait."""
+        worker = self.worker
+        if worker.state is ServerState.CLOSED or worker._failed_for_good():
+            return False
+        deadline = worker._timers.next_deadline()
+        if deadline is not None and deadline <= self.clock.monotonic():
+            worker._fire_timers()
+        elif worker._mailbox.empty():
+            return False
+        else:
+            worker._handle(worker._mailbox.get())
+        return True
+
+    @property
+    def channel(self) -> FakeChannel | None:
+        return self.transport.channel(self.transport.starts) if self.transport.starts else None
+
+    def written(self) -> list[tuple[FakeChannel, dict[str, Any]]]:
+        """All tool calls that reached a server, of any generation."""
+        channels = [self.transport.channel(number) for number in range(1, self.transport.starts + 1)]
+        return [(channel, request) for channel in channels for request in channel.requests("tools/call")]
+
+    # What the worker does.
+
+    @rule(turns=st.sampled_from([1, 2, 3, 1000]))
+    def work(self, turns: int) -> None:
+        for _ in range(turns):
+            if not self.step():
+                break
+
+    # What callers do.
+
+    @rule(safe=st.booleans(), timeout=st.sampled_from([0.0, 1.0, 30.0, 1000.0]))
+    def submit(self, safe: bool, timeout: float) -> None:
+        tag = f"call-{len(self.calls)}"
+        future = caller.submit(
+            self.worker,
+            self.clock,
+            CallStatistics(),
+            self.lane,
+            "tools/call",
+            {"name": tag},
+            timeout,
+            repeatable=safe,
+        )
+        self.calls.append(Submitted(tag, safe, future))
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        submitted = data.draw(st.sampled_from(self.calls), "call")
+        was_done = submitted.future.done()
+        cancelled = submitted.future.cancel()
+        assert submitted.future.done()
+        assert cancelled == submitted.future.cancelled()
+        assert not (was_done and cancelled and submitted.completions != 1)
+
+    # What the server does.
+
+    @precondition(lambda self: self.written())
+    @rule(data=st.data(), kind=st.sampled_from(["result", "result", "error", "no object"]))
+    def answer(self, data: st.DataObject, kind: str) -> None:
+        """Any request of any generation: in time, late, or for the second time."""
+        channel, request = data.draw(st.sampled_from(self.written()), "request")
+        self.answered.add(request["params"]["name"])
+        if kind == "result":
+            channel.answer(request, {"content": request["params"]["name"]})
+        elif kind == "error":
+            channel.answer_error(request, -32000, request["params"]["name"])
+        else:
+            channel.answer(request, [request["params"]["name"]])
+
+    @precondition(lambda self: self.channel)
+    @rule(line=st.sampled_from(JUNK))
+    def write_junk(self, line: bytes) -> None:
+        assert self.channel is not None
+        self.channel.write(line)
+
+    @precondition(lambda self: self.channel)
+    @rule(ending=st.sampled_from(ENDINGS))
+    def end(self, ending: dict[str, Any]) -> None:
+        assert self.channel is not None
+        self.channel.end(**ending)
+
+    @precondition(lambda self: self.channel)
+    @rule(room=st.integers(0, 3))
+    def stop_reading(self, room: int) -> None:
+        assert self.channel is not None
+        self.channel.stop_reading(room)
+
+    @precondition(lambda self: self.channel)
+    @rule()
+    def resume_reading(self) -> None:
+        assert self.channel is not None
+        self.channel.resume_reading()
+
+    @rule(method=st.sampled_from(["initialize", "tools/list", "ping"]), number=st.integers(1, 3))
+    def fall_silent(self, method: str, number: int) -> None:
+        """From now on, or from the next start on, this is not answered."""
+        channel = self.channel
+        if number == 1 and channel is not None:
+            channel.take_over(method)
+        else:
+            self.transport.answers.pop(method, None)
+
+    @rule()
+    def be_well_again(self) -> None:
+        self.transport.answers = FakeTransport().answers
+
+    @precondition(lambda self: self.channel)
+    @rule(ending=st.sampled_from(ENDINGS[2:]))
+    def crash_and_come_back(self, ending: dict[str, Any]) -> None:
+        """What would take a random walk long to get to."""
+        self.be_well_again()
+        self.end(ending)
+        self.work(1000)
+        self.pass_time(1.0)
+        self.work(1000)
+
+    @rule()
+    def fail_to_start(self) -> None:
+        self.transport.start_errors.append(StartFailed("not this time"))
+
+    # What time does.
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 100.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @precondition(lambda self: not self.stopped and len(self.calls) > 3)
+    @rule()
+    def stop(self) -> None:
+        self.stopped = True
+        self.worker.request_stop()
+
+    # What must hold.
+
+    @invariant()
+    def nothing_is_completed_twice(self) -> None:
+        for submitted in self.calls:
+            assert submitted.completions == submitted.future.done()
+
+    @invariant()
+    def nothing_is_written_too_often(self) -> None:
+        writes = Counter(request["params"]["name"] for _, request in self.written())
+        for submitted in self.calls:
+            assert writes[submitted.tag] <= (2 if submitted.safe else 1)
+        identifiers = Counter(request["id"] for _, request in self.written())
+        assert all(count == 1 for count in identifiers.values())
+
+    @invariant()
+    def everybody_gets_his_own_outcome(self) -> None:
+        writes = {request["params"]["name"] for _, request in self.written()}
+        for submitted in self.calls:
+            if not submitted.future.done():
+                continue
+            try:
+                error = submitted.future.exception()
+            except CancelledError:
+                continue
+            if error is None:
+                assert submitted.future.result() == {"content": submitted.tag}
+                assert submitted.tag in self.answered
+            else:
+                assert isinstance(error, MCPError)
+                if error.delivery == "not_sent":
+                    assert submitted.tag not in writes
+
+    @invariant()
+    def nothing_that_has_ended_is_waited_for(self) -> None:
+        connection = self.worker.intake.ready
+        if connection is not None:
+            assert not any(call.ended for call in list(connection._in_flight.values()))
+
+    def teardown(self) -> None:
+        # Time alone ends everything that nobody else has ended.
+        for _ in range(3):
+            while self.step():
+                pass
+            self.clock.advance(1001.0)
+        for submitted in self.calls:
+            assert submitted.future.done(), f"{submitted.tag} was lost"
+        self.worker.request_stop()
+        while self.step():
+            pass
+        self.nothing_is_completed_twice()
+        self.nothing_is_written_too_often()
+        self.everybody_gets_his_own_outcome()
+        channel = self.channel
+        if channel is not None:
+            assert channel.closed_with_grace is not None
+
+
+@pytest.mark.timeout(300)
+def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Threading:
+        Thread = InlineThread
+
+    monkeypatch.setattr(farewell, "threading", Threading)
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=200,
+            stateful_step_count=40,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
