@@ -21,8 +21,8 @@ from tests.servers.fault_server import Scenario
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
 
 
-# pytest-timeout is the limit; on a busy machine any single example may take long. Repeated tests of a class have several
-# instances of it.
+# pytest-timeout is the limit; on a busy machine any single example may take long. Tests may be repeated, which gives
+# each repetition an instance of its class.
 hypothesis.settings.register_profile(
     "gaia",
     deadline=None,
