@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any
+
+from gaia.untrusted_text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -18,28 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["clean", "err", "one_line", "out", "print_json", "show", "text"]
 
-_TERMINAL_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # strings: titles, links, clipboard
-    r"|\x1b[ -/]*[0-~]"  # the rest of ECMA-35
-)
-# The bidirectional controls are among them: they make a text read differently from what it says.
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
 _UNLIMITED = 10_000
 """Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
-
-
-def clean(untrusted: object) -> str:
-    """`untrusted` as text without anything that a terminal would act on; line breaks and tabs stay."""
-    without = _CONTROL_CHARACTER.sub("", _TERMINAL_SEQUENCE.sub("", str(untrusted)))
-    # JSON can carry lone surrogates, which no terminal can.
-    return without.encode("utf-8", "replace").decode("utf-8")
-
-
-def one_line(untrusted: object) -> str:
-    """`clean`, and everything on one line."""
-    return " ".join(clean(untrusted).split())
 
 
 def text(untrusted: object, style: str = "") -> Text:

@@ -7,7 +7,6 @@ terminal sequences are removed, and markup is shown as the text that it is.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from gaia.agents.base.agent_result import Outcome
 from gaia.agents.base.confirmation import ConfirmationRequest
 from gaia.agents.base.tools import get_tool_display_name
+from gaia.untrusted_text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -25,15 +25,6 @@ _TOOL_ACTIVITIES = {
     "query_documents": "Searching through indexed documents...",
 }
 """Tools whose work is told in words; any other tool is shown by its name."""
-
-_TERMINAL_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # strings: titles, links, clipboard
-    r"|\x1b[ -/]*[0-~]"  # the rest of ECMA-35
-)
-# The bidirectional controls are among them: they make a text read differently from what it says.
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
 
 _SHOWN_ARGUMENTS = 4000
 """Characters of a call's arguments that a question for confirmation shows."""
@@ -95,11 +86,11 @@ class AgentConsole:
             if tool_name in _TOOL_ACTIVITIES:
                 self._print(f"  {_TOOL_ACTIVITIES[tool_name]}")
             else:
-                self._print(f"  Tool: {_one_line(get_tool_display_name(tool_name))}")
+                self._print(f"  Tool: {one_line(get_tool_display_name(tool_name))}")
 
     def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None:
         """Say how a call ended, and after how many seconds."""
-        name = _one_line(get_tool_display_name(tool_name))
+        name = one_line(get_tool_display_name(tool_name))
         if outcome == "success":
             self._print(f"  ✓ {name} ({duration:.1f} s)", style="green")
         else:
@@ -111,7 +102,7 @@ class AgentConsole:
         if len(arguments) > _SHOWN_ARGUMENTS:
             arguments = f"{arguments[:_SHOWN_ARGUMENTS]}… ({len(arguments)} characters)"
         with self._lock:
-            self._print(f"The model wants to call {_one_line(request.display_name)} with", style="bold yellow")
+            self._print(f"The model wants to call {one_line(request.display_name)} with", style="bold yellow")
             self._print(arguments)
             self._print("Make this call? [y/N] ", end="")
             answer = sys.stdin.readline()
@@ -135,7 +126,7 @@ class AgentConsole:
         with self._lock:
             console = self._console()
             # A terminal that knows no emoji gets a question mark, and the agent goes on.
-            text = _clean(message).encode(console.encoding, "replace").decode(console.encoding)
+            text = clean(message).encode(console.encoding, "replace").decode(console.encoding)
             console.print(Text(text, style=style), soft_wrap=True, end=end)
 
     def _console(self) -> RichConsole:
@@ -175,12 +166,3 @@ class SilentConsole:
 
     def print_error(self, message: str) -> None:
         pass
-
-
-def _clean(text: str) -> str:
-    """Remove what a terminal would act on instead of showing it; line breaks and tabs stay."""
-    return _CONTROL_CHARACTER.sub("", _TERMINAL_SEQUENCE.sub("", text))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

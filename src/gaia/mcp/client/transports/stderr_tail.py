@@ -8,6 +8,7 @@ from collections import deque
 
 from gaia.log import get_logger
 from gaia.mcp.redaction import Redactor
+from gaia.untrusted_text import clean
 
 __all__ = ["StderrTail"]
 
@@ -61,8 +62,7 @@ class StderrTail:
         if cut:
             # The end of a secret whose beginning is gone.
             text = text[self._redact.longest :]
-        lines = text.splitlines()[-_SHOWN_LINES:]
-        return "\n".join("".join(char for char in line if char.isprintable() or char == "\t") for line in lines).strip()
+        return "\n".join(clean(text).splitlines()[-_SHOWN_LINES:]).strip()
 
     def _log(self, text: bytes) -> None:
         if text:
