@@ -154,5 +154,5 @@ class Call:
         if self.on_progress is not None:
             params = dict(params or {})
             # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
-            params["_meta"] = {**params.get("_meta", {}), "progressToken": self.id}
+            params["_meta"] = {**(params.get("_meta") or {}), "progressToken": self.id}
         return encode_request(self.id, self.method, params)
