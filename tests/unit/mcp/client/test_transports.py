@@ -31,7 +31,7 @@ from gaia.mcp.client.transports.command import argument_vector, split_command
 from gaia.mcp.client.transports.environment import INHERITED
 from gaia.mcp.client.transports.guard import MARK_VARIABLE
 from gaia.mcp.client.transports.process import ServerProcess
-from gaia.mcp.client.transports.stdio import StdioChannel
+from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, NotConnected, Overloaded, ServerCrashed, StartFailed
 from tests.servers.fault_server import read_state
 from tests.waiting import wait_until
@@ -917,7 +917,7 @@ class TestShutdown:
         channel, _ = open_channel(child="own_session", child_keeps_pipes=True)
         assert channel.pid is not None
         (survivor,) = psutil.Process(channel.pid).children()
-        monkeypatch.setattr("gaia.mcp.client.transports.stdio._JOIN_SECONDS", 0.1)
+        monkeypatch.setattr("gaia.mcp.client.transports.stdio_channel._JOIN_SECONDS", 0.1)
         monkeypatch.setattr(ServerProcess, "_end_strays", lambda _: None)
         stdout = channel.popen.stdout
         assert stdout is not None
