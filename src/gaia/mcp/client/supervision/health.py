@@ -52,7 +52,7 @@ class HealthCheck:
         return now + self._interval
 
     def suspect(self, call: Call) -> None:
-        """`call` was given up without an answer."""
+        """`call` timed out."""
         if call.written and not self._connection.has_older_than(call):
             self._ask()
 

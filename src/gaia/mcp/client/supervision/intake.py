@@ -31,16 +31,16 @@ class Intake:
     """State, backlog and ready connection of one server. Thread-safe; only the worker changes state and connection."""
 
     def __init__(
-        self, server: str, max_pending: int, on_wanted: Callable[[], None], on_given_up: Callable[[Call], None]
+        self, server: str, max_pending: int, on_wanted: Callable[[], None], on_expired: Callable[[Call], None]
     ) -> None:
         """`on_wanted` is called, from a caller's thread, when a call comes for a server that has exited.
 
-        `on_given_up` is told of calls that were given up while there was a connection.
+        `on_expired` is told of calls that timed out while there was a connection.
         """
         self._server = server
         self._max_pending = max_pending
         self._on_wanted = on_wanted
-        self._on_given_up = on_given_up
+        self._on_expired = on_expired
         self._lock = threading.Lock()
         """Owns everything below."""
         self._state = ServerState.CREATED
@@ -89,7 +89,11 @@ class Intake:
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
         late = CallTimeout(f"{call.method} was not answered within {call.timeout:g} s")
-        return self._give_up(call, late, "timeout")
+        if not self._give_up(call, late, "timeout"):
+            return False
+        if self._ready is not None and not call.bound:
+            self._on_expired(call)
+        return True
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
         """End a call that its caller no longer wants. False if it ended just before."""
@@ -101,8 +105,6 @@ class Intake:
         connection = self._ready
         if connection is not None:
             connection.abandon(call, reason)
-            if not call.bound:
-                self._on_given_up(call)
         return True
 
     # For the worker.

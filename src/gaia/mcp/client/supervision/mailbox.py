@@ -12,7 +12,7 @@ from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Conversation
 
-__all__ = ["Answered", "Closed", "Ended", "GivenUp", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
+__all__ = ["Answered", "Closed", "Ended", "Expired", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -53,8 +53,8 @@ class Watch(msgspec.Struct, frozen=True):
     call: Call
 
 
-class GivenUp(msgspec.Struct, frozen=True):
-    """A caller stopped waiting for a call that was handed to the server."""
+class Expired(msgspec.Struct, frozen=True):
+    """A call that was handed to the server timed out."""
 
     call: Call
 
@@ -64,4 +64,4 @@ class Notified(msgspec.Struct, frozen=True):
     notification: Notification
 
 
-Letter = Start | Stop | Wanted | Ended | Closed | Answered | Watch | GivenUp | Notified
+Letter = Start | Stop | Wanted | Ended | Closed | Answered | Watch | Expired | Notified

@@ -67,8 +67,8 @@ class Upkeep:
         """Look whether the server lives, if it is idle; returns when to look next, as a reading of the clock."""
         return self._health.tick()
 
-    def given_up(self, call: Call) -> None:
-        """A call of this connection was given up without an answer."""
+    def expired(self, call: Call) -> None:
+        """A call timed out while this connection was there."""
         self._health.suspect(call)
 
     def notified(self, notification: Notification) -> None:

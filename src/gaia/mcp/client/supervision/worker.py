@@ -31,7 +31,7 @@ from gaia.mcp.client.supervision.mailbox import (
     Answered,
     Closed,
     Ended,
-    GivenUp,
+    Expired,
     Letter,
     Notified,
     Start,
@@ -87,7 +87,7 @@ class Worker:
         """Whether this is a forked child, to which neither thread nor server belongs."""
         self._mailbox: queue.SimpleQueue[Letter] = queue.SimpleQueue()
         post = self._mailbox.put
-        self.intake = Intake(name, settings.max_pending, lambda: post(Wanted()), lambda call: post(GivenUp(call)))
+        self.intake = Intake(name, settings.max_pending, lambda: post(Wanted()), lambda call: post(Expired(call)))
         self._transport = transport
         self._settings = settings
         self._hooks = hooks
@@ -220,8 +220,8 @@ class Worker:
                 conversation.answered(call)
             case Watch(call):
                 self._timers.watch(call)
-            case GivenUp(call) if self._upkeep is not None:
-                self._upkeep.given_up(call)
+            case Expired(call) if self._upkeep is not None:
+                self._upkeep.expired(call)
             case Notified(connection, notification) if self._upkeep is not None and connection is self._connection:
                 self._upkeep.notified(notification)
 

@@ -166,6 +166,14 @@ class TestBusyServer:
         assert isinstance(result.exception(PATIENCE), CallTimeout)
         assert_is_killed(watched)
 
+    def test_a_call_that_was_cancelled_says_nothing_about_the_server(self, watched: Supervised) -> None:
+        channel = watched.transport.channel()
+        future = watched.submit()
+        channel.wait_for("tools/call")
+        assert future.cancel()
+        watched.settle()
+        assert channel.requests("ping") == []
+
     def test_it_is_not_asked_while_it_may_still_be_at_an_older_call(self, watched: Supervised) -> None:
         channel = watched.transport.channel()
         older = watched.submit(timeout=20.0)

@@ -26,8 +26,7 @@ class Desk:
         self.clock = FakeClock()
         self.max_pending = max_pending
         self.wanted = 0
-        self.given_up: list[Call] = []
-        self.intake = Intake("fake", max_pending, self.count_wanted, self.given_up.append)
+        self.intake = Intake("fake", max_pending, self.count_wanted, on_expired=lambda _: None)
         self._ids = itertools.count(1)
 
     def count_wanted(self) -> None:
