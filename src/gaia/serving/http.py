@@ -25,6 +25,8 @@ class _Server(uvicorn.Server):
     uvicorn's own way is to raise the signal again at the end, which kills the process.
     """
 
+    catching: Callable[[], None] | None = None
+    """Called once signals are caught."""
     stopping: Callable[[], None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -38,6 +40,8 @@ class _Server(uvicorn.Server):
         caught = (signal.SIGTERM, signal.SIGINT)
         for number in caught:
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        if self.catching is not None:
+            self.catching()
         try:
             yield
         finally:
@@ -68,10 +72,10 @@ def run_http(
             server_header=False,
             timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
         )
-        if started is not None:
-            # Connections are queued by the operating system from here on.
-            started(_url(listener))
         server = _Server(config)
+        if started is not None:
+            # The operating system queues connections already. Whoever reads the URL may also send a signal at once.
+            server.catching = lambda: started(_url(listener))
         server.stopping = stopping
         asyncio.run(_serve(server, listener))
 
