@@ -159,7 +159,7 @@ class MCPClient(ServerFeatures):
         Harmless when it is already connected. After `disconnect` it starts the server anew.
         """
         connected = self._session.connect()
-        if not connected:
+        if not connected and self.last_error is not None:
             logger.error("connect_failed", server=self.name, error=self.last_error)
         return connected
 

@@ -67,6 +67,8 @@ class MCPClientManager:
         """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
         self._connect_over = threading.Condition(self._lock)
         """Notified when one leaves `_connecting`."""
+        self._starters: list[threading.Thread] = []
+        """Threads of `load_from_config`; some of them may have ended. Replaced as a whole."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
@@ -131,13 +133,21 @@ class MCPClientManager:
         in the background and join when they are ready. Never raises for a single server: failures are logged, and
         `status` shows them.
         """
-        threads = [
-            threading.Thread(target=self._load, args=(name, config), name=f"mcp-{name}-start", daemon=True)
+        # Who disconnects from all from now on finds all of them, whether their threads have come to run or not.
+        clients = {
+            name: self._make_configured(name, config)
             for name, config in self.config.get_servers().items()
             if not config.get("disabled") and name not in self._clients and name not in self._starting
+        }
+        threads = [
+            threading.Thread(target=self._load, args=(name, client), name=f"mcp-{name}-start", daemon=True)
+            for name, client in clients.items()
+            if client is not None
         ]
         for thread in threads:
             thread.start()
+        with self._lock:
+            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -152,6 +162,9 @@ class MCPClientManager:
         for name, client in clients.items():
             _disconnect(name, client)
         self._wait_for_starts()
+        for starter in self._starters:
+            # A listener may have called us, but never one of these threads; they have nothing left to do.
+            starter.join()
         self._callbacks.close()
 
     # Tools.
@@ -247,15 +260,19 @@ class MCPClientManager:
             self._publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in self._offers[name]))))
         return connected
 
-    def _load(self, name: str, config: dict[str, Any]) -> None:
+    def _make_configured(self, name: str, config: dict[str, Any]) -> MCPClient | None:
+        """Like `_make_client`; None, and a status that says why, if that raises."""
         try:
-            client = self._make_client(name, config)
+            return self._make_client(name, config)
         except ValueError as error:
             logger.warning("server_config_unusable", server=name, error=str(error))
             with self._lock:
-                self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=str(error))
-            return
-        if not self._connect(name, client):
+                if name not in self._clients and name not in self._starting:
+                    self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=str(error))
+            return None
+
+    def _load(self, name: str, client: MCPClient) -> None:
+        if not self._connect(name, client) and client.last_error is not None:
             logger.error("server_load_failed", server=name, error=client.last_error)
 
     def _drop(self, name: str) -> MCPClient | None:

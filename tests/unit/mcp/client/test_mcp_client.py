@@ -53,12 +53,12 @@ class TestOverMocks:
 
     def test_a_new_client_knows_nothing_yet(self, transport: Any) -> None:
         client = MCPClient("test", transport, debug=False)
+        assert transport.mock_calls == []
         assert client.name == "test"
         assert client.transport is transport
         assert client.debug is False
         assert client.server_info == {}
         assert client._tools is None
-        assert transport.mock_calls == []
 
     def test_connect_shakes_hands_and_keeps_what_the_server_says(self, transport: Any) -> None:
         transport.send_request.return_value = {

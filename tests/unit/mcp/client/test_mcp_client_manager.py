@@ -1,0 +1,703 @@
+"""`MCPClientManager`: many servers behind one table, one server's trouble nobody else's, and nothing left behind."""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+
+from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.naming import disambiguated
+from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.tool_filter import ToolFilter
+from gaia.mcp.errors import ConfigError
+from tests.recorder import Recorder
+from tests.servers.answers import received_calls, text
+from tests.servers.fault_server import read_state
+from tests.servers.processes import is_alive
+from tests.waiting import wait_until
+
+Json = dict[str, Any]
+FaultServer = Callable[..., Json]
+
+PATIENCE = 10.0
+QUICK = {"initialDelay": 0.01, "maxDelay": 0.01, "maxRestarts": 1000}
+HUNG = [{"on": "initialize", "hang": True}]
+NPX = {"command": "npx", "args": ["-y", "server"]}
+NOWHERE = {"command": "no-such-program-anywhere"}
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    return tmp_path / "servers.json"
+
+
+@pytest.fixture
+def manage(config_file: Path) -> Iterator[Callable[..., MCPClientManager]]:
+    """Make a manager over `config_file`, which is written with the given servers. It is closed after the test."""
+    managers: list[MCPClientManager] = []
+
+    def make(servers: dict[str, Json] | None = None, **settings: Any) -> MCPClientManager:
+        if servers is not None:
+            config_file.write_text(json.dumps({"mcpServers": servers}))
+        managers.append(MCPClientManager(MCPConfig(config_file), **settings))
+        return managers[-1]
+
+    yield make
+    for manager in managers:
+        manager.disconnect_all()
+
+
+@pytest.fixture
+def manager(manage: Callable[..., MCPClientManager]) -> MCPClientManager:
+    return manage()
+
+
+Manage = Callable[..., MCPClientManager]
+
+
+def saved(config_file: Path) -> dict[str, Json]:
+    return MCPConfig(config_file).get_servers()
+
+
+def names(manager: MCPClientManager) -> set[str]:
+    return {str(tool.namespaced_name) for tool in manager.list_tools()}
+
+
+class TestWithMocks:
+    """As the specification's test patterns have it."""
+
+    @pytest.fixture
+    def client_class(self) -> Iterator[Mock]:
+        with patch("gaia.mcp.client.mcp_client_manager.MCPClient") as client_class:
+            client_class.from_config.side_effect = lambda *_, **__: Mock(**{"connect.return_value": True})
+            yield client_class
+
+    def test_a_new_manager_has_a_config_and_no_servers(self) -> None:
+        manager = MCPClientManager()
+        assert isinstance(manager.config, MCPConfig)
+        assert manager.debug is False
+        assert manager.list_servers() == []
+        assert manager._clients == {}
+
+    def test_adding_a_server_connects_stores_and_saves(self, client_class: Mock, manager: MCPClientManager) -> None:
+        client: Any = manager.add_server("test", NPX)
+        client_class.from_config.assert_called_once_with("test", NPX, debug=False)
+        client.connect.assert_called_once_with()
+        assert manager.get_client("test") is client
+        assert manager.list_servers() == ["test"]
+        assert manager.config.get_server("test") == NPX
+
+    def test_debug_is_passed_on(self, client_class: Mock, manage: Manage) -> None:
+        manage(debug=True).add_server("test", NPX)
+        client_class.from_config.assert_called_once_with("test", NPX, debug=True)
+
+    def test_a_name_that_is_taken_is_refused(self, client_class: Mock, manager: MCPClientManager) -> None:
+        manager.add_server("test", NPX)
+        with pytest.raises(ValueError, match="already exists"):
+            manager.add_server("test", NPX)
+        assert manager.list_servers() == ["test"]
+
+    @pytest.mark.parametrize("config", ["npx server", None, ["npx"]])
+    def test_a_config_that_is_no_dict_is_refused(
+        self, client_class: Mock, manager: MCPClientManager, config: Any
+    ) -> None:
+        with pytest.raises(ValueError, match="config dict"):
+            manager.add_server("test", config)
+        client_class.from_config.assert_not_called()
+
+    def test_a_server_that_cannot_be_connected_is_neither_stored_nor_saved(
+        self, client_class: Mock, manager: MCPClientManager
+    ) -> None:
+        client_class.from_config.side_effect = lambda *_, **__: Mock(**{"connect.return_value": False})
+        with pytest.raises(RuntimeError, match="Failed to connect"):
+            manager.add_server("test", NPX)
+        assert manager.list_servers() == []
+        assert manager.get_client("test") is None
+        assert not manager.config.server_exists("test")
+
+    def test_removing_a_server_disconnects_and_forgets_it(self, client_class: Mock, manager: MCPClientManager) -> None:
+        client: Any = manager.add_server("test", NPX)
+        manager.remove_server("test")
+        client.disconnect.assert_called_once_with()
+        assert manager.list_servers() == []
+        assert not manager.config.server_exists("test")
+
+    def test_removing_an_unknown_server_does_nothing(self, manager: MCPClientManager) -> None:
+        manager.remove_server("unknown")
+
+    def test_disconnecting_from_all_disconnects_each_once(self, client_class: Mock, manager: MCPClientManager) -> None:
+        clients: list[Any] = [manager.add_server(name, NPX) for name in ("one", "two", "three")]
+        manager.disconnect_all()
+        for client in clients:
+            client.disconnect.assert_called_once_with()
+        assert manager.list_servers() == []
+        assert manager.config.server_exists("one")
+
+    def test_one_that_cannot_be_disconnected_does_not_keep_the_others(
+        self, client_class: Mock, manager: MCPClientManager
+    ) -> None:
+        bad: Any = manager.add_server("bad", NPX)
+        good: Any = manager.add_server("good", NPX)
+        bad.disconnect.side_effect = ZeroDivisionError
+        manager.disconnect_all()
+        good.disconnect.assert_called_once_with()
+
+    def test_loading_connects_what_is_configured_and_is_not_connected_yet(
+        self, client_class: Mock, manage: Manage
+    ) -> None:
+        manager = manage({"one": NPX, "two": NPX, "off": {**NPX, "disabled": True}})
+        manager.load_from_config()
+        assert sorted(manager.list_servers()) == ["one", "two"]
+        manager.load_from_config()
+        assert client_class.from_config.call_count == 2
+
+
+class TestAdding:
+    def test_its_tools_can_be_called_by_their_full_names(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        manager.add_server("fault", fault_server())
+        assert text(manager.call_tool("mcp_fault_echo", {"text": "hi"})) == "hi"
+        (echo,) = [tool for tool in manager.list_tools() if tool.name == "echo"]
+        assert (echo.server, echo.namespaced_name) == ("fault", "mcp_fault_echo")
+        assert echo.input_schema["required"] == ["text"]
+
+    def test_it_is_saved_as_it_was_given(
+        self, fault_server: FaultServer, manager: MCPClientManager, config_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SECRET", "expanded")
+        config = {**fault_server(), "env": {"TOKEN": "${SECRET}"}, "vendor": {"kept": True}}
+        manager.add_server("fault", config)
+        assert saved(config_file) == {"fault": config}
+
+    def test_one_that_cannot_be_started_is_not_saved_and_status_says_why(
+        self, manager: MCPClientManager, config_file: Path
+    ) -> None:
+        with pytest.raises(RuntimeError, match="no-such-program-anywhere"):
+            manager.add_server("fault", NOWHERE)
+        assert saved(config_file) == {}
+        assert manager.list_servers() == []
+        (status,) = manager.status()
+        assert (status.name, status.state) == ("fault", ServerState.FAILED)
+        assert "no-such-program-anywhere" in str(status.last_error)
+
+    def test_after_a_failure_the_name_is_free(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        with pytest.raises(RuntimeError):
+            manager.add_server("fault", NOWHERE)
+        manager.add_server("fault", fault_server())
+        (status,) = manager.status()
+        assert status.state is ServerState.READY
+
+    def test_one_that_cannot_be_saved_is_stopped_again(
+        self, fault_server: FaultServer, manager: MCPClientManager, config_file: Path
+    ) -> None:
+        config_file.write_text("{ broken")
+        with pytest.raises(ConfigError):
+            manager.add_server("fault", fault_server())
+        assert manager.list_servers() == []
+        assert manager.list_tools() == []
+        assert config_file.read_text() == "{ broken"
+
+    def test_a_config_without_a_command_is_refused(self, manager: MCPClientManager) -> None:
+        with pytest.raises(ValueError, match="command"):
+            manager.add_server("fault", {"args": ["x"]})
+        assert manager.status() == []
+
+    def test_of_many_that_add_one_name_at_once_one_succeeds(
+        self, fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
+    ) -> None:
+        config = fault_server(state_file=tmp_path / "state")
+
+        def add(_: int) -> bool:
+            try:
+                manager.add_server("fault", config)
+            except ValueError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(add, range(8))) == 1
+        assert read_state(tmp_path / "state").starts == 1
+
+
+class TestLoading:
+    def test_one_dead_and_one_hung_server_delay_and_break_nothing(
+        self, fault_server: FaultServer, manage: Manage
+    ) -> None:
+        manager = manage(
+            {
+                "good": fault_server(),
+                "dead": fault_server(exit_at_start={"code": 4, "stderr": "no licence"}),
+                "hung": fault_server(faults=HUNG),
+                "nowhere": NOWHERE,
+                "unusable": {"command": 5},
+                "remote": {"url": "https://example.com/mcp"},
+                "off": {**fault_server(), "disabled": True},
+                "better": fault_server(),
+            }
+        )
+        began = time.monotonic()
+        manager.load_from_config(timeout=3.0)
+        assert time.monotonic() - began < 10.0
+        assert sorted(manager.list_servers()) == ["better", "good"]
+        assert text(manager.call_tool("mcp_good_echo", {"text": "hi"})) == "hi"
+        status = {one.name: one for one in manager.status()}
+        assert {name: one.state for name, one in status.items()} == {
+            "good": ServerState.READY,
+            "better": ServerState.READY,
+            "dead": ServerState.FAILED,
+            "hung": ServerState.STARTING,
+            "nowhere": ServerState.FAILED,
+            "unusable": ServerState.FAILED,
+            "remote": ServerState.FAILED,
+        }
+        assert "no licence" in str(status["dead"].last_error)
+        assert "no-such-program-anywhere" in str(status["nowhere"].last_error)
+        assert "command" in str(status["unusable"].last_error)
+        assert status["hung"].pid is not None
+
+    def test_it_returns_as_soon_as_everybody_is_ready(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage({str(number): fault_server() for number in range(5)})
+        manager.load_from_config(timeout=60.0)
+        assert len(manager.list_servers()) == 5
+
+    def test_a_server_that_was_too_slow_joins_later(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage({"slow": fault_server(start_delay=0.3)})
+        events = Recorder()
+        manager.subscribe(events)
+        manager.load_from_config(timeout=0.01)
+        assert manager.list_servers() == []
+        assert manager.call_tool("mcp_slow_echo", {"text": "hi"})["error_type"] == "unknown_tool"
+        events.wait_for(ToolsChanged)
+        assert manager.list_servers() == ["slow"]
+        assert text(manager.call_tool("mcp_slow_echo", {"text": "hi"})) == "hi"
+
+    def test_loading_again_leaves_alone_what_runs_or_starts_and_retries_what_failed(
+        self, fault_server: FaultServer, manage: Manage, tmp_path: Path
+    ) -> None:
+        states = {name: tmp_path / name for name in ("good", "dead", "hung")}
+        manager = manage(
+            {
+                "good": fault_server(state_file=states["good"]),
+                "dead": fault_server(
+                    state_file=states["dead"], exit_at_start={"code": 1}, by_start={"2": {"exit_at_start": None}}
+                ),
+                "hung": fault_server(state_file=states["hung"], faults=HUNG),
+            }
+        )
+        manager.load_from_config(timeout=1.0)
+        assert wait_until(lambda: [one.state for one in manager.status() if one.name == "dead"] == [ServerState.FAILED])
+        manager.load_from_config(timeout=1.0)
+        assert wait_until(lambda: sorted(manager.list_servers()) == ["dead", "good"])
+        assert {name: read_state(path).starts for name, path in states.items()} == {"good": 1, "dead": 2, "hung": 1}
+        assert {one.name: one.state for one in manager.status()} == {
+            "good": ServerState.READY,
+            "dead": ServerState.READY,
+            "hung": ServerState.STARTING,
+        }
+
+    def test_the_config_file_is_not_written(self, fault_server: FaultServer, manage: Manage, config_file: Path) -> None:
+        manager = manage({"good": fault_server(), "dead": NOWHERE})
+        before = config_file.read_bytes(), config_file.stat().st_mtime_ns
+        manager.load_from_config()
+        manager.disconnect_all()
+        assert (config_file.read_bytes(), config_file.stat().st_mtime_ns) == before
+
+
+class TestRouting:
+    def test_unknown_names_are_errors_that_help(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        manager.add_server("fault", fault_server())
+        outcome = manager.call_tool("mcp_fault_ecko", {"text": "hi"})
+        assert (outcome["error_type"], outcome["delivery"]) == ("unknown_tool", "not_sent")
+        assert "mcp_fault_echo" in outcome["error"]
+        assert manager.call_tool("echo", {})["error_type"] == "unknown_tool"
+
+    def test_without_any_server_there_are_no_tools(self, manager: MCPClientManager) -> None:
+        assert manager.list_tools() == []
+        assert manager.call_tool("mcp_fault_echo", {})["error_type"] == "unknown_tool"
+
+    def test_tools_of_one_name_live_together(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        for name in ("one", "two"):
+            manager.add_server(name, fault_server())
+        pids = {name: int(text(manager.call_tool(f"mcp_{name}_pid"))) for name in ("one", "two")}
+        assert pids == {status.name: status.pid for status in manager.status()}
+
+    def test_names_that_collide_all_get_another_form(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        manager.add_server("a", fault_server(only_tools=True, tools=[{"name": "b_c"}]))
+        assert names(manager) == {"mcp_a_b_c"}
+        manager.add_server("a_b", fault_server(only_tools=True, tools=[{"name": "c"}]))
+        assert names(manager) == {disambiguated("a", "b_c"), disambiguated("a_b", "c")}
+        assert text(manager.call_tool(disambiguated("a", "b_c"))) == "b_c"
+        assert text(manager.call_tool(disambiguated("a_b", "c"))) == "c"
+        manager.remove_server("a_b")
+        assert names(manager) == {"mcp_a_b_c"}
+
+    def test_names_that_no_model_api_accepts_get_a_safe_form(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        manager.add_server("my server", fault_server(only_tools=True, tools=[{"name": "søg.i/alt"}]))
+        (tool,) = manager.list_tools()
+        assert (tool.server, tool.name) == ("my server", "søg.i/alt")
+        assert str(tool.namespaced_name).isascii()
+        assert text(manager.call_tool(str(tool.namespaced_name))) == "søg.i/alt"
+
+    def test_progress_timeout_and_arguments_reach_the_server(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        faults = [{"tool": "echo", "progress": [{"progress": 1}]}, {"tool": "sleep", "hang": True}]
+        manager.add_server("fault", fault_server(faults=faults))
+        reports: list[Any] = []
+        outcome = manager.call_tool(
+            "mcp_fault_echo", {"text": "hi"}, on_progress=lambda *values: reports.append(values)
+        )
+        assert text(outcome) == "hi"
+        assert reports == [(1, None, None)]
+        assert manager.call_tool("mcp_fault_sleep", {"seconds": 0}, timeout=0.05)["error_type"] == "timeout"
+
+    def test_tools_appear_and_disappear_as_the_server_says(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        change = {"tool": "pid", "change_tools": [{"name": "new"}]}
+        manager.add_server("fault", fault_server(tools=[{"name": "old"}], faults=[change]))
+        events = Recorder()
+        manager.subscribe(events)
+        assert {"mcp_fault_old", "mcp_fault_pid"} <= names(manager)
+        manager.call_tool("mcp_fault_pid")
+        changed = events.wait_for(ToolsChanged)
+        assert (changed.added, changed.removed) == (("new",), ("old",))
+        assert text(manager.call_tool("mcp_fault_new")) == "new"
+        assert manager.call_tool("mcp_fault_old")["error_type"] == "unknown_tool"
+
+    def test_tools_stay_during_a_restart_and_calls_wait(
+        self, fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
+    ) -> None:
+        config = fault_server(state_file=tmp_path / "state", by_start={"2": {"start_delay": 0.2}})
+        client = manager.add_server("fault", {**config, "restart": QUICK})
+        events = Recorder()
+        manager.subscribe(events)
+        before = names(manager)
+        os.kill(client.status.pid or 0, signal.SIGKILL)
+        events.wait_for(StateChanged, new=ServerState.RESTARTING)
+        assert names(manager) == before
+        assert manager.list_servers() == ["fault"]
+        assert text(manager.call_tool("mcp_fault_start")) == "2"
+        events.wait_for(Restarted)
+        assert names(manager) == before
+
+    def test_tools_go_with_their_server(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        for name in ("one", "two"):
+            manager.add_server(name, fault_server())
+        manager.remove_server("one")
+        assert all(tool.server == "two" for tool in manager.list_tools())
+        assert manager.call_tool("mcp_one_pid")["error_type"] == "unknown_tool"
+
+    def test_tools_go_when_a_client_is_disconnected_by_itself_and_come_back_with_it(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        client = manager.add_server("fault", fault_server())
+        client.disconnect()
+        assert manager.list_tools() == []
+        assert manager.call_tool("mcp_fault_pid")["error_type"] == "unknown_tool"
+        assert client.connect()
+        assert manager.call_tool("mcp_fault_pid")["content"]
+
+
+class TestFilters:
+    def test_what_is_denied_for_all_servers_is_neither_listed_nor_called(
+        self, fault_server: FaultServer, manage: Manage
+    ) -> None:
+        manager = manage(tool_filter=ToolFilter(deny=["echo", "mcp_two_pid"]))
+        clients = {name: manager.add_server(name, fault_server()) for name in ("one", "two")}
+        assert names(manager).isdisjoint({"mcp_one_echo", "mcp_two_echo", "mcp_two_pid"})
+        assert "mcp_one_pid" in names(manager)
+        outcome = manager.call_tool("mcp_one_echo", {"text": "hi"})
+        assert (outcome["error_type"], outcome["delivery"]) == ("denied", "not_sent")
+        assert manager.call_tool("mcp_two_pid")["error_type"] == "denied"
+        assert clients["one"].call_tool("echo", {"text": "hi"})["error_type"] == "denied"
+        assert clients["two"].call_tool("pid")["error_type"] == "denied"
+        assert received_calls(clients["one"]) == ["received"]
+        assert received_calls(clients["two"]) == ["received"]
+
+    def test_the_filters_of_a_server_and_of_the_manager_add_up(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage(tool_filter=ToolFilter(deny=["pid"]))
+        manager.add_server("fault", {**fault_server(), "enabledTools": ["echo", "pid"]})
+        assert names(manager) == {"mcp_fault_echo"}
+        (status,) = manager.status()
+        assert status.tool_count == 1
+
+    def test_a_denied_tool_that_appears_later_stays_hidden(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage(tool_filter=ToolFilter(deny=["delete_*"]))
+        change = {"tool": "pid", "change_tools": [{"name": "delete_all"}, {"name": "get_all"}]}
+        manager.add_server("fault", fault_server(faults=[change]))
+        events = Recorder()
+        manager.subscribe(events)
+        manager.call_tool("mcp_fault_pid")
+        events.wait_for(ToolsChanged, added=("get_all",))
+        assert manager.call_tool("mcp_fault_delete_all")["error_type"] == "denied"
+
+
+class TestRestarts:
+    def test_the_managers_policy_is_for_servers_without_one(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage(restart_policy=RestartPolicy("never"))
+        events = Recorder()
+        manager.subscribe(events)
+        clients = {
+            "mortal": manager.add_server("mortal", fault_server()),
+            "immortal": manager.add_server("immortal", {**fault_server(), "restart": QUICK}),
+        }
+        for client in clients.values():
+            os.kill(client.status.pid or 0, signal.SIGKILL)
+        assert events.wait_for(GaveUp).server == "mortal"
+        assert events.wait_for(Restarted).server == "immortal"
+        assert manager.call_tool("mcp_mortal_pid")["error_type"] == "server_unavailable"
+        assert manager.call_tool("mcp_immortal_pid")["content"]
+
+    def test_a_server_that_keeps_crashing_harms_no_other(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage()
+        manager.add_server("good", fault_server())
+        manager.add_server("bad", {**fault_server(faults=[{"on": "ping", "crash": "before_answer"}]), "restart": QUICK})
+        bad = manager.get_client("bad")
+        assert bad is not None
+        for _ in range(5):
+            with pytest.raises(RuntimeError):
+                bad.request("ping")
+            assert text(manager.call_tool("mcp_good_echo", {"text": "hi"})) == "hi"
+        assert [status.restarts for status in manager.status() if status.name == "good"] == [0]
+
+
+class TestListeners:
+    def test_a_server_is_announced_once_its_tools_can_be_called(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        outcomes: list[Json] = []
+        told = threading.Event()
+
+        def listener(event: Event) -> None:
+            if isinstance(event, ToolsChanged):
+                outcomes.append(manager.call_tool("mcp_fault_pid"))
+                told.set()
+
+        manager.subscribe(listener)
+        manager.add_server("fault", fault_server())
+        assert told.wait(PATIENCE)
+        assert "content" in outcomes[0]
+
+    def test_all_servers_are_heard_until_one_unsubscribes(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        first, second = Recorder(), Recorder()
+        unsubscribe = manager.subscribe(first)
+        manager.subscribe(second)
+        manager.add_server("one", fault_server())
+        for listener in (first, second):
+            listener.wait_for(ToolsChanged, server="one")
+        unsubscribe()
+        manager.add_server("two", fault_server())
+        second.wait_for(ToolsChanged, server="two")
+        assert {event.server for event in first.events} == {"one"}
+
+    def test_a_listener_may_subscribe_twice(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        events = Recorder()
+        manager.subscribe(events)()
+        once = manager.subscribe(events)
+        manager.subscribe(events)
+        manager.add_server("one", fault_server())
+        assert wait_until(lambda: len(events.of(ToolsChanged)) == 2)
+        once()
+        manager.remove_server("one")
+        assert wait_until(lambda: len(events.of(StateChanged, new=ServerState.CLOSED)) == 1)
+
+    def test_a_listener_may_remove_a_server(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        done = threading.Event()
+
+        def listener(event: Event) -> None:
+            if isinstance(event, ToolsChanged) and event.added:
+                manager.remove_server("fault")
+                done.set()
+
+        manager.subscribe(listener)
+        manager.add_server("fault", fault_server())
+        assert done.wait(PATIENCE)
+        assert manager.list_servers() == []
+
+    def test_a_listener_may_disconnect_from_all(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        done = threading.Event()
+
+        def listener(event: Event) -> None:
+            if isinstance(event, ToolsChanged) and event.added:
+                manager.disconnect_all()
+                done.set()
+
+        manager.subscribe(listener)
+        client = manager.add_server("fault", fault_server())
+        assert done.wait(PATIENCE)
+        assert client.state is ServerState.CLOSED
+
+
+class TestDisconnecting:
+    def test_all_servers_and_what_they_started_are_gone(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        pids = []
+        for name in ("one", "two", "three"):
+            client = manager.add_server(name, fault_server(child="own_session"))
+            pids += [client.status.pid or 0, *json.loads(text(client.call_tool("children")))]
+        manager.disconnect_all()
+        assert not any(map(is_alive, pids))
+        assert manager.list_servers() == []
+        assert manager.list_tools() == []
+        assert manager.status() == []
+
+    def test_stubborn_servers_are_stopped_side_by_side(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        for number in range(4):
+            manager.add_server(str(number), fault_server(ignore_eof=True))
+        began = time.monotonic()
+        manager.disconnect_all()
+        # Each alone takes two seconds until it is sent SIGTERM.
+        assert time.monotonic() - began < 5.0
+
+    def test_servers_that_are_starting_are_stopped_too(
+        self, fault_server: FaultServer, manage: Manage, tmp_path: Path
+    ) -> None:
+        states = [tmp_path / str(number) for number in range(3)]
+        manager = manage({state.name: fault_server(faults=HUNG, state_file=state) for state in states})
+        manager.load_from_config(timeout=0.0)
+        assert wait_until(lambda: all(read_state(state).starts == 1 for state in states))
+        manager.disconnect_all()
+        assert not any(is_alive(pid) for state in states for pid in read_state(state).pids)
+        assert manager.status() == []
+
+    def test_at_any_moment_of_a_start_nothing_is_left(self, fault_server: FaultServer, manage: Manage) -> None:
+        configs = {"hung": fault_server(faults=HUNG), "good": fault_server(), "nowhere": NOWHERE}
+        chance = random.Random(1)
+        for _ in range(10):
+            manager = manage(configs)
+            manager.subscribe(Recorder())
+            manager.load_from_config(timeout=0.0)
+            threading.Event().wait(chance.uniform(0.0, 0.1))
+            manager.disconnect_all()
+            assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mcp-hung")]
+            assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mcp-good")]
+            assert not [thread.name for thread in threading.enumerate() if "callbacks" in thread.name]
+            assert manager.status() == []
+
+    def test_whoever_is_adding_a_server_meanwhile_is_told(
+        self, fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path, config_file: Path
+    ) -> None:
+        config = fault_server(faults=HUNG, state_file=tmp_path / "state")
+        with ThreadPoolExecutor(1) as threads:
+            added = threads.submit(manager.add_server, "hung", config)
+            assert wait_until(lambda: read_state(tmp_path / "state").starts == 1)
+            manager.disconnect_all()
+            with pytest.raises(RuntimeError, match="disconnected meanwhile"):
+                added.result(PATIENCE)
+        assert saved(config_file) == {}
+
+    def test_a_server_that_is_starting_can_be_removed(
+        self, fault_server: FaultServer, manage: Manage, tmp_path: Path, config_file: Path
+    ) -> None:
+        manager = manage({"hung": fault_server(faults=HUNG, state_file=tmp_path / "state")})
+        manager.load_from_config(timeout=0.0)
+        assert wait_until(lambda: read_state(tmp_path / "state").starts == 1)
+        manager.remove_server("hung")
+        assert not any(map(is_alive, read_state(tmp_path / "state").pids))
+        assert manager.status() == []
+        assert saved(config_file) == {}
+
+    def test_afterwards_it_can_be_used_again(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        events = Recorder()
+        manager.subscribe(events)
+        manager.add_server("fault", fault_server())
+        manager.disconnect_all()
+        manager.load_from_config()
+        assert text(manager.call_tool("mcp_fault_echo", {"text": "again"})) == "again"
+        assert wait_until(lambda: len(events.of(ToolsChanged, removed=())) == 2)
+
+    def test_twice_and_from_many_threads_is_harmless(
+        self, fault_server: FaultServer, manager: MCPClientManager
+    ) -> None:
+        manager.add_server("fault", fault_server())
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda _: manager.disconnect_all(), range(4)))
+
+    def test_a_context_manager_does_it(self, fault_server: FaultServer, config_file: Path) -> None:
+        with MCPClientManager(MCPConfig(config_file)) as manager:
+            pid = manager.add_server("fault", fault_server()).status.pid
+        assert not is_alive(pid or 0)
+
+
+def test_two_managers_know_nothing_of_each_other(fault_server: FaultServer, manage: Manage) -> None:
+    one, two = manage(), manage()
+    heard = Recorder()
+    one.subscribe(heard)
+    one.add_server("fault", fault_server())
+    two.config.remove_server("fault")
+    two.add_server("fault", fault_server())
+    pids = {text(manager.call_tool("mcp_fault_pid")) for manager in (one, two)}
+    assert len(pids) == 2
+    two.disconnect_all()
+    assert text(one.call_tool("mcp_fault_echo", {"text": "alive"})) == "alive"
+    assert not heard.of(StateChanged, new=ServerState.CLOSED)
+
+
+@pytest.mark.timeout(120)
+def test_32_threads_and_random_kills_every_call_ends_and_none_is_doubled(
+    fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
+) -> None:
+    servers = ("one", "two")
+    for name in servers:
+        manager.add_server(name, {**fault_server(state_file=tmp_path / name), "restart": QUICK})
+    outcomes: dict[str, tuple[str, Json]] = {}
+    calling = threading.Event()
+    calling.set()
+
+    def call(thread: int) -> None:
+        chance = random.Random(thread)
+        for number in range(25):
+            tag, server = f"{thread}-{number}", chance.choice(servers)
+            outcomes[tag] = server, manager.call_tool(f"mcp_{server}_echo", {"text": tag}, timeout=30.0)
+
+    def kill() -> int:
+        chance, kills = random.Random(0), 0
+        while calling.is_set():
+            client = manager.get_client(chance.choice(servers))
+            pid = None if client is None else client.status.pid
+            if pid is not None and is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+            threading.Event().wait(chance.uniform(0.0, 0.1))
+        return kills
+
+    with ThreadPoolExecutor(33) as threads:
+        killing = threads.submit(kill)
+        list(threads.map(call, range(32)))
+        calling.clear()
+        assert killing.result(PATIENCE) > 0
+    assert len(outcomes) == 32 * 25
+    executed = {name: Counter(one.arguments["text"] for one in read_state(tmp_path / name).calls) for name in servers}
+    for tag, (server, outcome) in outcomes.items():
+        assert executed[server][tag] <= 1
+        if "content" in outcome:
+            assert text(outcome) == tag
+            assert executed[server][tag] == 1
+        else:
+            assert outcome["error_type"] == "server_crashed"
+            assert outcome["delivery"] == "unknown"
+    assert Counter("content" in outcome for _, outcome in outcomes.values())[True] > 0
+    assert all(status.in_flight == status.queued == 0 for status in manager.status())
