@@ -1,0 +1,397 @@
+"""The span of a tool call: after the OpenTelemetry conventions, known to the server, and free when nobody traces."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+
+from gaia import telemetry
+from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.protocol.era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.transports.base import MCPTransport
+from tests.servers.answers import received, text
+
+Json = dict[str, Any]
+FaultServer = Callable[..., Json]
+
+PATIENCE = 10.0
+
+
+class Tracing:
+    """A tracer provider of a test's own, and what it exports. The global one can be set only once per process."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self.provider = provider
+        self._exporter = InMemorySpanExporter()
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """The spans that have ended, in that order."""
+        return list(self._exporter.get_finished_spans())
+
+    @property
+    def span(self) -> ReadableSpan:
+        """The only span."""
+        (span,) = self.spans
+        return span
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self.span.attributes or {})
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, provider: TracerProvider) -> Tracing:
+    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("gaia.mcp"))
+    return Tracing(provider)
+
+
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
+    return patched(monkeypatch, TracerProvider())
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., MCPClient]]:
+    clients: list[MCPClient] = []
+
+    def connect(config: Json, **keys: Any) -> MCPClient:
+        client = MCPClient.from_config("fault", {**config, **keys})
+        clients.append(client)
+        assert client.connect(), client.last_error
+        return client
+
+    yield connect
+    for client in clients:
+        client.disconnect()
+
+
+Connect = Callable[..., MCPClient]
+
+
+def meta_of_echo(client: MCPClient) -> Json:
+    """What the server got as `_meta` of its first call of ``echo``."""
+    calls = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
+    meta: Json = calls[0]["params"].get("_meta", {})
+    return meta
+
+
+class TestSpan:
+    def test_of_a_call_that_succeeds(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
+        span = tracing.span
+        assert span.name == "tools/call echo"
+        assert span.kind is SpanKind.CLIENT
+        assert span.status.status_code is StatusCode.UNSET
+        # initialize and tools/list came before it.
+        assert dict(span.attributes or {}) == {
+            "mcp.method.name": "tools/call",
+            "gen_ai.tool.name": "echo",
+            "gen_ai.operation.name": "execute_tool",
+            "mcp.protocol.version": HANDSHAKE_REVISIONS[0],
+            "network.transport": "pipe",
+            "jsonrpc.request.id": "3",
+            "gaia.mcp.server.name": "fault",
+        }
+        assert span.start_time is not None
+        assert span.end_time is not None
+        assert span.end_time > span.start_time
+        assert span.instrumentation_scope is not None
+        assert span.instrumentation_scope.name == "gaia.mcp"
+
+    def test_the_request_id_is_the_one_on_the_wire(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        client = connect(fault_server())
+        client.call_tool("echo", {"text": "hi"})
+        (call,) = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
+        assert (tracing.spans[0].attributes or {})["jsonrpc.request.id"] == str(call["id"])
+
+    def test_a_call_that_only_makes_no_tool_call_has_none(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        client = connect(fault_server(), disabledTools=["pid"])
+        assert client.call_tool("pid")["error_type"] == "denied"
+        assert tracing.spans == []
+
+    def test_it_is_a_child_of_the_callers(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        with tracing.provider.get_tracer("agent").start_as_current_span("think") as parent:
+            client.call_tool("echo", {"text": "hi"})
+            client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
+        first, second, _ = tracing.spans
+        for span in (first, second):
+            assert span.parent is not None
+            assert span.parent.span_id == parent.get_span_context().span_id
+            assert span.context is not None
+            assert span.context.trace_id == parent.get_span_context().trace_id
+
+    def test_it_does_not_become_the_current_one(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "progress": [{"progress": 1}]}]))
+        current: list[Any] = []
+        client.call_tool("echo", {"text": "hi"}, on_progress=lambda *_: current.append(trace.get_current_span()))
+        assert not current[0].get_span_context().is_valid
+
+    def test_through_the_manager_it_is_the_same(
+        self, tracing: Tracing, fault_server: FaultServer, tmp_path: Any
+    ) -> None:
+        with MCPClientManager(MCPConfig(tmp_path / "servers.json")) as manager:
+            manager.add_server("my-server", fault_server())
+            manager.call_tool("mcp_my-server_echo", {"text": "hi"})
+        assert tracing.span.name == "tools/call echo"
+        assert tracing.attributes["gaia.mcp.server.name"] == "my-server"
+
+    def test_over_a_transport_that_we_know_nothing_of_it_says_less(self, tracing: Tracing) -> None:
+        class Own(MCPTransport):
+            def connect(self) -> bool:
+                return True
+
+            def disconnect(self) -> None: ...
+
+            def is_connected(self) -> bool:
+                return True
+
+            def send_request(self, method: str, params: Json | None = None) -> Json:
+                return {"result": {"protocolVersion": "2025-06-18"}}
+
+        with MCPClient("own", Own()) as client:
+            client.call_tool("echo", {})
+            client.submit_tool("echo", {}).result(PATIENCE)
+        for span in tracing.spans:
+            assert dict(span.attributes or {}) == {
+                "mcp.method.name": "tools/call",
+                "gen_ai.tool.name": "echo",
+                "gen_ai.operation.name": "execute_tool",
+                "mcp.protocol.version": "2025-06-18",
+                "gaia.mcp.server.name": "own",
+            }
+        assert len(tracing.spans) == 2
+
+
+class TestFailure:
+    """Every failure has an `error.type` of few values, and every span an end."""
+
+    def assert_failed(self, tracing: Tracing, error_type: str, description: str, **more: str | None) -> None:
+        assert tracing.span.status.status_code is StatusCode.ERROR
+        assert description in str(tracing.span.status.description)
+        assert tracing.attributes["error.type"] == error_type
+        assert tracing.attributes.get("rpc.response.status_code") == more.get("code")
+        assert tracing.attributes.get("gaia.mcp.delivery") == more.get("delivery")
+
+    def test_a_result_that_is_an_error(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        result = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
+        client = connect(fault_server(faults=[{"tool": "echo", "result": result}]))
+        assert client.call_tool("echo", {"text": "hi"}) == result
+        self.assert_failed(tracing, "tool_error", "tool reported an error")
+
+    @pytest.mark.parametrize("code", [-32602, -32603, 42])
+    def test_a_json_rpc_error(self, tracing: Tracing, fault_server: FaultServer, connect: Connect, code: int) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "error": {"code": code, "message": "the reason"}}]))
+        client.call_tool("echo", {"text": "hi"})
+        self.assert_failed(tracing, str(code), "the reason", code=str(code))
+
+    def test_a_timeout(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
+        client.call_tool("echo", {"text": "hi"}, timeout=0.05)
+        self.assert_failed(tracing, "timeout", "not answered", delivery="unknown")
+
+    def test_a_crash(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "crash": "before_answer", "exit_code": 3}]))
+        client.call_tool("echo", {"text": "hi"})
+        self.assert_failed(tracing, "server_crashed", "exited with code 3", delivery="unknown")
+
+    def test_a_server_that_is_not_there(self, tracing: Tracing) -> None:
+        client = MCPClient.from_config("fault", {"command": "no-such-program-anywhere"})
+        client.connect()
+        client.call_tool("echo", {})
+        self.assert_failed(tracing, "server_unavailable", "no-such-program-anywhere", delivery="not_sent")
+
+    def test_a_client_that_is_not_connected(self, tracing: Tracing, fault_server: FaultServer) -> None:
+        client = MCPClient.from_config("fault", fault_server())
+        for call in (client.call_tool, client.submit_tool):
+            with pytest.raises(RuntimeError):
+                call("echo", {})
+        assert [(span.attributes or {})["error.type"] for span in tracing.spans] == ["not_connected"] * 2
+
+    def test_arguments_that_are_no_json(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        for call in (client.call_tool, client.submit_tool):
+            with pytest.raises(ValueError, match="JSON"):
+                call("echo", {"text": object()})
+        for span in tracing.spans:
+            assert (span.attributes or {})["error.type"] == "ValueError"
+            assert "jsonrpc.request.id" not in (span.attributes or {})
+            assert span.status.status_code is StatusCode.ERROR
+        assert len(tracing.spans) == 2
+
+    def test_an_interrupt(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "progress": [{"progress": 1}], "await_cancel": True}]))
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            client.call_tool("echo", {"text": "hi"}, on_progress=interrupt)
+        self.assert_failed(tracing, "KeyboardInterrupt", "")
+
+    def test_a_future_that_fails(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "error": {"code": -1, "message": "the reason"}}]))
+        client.submit_tool("echo", {"text": "hi"}).exception(PATIENCE)
+        self.assert_failed(tracing, "-1", "the reason", code="-1")
+
+    def test_a_future_that_is_cancelled(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
+        client.submit_tool("echo", {"text": "hi"}).cancel()
+        client.disconnect()
+        self.assert_failed(tracing, "cancelled", "cancelled", delivery="unknown")
+
+    def test_a_future_that_times_out_says_whether_it_was_sent(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
+        client.submit_tool("echo", {"text": "hi"}, timeout=0.05).exception(PATIENCE)
+        self.assert_failed(tracing, "timeout", "not answered", delivery="unknown")
+
+
+class TestPropagation:
+    def test_the_server_gets_the_context_of_the_span(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        client = connect(fault_server())
+        client.call_tool("echo", {"text": "hi"})
+        span_context = tracing.span.context
+        assert span_context is not None
+        trace_id = trace.format_trace_id(span_context.trace_id)
+        span_id = trace.format_span_id(span_context.span_id)
+        assert meta_of_echo(client) == {"traceparent": f"00-{trace_id}-{span_id}-{span_context.trace_flags:02x}"}
+        assert span_context.trace_flags.sampled
+
+    def test_and_the_callers_baggage(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        token = context.attach(baggage.set_baggage("tenant", "blue"))
+        try:
+            client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
+        finally:
+            context.detach(token)
+        assert meta_of_echo(client)["baggage"] == "tenant=blue"
+
+    def test_beside_the_progress_token(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        client.call_tool("echo", {"text": "hi"}, on_progress=lambda *_: None)
+        assert meta_of_echo(client).keys() == {"traceparent", "progressToken"}
+
+    def test_of_a_trace_that_is_not_sampled_the_server_learns_just_that(
+        self, monkeypatch: pytest.MonkeyPatch, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        tracing = patched(monkeypatch, TracerProvider(sampler=ALWAYS_OFF))
+        client = connect(fault_server())
+        client.call_tool("echo", {"text": "hi"})
+        assert tracing.spans == []
+        flags = int(meta_of_echo(client)["traceparent"].rpartition("-")[2], 16)
+        assert not trace.TraceFlags(flags).sampled
+
+    def test_the_arguments_of_the_caller_are_left_alone(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        arguments = {"text": "hi"}
+        connect(fault_server()).call_tool("echo", arguments)
+        assert arguments == {"text": "hi"}
+
+
+class TestWithoutTracing:
+    def test_there_is_no_span_object_at_all(self) -> None:
+        assert telemetry.start_call_span("tools/call", server="fault", tool="echo") is None
+
+    def test_the_request_is_as_without_telemetry(self, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        client.call_tool("echo", {"text": "hi"})
+        (call,) = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
+        assert call == {
+            "jsonrpc": "2.0",
+            "id": 3,
+            "method": "tools/call",
+            "params": {"name": "echo", "arguments": {"text": "hi"}},
+        }
+
+    def test_a_context_that_somebody_else_set_is_passed_on(self, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server())
+        remote = trace.SpanContext(0xAB, 0xCD, is_remote=True, trace_flags=trace.TraceFlags(1))
+        token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
+        try:
+            client.call_tool("echo", {"text": "hi"})
+        finally:
+            context.detach(token)
+        assert meta_of_echo(client) == {"traceparent": f"00-{0xAB:032x}-{0xCD:016x}-01"}
+
+
+class ThreadNames(SpanProcessor):
+    """Notes where spans end. Processors and exporters are the application's code, and may be slow."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_start(self, span: Span, parent_context: Any = None) -> None: ...
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.names.append(threading.current_thread().name)
+
+
+def test_no_thread_of_a_connection_runs_span_processors(
+    tracing: Tracing, fault_server: FaultServer, connect: Connect
+) -> None:
+    threads = ThreadNames()
+    tracing.provider.add_span_processor(threads)
+    client = connect(fault_server())
+    client.call_tool("echo", {"text": "hi"})
+    client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
+    assert threads.names == [threading.current_thread().name, "mcp-fault-callbacks-1"]
+
+
+def test_the_span_of_a_future_has_ended_when_its_result_is_there(
+    tracing: Tracing, fault_server: FaultServer, connect: Connect
+) -> None:
+    client = connect(fault_server())
+    for number in range(1, 20):
+        client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
+        assert len(tracing.spans) == number
+
+
+class TestLog:
+    """The other thing that is seen of a call from outside."""
+
+    def test_each_call_is_one_event_with_its_id(
+        self, fault_server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        client = connect(fault_server(faults=[{"tool": "pid", "error": {"code": -1, "message": "no"}}]))
+        with caplog.at_level(logging.DEBUG, "gaia"):
+            client.call_tool("echo", {"text": "secret text"})
+            client.call_tool("pid")
+        events = [getattr(record, "event_fields", {}) for record in caplog.records if "tool_called" in record.message]
+        assert [(one["server"], one["tool"], one["call_id"], one["error_type"]) for one in events] == [
+            ("fault", "echo", 3, None),
+            ("fault", "pid", 4, "jsonrpc"),
+        ]
+        assert all(one["seconds"] > 0 for one in events)
+        assert "secret text" not in caplog.text
+
+    def test_a_tool_that_reports_an_error_is_one(
+        self, fault_server: FaultServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        client = connect(fault_server(faults=[{"tool": "echo", "result": {"content": [], "isError": True}}]))
+        with caplog.at_level(logging.DEBUG, "gaia"):
+            client.call_tool("echo", {"text": "hi"})
+        assert "error_type='tool_error'" in caplog.text
