@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,19 @@ class TestSpan:
             manager.call_tool("mcp_my-server_echo", {"text": "hi"})
         assert tracing.span.name == "tools/call echo"
         assert tracing.attributes["gaia.mcp.server.name"] == "my-server"
+
+    def test_a_call_that_is_repeated_after_a_crash_has_one_and_it_is_no_error(
+        self, tracing: Tracing, fault_server: FaultServer, connect: Connect, tmp_path: Path
+    ) -> None:
+        config = fault_server(
+            faults=[{"tool": "pid", "crash": "before_answer"}],
+            by_start={"2": {"faults": []}},
+            state_file=str(tmp_path / "state"),
+        )
+        client = connect(config, restart={"initialDelay": 0.05})
+        assert int(text(client.call_tool("pid", timeout=PATIENCE))) > 0
+        assert client.status.restarts == 1
+        assert tracing.span.status.status_code is StatusCode.UNSET
 
     def test_over_a_transport_that_we_know_nothing_of_it_says_less(self, tracing: Tracing) -> None:
         class Own(MCPTransport):
