@@ -200,6 +200,17 @@ class TestAdding:
         (status,) = manager.status()
         assert status.state is ServerState.READY
 
+    def test_an_interrupt_while_connecting_leaves_the_name_free(
+        self, manager: MCPClientManager, config_file: Path
+    ) -> None:
+        with patch("gaia.mcp.client.mcp_client_manager.MCPClient") as client_class:
+            client_class.from_config.side_effect = lambda *_, **__: Mock(**{"connect.side_effect": KeyboardInterrupt})
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    manager.add_server("test", NPX)
+        assert manager.list_servers() == []
+        assert saved(config_file) == {}
+
     def test_one_that_cannot_be_saved_is_stopped_again(
         self, fault_server: FaultServer, manager: MCPClientManager, config_file: Path
     ) -> None:

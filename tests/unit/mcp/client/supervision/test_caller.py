@@ -122,6 +122,17 @@ class TestGivingUp:
         assert isinstance(result.exception(PATIENCE), CallTimeout)
         assert server.call_answered_with(TEXT)
 
+    def test_an_answer_at_the_very_moment_of_the_deadline_counts(
+        self, server: Supervised, channel: FakeChannel, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def answered_just_after_waiting(*_: object) -> bool:
+            channel.answer(channel.wait_for("tools/call"), TEXT)
+            return False
+
+        monkeypatch.setattr(server.clock, "acquire", answered_just_after_waiting)
+        assert caller.request(server.worker, server.clock, server.statistics, "tools/call", {"name": "a"}, 5.0) == TEXT
+        assert channel.requests("notifications/cancelled") == []
+
     def test_a_call_that_was_not_written_in_time_never_will_be(self, server: Supervised, channel: FakeChannel) -> None:
         channel.stop_reading()
         results = [server.call(timeout=5.0), server.submit(timeout=5.0)]
