@@ -274,11 +274,12 @@ class Worker:
         self._tracker.on_ready(now)
         self._timers.set(Timer.HEALTH, self._upkeep.begin(profile, tools))
         self._set_state(ServerState.READY)
-        self.intake.admit(connection)
         if self._down_since is not None:
+            # Before the calls that waited are sent: whoever has an answer may look at once.
             self.restarts += 1
             self._hooks.happened(Restarted(self.name, self.generation, downtime=now - self._down_since))
             self._down_since = None
+        self.intake.admit(connection)
         logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
         self._settled.set()
 
