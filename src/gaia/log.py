@@ -7,6 +7,7 @@ because an agent that does not log should not pay for it.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import Any, TextIO
@@ -82,8 +83,16 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import orjson
 
-        event = {"timestamp": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name}
-        return orjson.dumps(event | getattr(record, "event_fields", {}), default=str).decode()
+        # Records that other code logs under our name have a message only.
+        event = dict(getattr(record, "event_fields", None) or {"event": record.getMessage()})
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        event |= {"timestamp": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name}
+        try:
+            return orjson.dumps(event, default=str).decode()
+        except TypeError:
+            # Integers over 64 bits, lone surrogates.
+            return json.dumps(event, default=str)
 
 
 def _structured_logger(stdlib: logging.Logger) -> Any:

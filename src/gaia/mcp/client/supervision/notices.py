@@ -47,6 +47,14 @@ class Notices:
 
 def server_log(connection: Connection, params: dict[str, Any]) -> ServerLog:
     """Log a message of the server, with its secrets masked, and make the event of it."""
-    level, source, data = str(params.get("level", "info")), params.get("logger"), params.get("data")
-    logger.info("server_log", server=connection.name, level=level, source=source, text=connection.redact(str(data)))
-    return ServerLog(connection.name, level, None if source is None else str(source), data)
+    level, source, data = _text(params.get("level", "info")), params.get("logger"), params.get("data")
+    text = connection.redact(_text(data))
+    logger.info("server_log", server=connection.name, severity=level, source=source, text=text)
+    return ServerLog(connection.name, level, None if source is None else _text(source), data)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except RecursionError:
+        return "(too deeply nested to show)"

@@ -58,11 +58,12 @@ class StderrTail:
         """The last lines, with secrets masked and control characters removed."""
         with self._lock:
             kept, cut = b"".join(self._chunks), self._cut
-        text = self._redact(kept.decode("utf-8", "replace"))
+        # Once more after cleaning, which joins what terminal sequences kept apart.
+        text = self._redact(clean(self._redact(kept.decode("utf-8", "replace"))))
         if cut:
             # The end of a secret whose beginning is gone.
             text = text[self._redact.longest :]
-        return "\n".join(clean(text).splitlines()[-_SHOWN_LINES:]).strip()
+        return "\n".join(text.splitlines()[-_SHOWN_LINES:]).strip()
 
     def _log(self, text: bytes) -> None:
         if text:

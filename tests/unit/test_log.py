@@ -1,0 +1,202 @@
+"""Log events: silent until somebody asks for them, then one line each, with fields, as text or as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry import trace
+
+from gaia import log
+from gaia.log import get_logger
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def restore() -> Iterator[None]:
+    """Leave the loggers as they were."""
+    gaia = logging.getLogger("gaia")
+    handlers, level = gaia.handlers[:], gaia.level
+    yield
+    gaia.handlers[:] = handlers
+    gaia.setLevel(level)
+
+
+@pytest.fixture
+def output() -> io.StringIO:
+    return io.StringIO()
+
+
+def events(output: io.StringIO) -> list[Json]:
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def run(script: str) -> tuple[bytes, bytes]:
+    """What a program writes on stdout and stderr."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    return done.stdout, done.stderr
+
+
+class TestSilence:
+    def test_a_library_writes_nothing_until_it_is_asked_to(self) -> None:
+        script = """
+from gaia.log import get_logger
+logger = get_logger("gaia.test")
+for emit in (logger.debug, logger.info, logger.warning, logger.error):
+    emit("event", field=1)
+"""
+        assert run(script) == (b"", b"")
+
+    def test_nothing_is_ever_written_on_stdout_which_belongs_to_protocols(self) -> None:
+        script = """
+from gaia import log
+log.configure(level=0)
+log.get_logger("gaia.test").error("event", field=1)
+log.configure(level=0, json=True)
+log.get_logger("gaia.test").error("event", field=1)
+"""
+        stdout, stderr = run(script)
+        assert stdout == b""
+        assert stderr.count(b"\n") == 2
+
+    def test_what_is_not_logged_loads_nothing(self) -> None:
+        script = """
+import sys
+from gaia.log import get_logger
+get_logger("gaia.test").debug("event", field=1)
+print("structlog" in sys.modules, "opentelemetry" in sys.modules)
+"""
+        assert run(script)[0].split() == [b"False", b"False"]
+
+    def test_below_the_level_nothing_is_emitted(self, output: io.StringIO) -> None:
+        log.configure(level=logging.WARNING, stream=output)
+        logger = get_logger("gaia.test")
+        logger.info("quiet")
+        logger.warning("loud")
+        assert "quiet" not in output.getvalue()
+        assert "loud" in output.getvalue()
+        assert logger.is_enabled_for(logging.WARNING)
+        assert not logger.is_enabled_for(logging.INFO)
+
+
+class TestText:
+    def test_an_event_is_a_line_with_its_fields(self, output: io.StringIO) -> None:
+        log.configure(stream=output)
+        get_logger("gaia.test").info("server_ready", server="time", generation=2)
+        line = output.getvalue()
+        assert line.endswith(" INFO    server_ready server='time' generation=2\n")
+
+    @pytest.mark.parametrize("text", ["100 %s %d %", "two\nlines", "{braces}"])
+    def test_whatever_is_in_a_field_it_stays_one_line(self, output: io.StringIO, text: str) -> None:
+        log.configure(stream=output)
+        get_logger("gaia.test").info("event", text=text)
+        assert output.getvalue().endswith(f" event text={text!r}\n")
+        assert output.getvalue().count("\n") == 1
+
+    def test_configuring_again_replaces_what_was_configured(self, output: io.StringIO) -> None:
+        log.configure(stream=io.StringIO())
+        log.configure(stream=output)
+        get_logger("gaia.test").info("once")
+        assert output.getvalue().count("once") == 1
+
+
+class TestJson:
+    def test_an_event_is_an_object_with_its_fields(self, output: io.StringIO) -> None:
+        log.configure(stream=output, json=True)
+        get_logger("gaia.test").warning("server_lost", server="time", exit_code=None)
+        (event,) = events(output)
+        timestamp = event.pop("timestamp")
+        assert timestamp[:2] == "20"
+        assert event == {
+            "event": "server_lost",
+            "level": "warning",
+            "logger": "gaia.test",
+            "server": "time",
+            "exit_code": None,
+        }
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            (2**70, 2**70),
+            ("\ud800", "\ud800"),
+            ({1, 2}, "{1, 2}"),
+            (ValueError("no"), "no"),
+            ("two\nlines", "two\nlines"),
+        ],
+    )
+    def test_whatever_is_in_a_field_can_be_shown(self, output: io.StringIO, value: Any, shown: Any) -> None:
+        log.configure(stream=output, json=True)
+        get_logger("gaia.test").info("event", value=value)
+        assert events(output)[0]["value"] == shown
+
+    def test_a_field_does_not_pretend_to_be_the_events_own(self, output: io.StringIO) -> None:
+        log.configure(stream=output, json=True)
+        get_logger("gaia.test").info("event", level="critical", logger="other", timestamp="never")
+        (event,) = events(output)
+        assert (event["level"], event["logger"]) == ("info", "gaia.test")
+        assert event["timestamp"] != "never"
+
+    def test_records_of_plain_logging_have_their_message_and_exception(self, output: io.StringIO) -> None:
+        log.configure(stream=output, json=True)
+        try:
+            raise ValueError("no")
+        except ValueError:
+            logging.getLogger("gaia.plugin").exception("plain %s", "message")
+        (event,) = events(output)
+        assert event["event"] == "plain message"
+        assert event["exception"].endswith("ValueError: no")
+
+
+class TestContext:
+    def test_within_a_span_an_event_carries_its_ids(self, output: io.StringIO) -> None:
+        log.configure(stream=output, json=True)
+        context = trace.SpanContext(trace_id=0xABC, span_id=0xDEF, is_remote=False)
+        logger = get_logger("gaia.test")
+        with trace.use_span(trace.NonRecordingSpan(context)):
+            logger.info("inside")
+        logger.info("outside")
+        inside, outside = events(output)
+        assert (inside["trace_id"], inside["span_id"]) == (f"{0xABC:032x}", f"{0xDEF:016x}")
+        assert "trace_id" not in outside
+
+    def test_what_the_application_bound_is_among_the_fields(self, output: io.StringIO) -> None:
+        log.configure(stream=output, json=True)
+        with structlog.contextvars.bound_contextvars(request="r-1"):
+            get_logger("gaia.test").info("event")
+        assert events(output)[0]["request"] == "r-1"
+
+
+class TestDebug:
+    def test_it_shows_debug_events_on_standard_error(self) -> None:
+        script = """
+from gaia import log
+log.enable_debug()
+log.get_logger("gaia.test").debug("detail", number=1)
+"""
+        stdout, stderr = run(script)
+        assert stdout == b""
+        assert stderr.endswith(b"DEBUG   detail number=1\n" if sys.platform != "win32" else b"detail number=1\r\n")
+
+    @pytest.mark.parametrize("configured", ["logging.getLogger('gaia')", "logging.getLogger()"])
+    def test_it_leaves_the_output_to_an_application_that_has_configured_it(self, configured: str) -> None:
+        script = f"""
+import io, logging
+from gaia import log
+stream = io.StringIO()
+{configured}.addHandler(logging.StreamHandler(stream))
+log.enable_debug()
+log.get_logger("gaia.test").debug("detail", number=1)
+print(stream.getvalue().strip())
+"""
+        stdout, stderr = run(script)
+        assert stdout.strip() == b"detail number=1"
+        assert stderr == b""
