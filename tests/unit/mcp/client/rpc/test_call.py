@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.client.rpc import call as call_module
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, ServerCrashed
 from tests.fake_clock import FakeClock
+from tests.interleaving import interleavings
 
 PATIENCE = 20.0
 
@@ -96,6 +98,21 @@ class TestEnd:
         call(on_done=lambda done: seen.append((done.result, done.ended))).finish({"a": 1})
         assert seen == [({"a": 1}, True)]
 
+    def test_of_two_that_end_it_exactly_one_does_whoever_takes_which_step_first(self) -> None:
+        done: list[Call] = []
+        contended: Call
+
+        def make() -> tuple[Callable[[], bool], Callable[[], bool]]:
+            nonlocal contended
+            contended = call(on_done=done.append)
+            return lambda: contended.finish({"answer": 1}), lambda: contended.finish(error=CallTimeout("too late"))
+
+        for answered, failed in interleavings(make, call_module):
+            assert answered != failed
+            assert contended.result == ({"answer": 1} if answered else {})
+            assert (contended.error is None) == answered
+            assert done.count(contended) == 1
+
     def test_of_many_that_end_it_at_once_exactly_one_does(self, switching: None) -> None:
         done: list[Call] = []
         calls = [call(on_done=done.append) for _ in range(300)]
@@ -177,8 +194,28 @@ class TestDelivery:
         assert ended.begin_write() is False
         assert ended.written is False
 
-    def test_no_call_is_called_unsent_that_is_being_written(self, switching: None) -> None:
-        calls = [call() for _ in range(3000)]
+    @pytest.mark.parametrize("order", [1, -1], ids=["end while writing begins", "writing begins while it ends"])
+    def test_no_call_is_called_unsent_whose_writing_begins_whoever_takes_which_step_first(self, order: int) -> None:
+        error: CallTimeout
+        written: list[Call] = []
+
+        def make() -> tuple[Callable[[], Any], Callable[[], Any]]:
+            nonlocal error
+            contended, error = call(), CallTimeout("too late")
+            written.clear()
+
+            def write() -> None:
+                if contended.begin_write():
+                    written.append(contended)
+
+            first, second = (write, lambda: contended.finish(error=error))[::order]
+            return first, second
+
+        for _ in interleavings(make, call_module):
+            assert not (written and error.delivery == "not_sent")
+
+    def test_nor_when_many_race(self, switching: None) -> None:
+        calls = [call() for _ in range(1000)]
         errors = [CallTimeout("too late") for _ in calls]
         outcomes = race(
             len(calls), lambda number: calls[number].begin_write(), lambda n: calls[n].finish(error=errors[n])
@@ -200,8 +237,19 @@ class TestNextConnection:
         written.begin_write()
         assert written.withdraw() is False
 
-    def test_no_call_is_both_withdrawn_as_unwritten_and_written(self, switching: None) -> None:
-        calls = [call() for _ in range(3000)]
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_no_call_is_both_withdrawn_as_unwritten_and_written_whoever_takes_which_step_first(
+        self, order: int
+    ) -> None:
+        def make() -> tuple[Callable[[], bool], Callable[[], bool]]:
+            contended = call()
+            first, second = (contended.begin_write, contended.withdraw)[::order]
+            return first, second
+
+        assert not any(first and second for first, second in interleavings(make, call_module))
+
+    def test_nor_when_many_race(self, switching: None) -> None:
+        calls = [call() for _ in range(1000)]
         outcomes = race(len(calls), lambda number: calls[number].begin_write(), lambda number: calls[number].withdraw())
         assert not any(is_written and is_unwritten for is_written, is_unwritten in outcomes)
 

@@ -17,11 +17,14 @@ from hypothesis import strategies as st
 
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.rpc import call as call_module
+from gaia.mcp.client.rpc import connection as connection_module
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending, Outgoing
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
 from tests.fake_clock import FakeClock
+from tests.interleaving import interleavings
 
 Json = dict[str, Any]
 PATIENCE = 20.0
@@ -29,7 +32,7 @@ SECRET = "hunter2-hunter2"
 
 
 class FakeChannel:
-    """Writes everything at once, into a list; or nothing, as a full pipe does."""
+    """Writes everything at once and in order, into a list; or nothing, as a full pipe does."""
 
     def __init__(self) -> None:
         self.pid: int | None = 1
@@ -37,14 +40,18 @@ class FakeChannel:
         self.is_full = False
         self.waiting: list[Outgoing] = []
         self._written: list[bytes] = []
+        self._turn = threading.Lock()
 
     def send(self, item: Outgoing) -> bool:
         if len(self.waiting) >= self.room:
             return False
-        if self.is_full:
-            self.waiting.append(item)
-        elif item.begin_write():
-            self._written.append(item.frame)
+        self.waiting.append(item)
+        while self.waiting and not self.is_full and self._turn.acquire(False):
+            while self.waiting:
+                first = self.waiting.pop(0)
+                if first.begin_write():
+                    self._written.append(first.frame)
+            self._turn.release()
         return True
 
     def redact(self, text: str) -> str:
@@ -468,6 +475,55 @@ class TestClosing:
         test.connection.close()
         test.receive(answer(1))
         assert not call.ended
+
+    @pytest.mark.parametrize("is_submitted_first", [True, False])
+    def test_a_call_is_handed_over_or_handed_back_whoever_takes_which_step_first(
+        self, fake_clock: FakeClock, is_submitted_first: bool
+    ) -> None:
+        call: Call
+        test: Fixture
+
+        def make() -> tuple[Callable[[], Any], Callable[[], Any]]:
+            nonlocal call, test
+            test = Fixture(fake_clock)
+            call = test.call()
+            submit, close = lambda: test.connection.submit(call), test.connection.close
+            return (submit, close) if is_submitted_first else (close, submit)
+
+        for outcomes in interleavings(make, connection_module):
+            is_taken, orphans = outcomes if is_submitted_first else outcomes[::-1]
+            assert is_taken == (orphans == [call])
+            assert test.connection.in_flight == 0
+            # The next connection may write what was handed back; so this one has not written it.
+            assert is_taken or not call.written
+
+    @pytest.mark.parametrize("is_abandoned_first", [True, False])
+    def test_a_call_that_is_given_up_while_it_is_submitted_is_not_kept(
+        self, fake_clock: FakeClock, is_abandoned_first: bool
+    ) -> None:
+        call: Call
+        test: Fixture
+
+        def make() -> tuple[Callable[[], Any], Callable[[], Any]]:
+            nonlocal call, test
+            test = Fixture(fake_clock)
+            call = test.call()
+
+            def give_up() -> None:
+                call.finish(error=CallTimeout("too late"))
+                test.connection.abandon(call, "timeout")
+
+            def submit() -> None:
+                assert test.connection.submit(call)
+
+            return (give_up, submit) if is_abandoned_first else (submit, give_up)
+
+        for _ in interleavings(make, connection_module, call_module):
+            assert test.connection.in_flight == 0
+            methods = [message["method"] for message in test.channel.written]
+            # A cancellation that comes while the writer finds out that nobody waits any more concerns nothing, which
+            # servers ignore. One that did not come would leave a server at work for nobody.
+            assert methods in ([], ["tools/call", "notifications/cancelled"], ["notifications/cancelled"])
 
     def test_a_call_that_races_with_closing_is_handed_over_or_handed_back_and_never_both(
         self, fake_clock: FakeClock, switching: None

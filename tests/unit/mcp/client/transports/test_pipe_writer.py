@@ -12,8 +12,10 @@ import pytest
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Frame
+from gaia.mcp.client.transports import pipe_writer
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
 from gaia.mcp.errors import CallTimeout
+from tests.interleaving import interleavings
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no non-blocking pipes; there the thread writes")
@@ -181,6 +183,14 @@ class TestWriting:
         for thread in range(threads):
             own = [number for number in numbers if number // each == thread]
             assert own == sorted(own)
+
+    def test_no_frame_is_left_behind_whoever_takes_which_step_first(self, writer: PipeWriter, pipe: Pipe) -> None:
+        pipe.read_in_background()
+        first, second = Frame(b"first\n"), Frame(b"second\n")
+        both = interleavings(lambda: (lambda: writer.send(first), lambda: writer.send(second)), pipe_writer)
+        for sent, _ in enumerate(both, start=1):
+            received = pipe.received(sent * len(first.frame + second.frame))
+            assert received.count(first.frame) == received.count(second.frame) == sent
 
     def test_a_handler_that_interrupts_a_write_may_write(self, writer: PipeWriter, pipe: Pipe) -> None:
         inner = Frame(b"inner\n")
