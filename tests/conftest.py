@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -78,6 +79,16 @@ def home(no_leaks: None, homes: Iterator[Path], tmp_path: Path) -> Iterator[Path
             patch.delenv(name, raising=False)
         patch.chdir(tmp_path)
         yield directory
+
+
+@pytest.fixture(autouse=True)
+def own_log_settings() -> Iterator[None]:
+    """What a test sets on gaia's logger, `debug=True` for one, is not there in the next test."""
+    logger = logging.getLogger("gaia")
+    level, handlers = logger.level, logger.handlers[:]
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -218,6 +218,20 @@ class TestRestarting:
         # The attempt that did not get as far as a process was a generation, too.
         assert server.worker.generation == 3
 
+    def test_the_downtime_lasts_from_the_end_to_the_next_readiness_whatever_happens_in_between(
+        self, server: Supervised
+    ) -> None:
+        restart(server)
+        initialize = server.transport.answers.pop("initialize")
+        server.clock.advance(STEADY.stable_after)
+        server.transport.channel(2).end(exit_code=1)
+        server.pass_time(0.5)
+        server.transport.channel(3).wait_for("initialize")
+        server.transport.answers["initialize"] = initialize
+        server.transport.channel(3).end(exit_code=1)
+        server.pass_time(1.0)
+        assert server.wait_for(Restarted).downtime == 1.5
+
     def test_the_downtime_begins_with_the_end_of_the_server_even_at_the_beginning_of_time(
         self, supervise: Supervise
     ) -> None:
@@ -500,6 +514,9 @@ class TestExits:
         first.end(exit_code=0)
         first.wait_until_closing()
         result = server.submit()
+        server.settle()
+        # Not both at once.
+        assert server.transport.starts == 1
         first.let_close()
         second = server.transport.channel(2)
         second.answer(second.wait_for("tools/call"), TEXT)

@@ -44,6 +44,7 @@ class TestText:
         assert tail_of(b"\x1b[31mred\x1b[0m\r\n\x07bell\ttab \xff").text() == "red\nbell\ttab \ufffd"
 
     def test_a_flood_takes_no_memory(self) -> None:
+        assert not logging.getLogger("gaia").isEnabledFor(logging.DEBUG)
         tail = tail_of()
         chunk = b"x" * 65536
         tracemalloc.start()
