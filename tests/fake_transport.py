@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
+from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.base import ChannelTransport
 
 Json = dict[str, Any]
@@ -57,6 +58,12 @@ class FakeChannel:
         if result is not None:
             self.answer(message, result)
         return True
+
+    def cancel(self, notice: Frame) -> None:
+        self.send(notice)
+
+    def speak(self, dialect: Dialect) -> None:
+        pass
 
     def redact(self, text: str) -> str:
         return text

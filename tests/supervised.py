@@ -6,7 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
+from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import CallbackPool
@@ -38,6 +39,7 @@ class Supervised:
         health_timeout: float = 10.0,
         max_pending: int = 100,
         timeout: float = 30.0,
+        protocol: str = "legacy",
     ) -> None:
         """Without `health_interval` the idle server is never asked whether it lives."""
         self.clock = clock
@@ -46,7 +48,7 @@ class Supervised:
         self.callbacks = CallbackPool("test")
         settings = WorkerSettings(
             identity=ClientIdentity("test", "1"),
-            era=HandshakeEra(),
+            negotiation=Negotiation(protocol),
             ready_timeout=timeout,
             policy=policy,
             health_interval=health_interval,

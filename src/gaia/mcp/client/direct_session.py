@@ -6,8 +6,10 @@ import time
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile
-from gaia.mcp.client.protocol.exchange import Send, drive
+from gaia.mcp.client.protocol.dialect import UNDECIDED
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.session import OnCall
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import CallFuture, OnDone, OnProgress
@@ -28,11 +30,12 @@ class DirectSession:
     Deadlines are the transport's own: its `send_request` takes none. Thread-safe as far as the transport is.
     """
 
-    def __init__(self, name: str, transport: MCPTransport, identity: ClientIdentity, era: Era) -> None:
+    def __init__(self, name: str, transport: MCPTransport, identity: ClientIdentity, negotiation: Negotiation) -> None:
         self._name = name
         self._transport = transport
         self._identity = identity
-        self._era = era
+        self._negotiation = negotiation
+        self._dialect = UNDECIDED
         self._statistics = CallStatistics()
         self._closed = False
         self.network_transport: str | None = None
@@ -55,8 +58,7 @@ class DirectSession:
         if not connected:
             return False
         try:
-            # A notification cannot be sent through these four methods; servers behind them have to do without.
-            self.profile = drive(self._era.open(self._identity), self._answer, lambda _: None)
+            self.profile = drive(self._negotiation.open(self._identity), self._answer, self._tell)
         except MCPError as error:
             self.last_error = error.message
             logger.error("handshake_failed", server=self._name, error=error.message)
@@ -141,8 +143,14 @@ class DirectSession:
             future.set_exception(error)
         return future
 
+    def _tell(self, step: Notify | Speak) -> None:
+        # A notification cannot be sent through these four methods; servers behind them have to do without.
+        if isinstance(step, Speak):
+            self._dialect = step.dialect
+
     def _answer(self, send: Send) -> dict[str, Any]:
-        arguments = (send.method,) if send.params is None else (send.method, send.params)
+        params = self._dialect.dress(send.params, None)
+        arguments = (send.method,) if params is None else (send.method, params)
         try:
             response = self._transport.send_request(*arguments)
         except MCPError:

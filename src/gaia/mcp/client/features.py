@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, drive, paginate
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, drive, paginate
 
 __all__ = ["ServerFeatures"]
 
@@ -72,7 +72,7 @@ class ServerFeatures(ABC):
         def send(step: Send) -> dict[str, Any]:
             return self.request(step.method, step.params, timeout=step.timeout)
 
-        def notify(step: Notify) -> None:
-            raise AssertionError(f"a list does not send {step.method}")
+        def tell(step: Notify | Speak) -> None:
+            raise AssertionError(f"a list does not take the step {step!r}")
 
-        return drive(exchange, send, notify)
+        return drive(exchange, send, tell)

@@ -13,8 +13,9 @@ from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation import Observation, observe
-from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra, ServerProfile
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import paginate
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.server_config import ServerConfig, expand
@@ -59,6 +60,8 @@ class MCPClient(ServerFeatures):
         health_interval: float = 30.0,
         health_timeout: float = 10.0,
         max_pending: int = 1024,
+        protocol: str = "auto",
+        probe_timeout: float = 5.0,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -66,6 +69,10 @@ class MCPClient(ServerFeatures):
 
         An idle server is asked for a sign of life every `health_interval`, and counts as hung after two silences of
         `health_timeout`. `max_pending` bounds the calls that may wait at once. `debug` shows gaia's log on stderr.
+
+        `protocol` is "auto" (ask the server), "legacy" (the handshake era), "modern" (the stateless era) or a revision
+        such as "2025-11-25". With "auto" a server gets `probe_timeout` to show that it speaks the stateless era. A
+        transport with the four methods alone is spoken to in the handshake era, unless `protocol` says otherwise.
         """
         if debug:
             enable_debug()
@@ -78,6 +85,8 @@ class MCPClient(ServerFeatures):
         self._health_interval = health_interval
         self._health_timeout = health_timeout
         self._max_pending = max_pending
+        self._protocol = protocol
+        self._negotiation = Negotiation(protocol, probe_timeout)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
         self._callbacks = CallbackPool(name)
@@ -123,6 +132,8 @@ class MCPClient(ServerFeatures):
             health_interval=server.health_interval,
             health_timeout=server.health_timeout,
             max_pending=server.max_pending,
+            protocol=server.protocol,
+            probe_timeout=server.probe_timeout,
         )
 
     @classmethod
@@ -325,12 +336,12 @@ class MCPClient(ServerFeatures):
         return session
 
     def _new_session(self) -> Session:
-        era = HandshakeEra()
         if not isinstance(self.transport, ChannelTransport):
-            return DirectSession(self.name, self.transport, _IDENTITY, era)
+            negotiation = Negotiation("legacy") if self._protocol == "auto" else self._negotiation
+            return DirectSession(self.name, self.transport, _IDENTITY, negotiation)
         settings = WorkerSettings(
             identity=_IDENTITY,
-            era=era,
+            negotiation=self._negotiation,
             ready_timeout=self.transport.timeout,
             policy=self._restart_policy or RestartPolicy(),
             health_interval=self._health_interval,

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from gaia.mcp.client.protocol.negotiation import PROTOCOLS
 from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_values
@@ -55,6 +56,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_pending: int = 1024
     """Calls that may wait at once; more are refused."""
     max_message_bytes: int = 256 * 1024 * 1024
+    protocol: str = "auto"
+    """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`."""
+    probe_timeout: float = 5.0
+    """How long a server may take to show that it speaks the stateless era, before it is greeted in the other one."""
 
     @classmethod
     def from_dict(cls, name: str, mapping: object) -> ServerConfig:
@@ -79,11 +84,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('command: missing; a server of type "stdio" needs one')
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
-        for name in ("timeout", "health_interval", "health_timeout"):
+        for name in ("timeout", "health_interval", "health_timeout", "probe_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
+
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse"]:

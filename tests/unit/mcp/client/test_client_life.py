@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.protocol.era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerLog, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.transports.stdio import StdioTransport

@@ -12,7 +12,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.protocol.era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.supervision.events import ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ToolFilter

@@ -1,7 +1,4 @@
-"""What differs between protocol eras, as strategy objects: how a conversation opens, and how life is proved.
-
-The handshake era is every revision up to 2025-11-25 (specification, "Lifecycle").
-"""
+"""What differs between protocol eras once a connection is open, as strategy objects; and what is known of a server."""
 
 from __future__ import annotations
 
@@ -10,13 +7,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, paginate
-from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
+from gaia.mcp.client.protocol.exchange import Exchange
+from gaia.mcp.errors import HandshakeFailed
 
-__all__ = ["HANDSHAKE_REVISIONS", "ClientIdentity", "Era", "HandshakeEra", "ServerProfile"]
-
-HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Newest first: the first is offered, any is accepted."""
+__all__ = ["ClientIdentity", "Era", "ServerProfile", "object_member"]
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
@@ -26,21 +20,14 @@ class ClientIdentity(msgspec.Struct, frozen=True):
     version: str
     capabilities: Mapping[str, Any] = {}
 
-
-class ServerProfile(msgspec.Struct, frozen=True):
-    """What a server told us about itself."""
-
-    protocol_version: str
-    server_info: Mapping[str, Any]
-    capabilities: Mapping[str, Any]
-    instructions: str | None = None
+    @property
+    def info(self) -> dict[str, str]:
+        """What the specification calls `clientInfo`."""
+        return {"name": self.name, "version": self.version}
 
 
 class Era(Protocol):
     """How to talk to servers of one era. Implementations are stateless and shared between threads."""
-
-    def open(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
-        """Everything from the first byte to the moment when calls may be sent."""
 
     def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
         """All tool definitions; an empty list from a server without tools."""
@@ -52,62 +39,20 @@ class Era(Protocol):
         """
 
 
-class HandshakeEra:
-    """`initialize`, `notifications/initialized`, then calls; `ping` for liveness."""
+class ServerProfile(msgspec.Struct, frozen=True):
+    """What a server told us about itself, and how to talk to it."""
 
-    def open(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
-        result = yield Send(
-            "initialize",
-            {
-                "protocolVersion": HANDSHAKE_REVISIONS[0],
-                "capabilities": dict(identity.capabilities),
-                "clientInfo": {"name": identity.name, "version": identity.version},
-            },
-        )
-        profile = _profile(result)
-        yield Notify("notifications/initialized")
-        return profile
-
-    def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
-        if "tools" not in profile.capabilities:
-            return []
-        return (yield from paginate("tools/list", "tools"))
-
-    def prove_life(self, timeout: float) -> Exchange[None]:
-        try:
-            yield Send("ping", timeout=timeout)
-        except CallTimeout:
-            try:
-                yield Send("tools/list", timeout=timeout)
-            except (JsonRpcError, InvalidResponse):
-                return
-        except (JsonRpcError, InvalidResponse):
-            # An error is an answer: the server is alive, it just does not know ping.
-            return
+    protocol_version: str
+    server_info: Mapping[str, Any]
+    capabilities: Mapping[str, Any]
+    era: Era
+    instructions: str | None = None
 
 
-def _profile(result: Mapping[str, Any]) -> ServerProfile:
-    version = result.get("protocolVersion", HANDSHAKE_REVISIONS[0])
-    if version not in HANDSHAKE_REVISIONS:
-        # Lifecycle says SHOULD disconnect, schema.ts says MUST; raising makes the driver disconnect.
-        raise HandshakeFailed(
-            f"the server answered protocol version {version!r}; this client speaks {', '.join(HANDSHAKE_REVISIONS)}",
-            delivery="unknown",
-        )
-    instructions = result.get("instructions")
-    return ServerProfile(
-        protocol_version=version,
-        server_info=_object(result, "serverInfo"),
-        capabilities=_object(result, "capabilities"),
-        instructions=instructions if isinstance(instructions, str) else None,
-    )
-
-
-def _object(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[str, Any]:
+    """An object of the answer to an opening request; missing is empty. Raises `HandshakeFailed` for anything else."""
     # Null and an empty list are what some languages make of an empty object.
     value = result.get(key) or {}
     if not isinstance(value, dict):
-        raise HandshakeFailed(
-            f"the server's answer to initialize has a {key} that is not an object", delivery="unknown"
-        )
+        raise HandshakeFailed(f"the server's answer to {method} has a {key} that is not an object", delivery="unknown")
     return value

@@ -1,8 +1,8 @@
 """The vocabulary of a conversation with a server, written as a generator.
 
 A generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
-`Notify` and is sent None. Whoever drives it decides how bytes travel and how time passes: the supervised worker does it
-by events, a user's own four-method transport in the caller's thread, a test by hand.
+`Notify` or `Speak` and is sent None. Whoever drives it decides how bytes travel and how time passes: the supervised
+worker does it by events, a user's own four-method transport in the caller's thread, a test by hand.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.errors import InvalidResponse, MCPError
 
-__all__ = ["Exchange", "Notify", "Send", "drive", "paginate"]
+__all__ = ["Exchange", "Notify", "Send", "Speak", "Step", "drive", "paginate"]
 
 T = TypeVar("T")
 
@@ -38,7 +39,15 @@ class Notify(msgspec.Struct, frozen=True):
     params: dict[str, Any] | None = None
 
 
-Exchange = Generator[Send | Notify, Any, T]
+class Speak(msgspec.Struct, frozen=True):
+    """From now on every message of the connection is dressed like this; go on at once."""
+
+    dialect: Dialect
+
+
+Step = Send | Notify | Speak
+
+Exchange = Generator[Step, Any, T]
 
 
 def paginate(method: str, key: str) -> Exchange[list[Any]]:
@@ -67,13 +76,17 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
     raise InvalidResponse(f"{method} has more than {_MAX_PAGES} pages")
 
 
-def drive(exchange: Exchange[T], request: Callable[[Send], dict[str, Any]], notify: Callable[[Notify], None]) -> T:
+def drive(
+    exchange: Exchange[T],
+    request: Callable[[Send], dict[str, Any]],
+    tell: Callable[[Notify | Speak], None],
+) -> T:
     """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`."""
     try:
         step = next(exchange)
         while True:
-            if isinstance(step, Notify):
-                notify(step)
+            if not isinstance(step, Send):
+                tell(step)
                 step = exchange.send(None)
                 continue
             try:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import Delivery, MCPError
@@ -41,6 +42,7 @@ class Call:
         "_done",
         "bound",
         "deadline",
+        "dialect",
         "error",
         "frame",
         "id",
@@ -66,9 +68,11 @@ class Call:
         *,
         repeatable: bool = False,
         bound: bool = False,
+        dialect: Dialect = UNDECIDED,
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
     ) -> None:
+        """Raises ValueError when `params` cannot be expressed in JSON."""
         self.id = identifier
         self.method = method
         self.params = params
@@ -76,6 +80,7 @@ class Call:
         self.deadline = now + timeout
         self.repeatable = repeatable
         self.bound = bound
+        self.dialect = dialect
         self.on_done = on_done
         self.on_progress = on_progress
         self.written = False
@@ -141,6 +146,11 @@ class Call:
         """Allow writing again, once the connection from which the call was withdrawn has been closed completely."""
         self.withdrawn = False
 
+    def dress(self, dialect: Dialect) -> None:
+        """Encode the request anew for a connection that speaks another dialect; for whoever submits it."""
+        self.dialect = dialect
+        self.frame = self._encode()
+
     def prepare_repeat(self, identifier: int) -> None:
         """Make the call ready to be written once more under a new id; for the worker, while no connection has it."""
         self.id = identifier
@@ -150,9 +160,6 @@ class Call:
         self.frame = self._encode()
 
     def _encode(self) -> bytes:
-        params = self.params
-        if self.on_progress is not None:
-            params = dict(params or {})
-            # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
-            params["_meta"] = {**(params.get("_meta") or {}), "progressToken": self.id}
-        return encode_request(self.id, self.method, params)
+        # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
+        token = None if self.on_progress is None else self.id
+        return encode_request(self.id, self.method, self.dialect.dress(self.params, token))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
+from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import OversizedLine
+from gaia.mcp.errors import MCPError
 
 __all__ = ["Channel", "ChannelListener", "Ending", "Frame", "Outgoing"]
 
@@ -17,6 +20,17 @@ class Outgoing(Protocol):
     @property
     def frame(self) -> bytes: ...
 
+    @property
+    def id(self) -> int | None:
+        """Of a request; None for what is not answered."""
+
+    @property
+    def method(self) -> str | None:
+        """Of a request or a notification; None for an answer."""
+
+    @property
+    def params(self) -> Mapping[str, Any] | None: ...
+
     def begin_write(self) -> bool: ...
 
     def undo_write(self) -> None: ...
@@ -26,6 +40,12 @@ class Frame(msgspec.Struct, frozen=True):
     """Bytes that are written whatever happens: notifications, and answers to the server's requests."""
 
     frame: bytes
+    method: str | None = None
+    params: Mapping[str, Any] | None = None
+
+    @property
+    def id(self) -> None:
+        return None
 
     def begin_write(self) -> bool:
         return True
@@ -40,6 +60,10 @@ class Ending(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     signal: str | None = None
     stderr_tail: str = ""
+    cause: str | None = None
+    """For servers that are not processes of ours: what happened, as the end of a sentence about the server."""
+    renewable: bool = False
+    """Nothing is wrong with the server: a session that it forgot is opened anew, at once."""
 
     @property
     def clean(self) -> bool:
@@ -50,6 +74,8 @@ class Ending(msgspec.Struct, frozen=True):
             cause = f"was killed by {self.signal}"
         elif self.exit_code is not None:
             cause = f"exited with code {self.exit_code}"
+        elif self.cause is not None:
+            cause = self.cause
         else:
             cause = "closed its output"
         return f"{cause}; it last wrote on stderr:\n{self.stderr_tail}" if self.stderr_tail else cause
@@ -66,6 +92,16 @@ class Channel(Protocol):
 
         Once `close` has returned, `item` is not even asked whether it may be written.
         """
+
+    def cancel(self, notice: Frame) -> None:
+        """Nobody waits for the answer to a request any more. `notice` is the notification with its ``requestId``.
+
+        A channel that gives each request a stream of its own closes that, and sends `notice` only in the eras in which
+        closing a stream means nothing.
+        """
+
+    def speak(self, dialect: Dialect) -> None:
+        """What is sent from now on is of this dialect. Channels that carry bytes only need not care."""
 
     def redact(self, text: str) -> str:
         """`text` with this server's secrets masked."""
@@ -84,6 +120,9 @@ class ChannelListener(Protocol):
     """What the threads of a channel call. Implementations never block and never raise."""
 
     def message_received(self, line: bytes | OversizedLine) -> None: ...
+
+    def request_failed(self, call_id: int, error: MCPError) -> None:
+        """One request came to nothing, and the channel goes on. `undo_write` comes first if it was not sent."""
 
     def channel_ended(self) -> None:
         """The server's output ended or its process exited; may be called more than once."""

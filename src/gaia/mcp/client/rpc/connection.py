@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import (
     METHOD_NOT_FOUND,
@@ -33,7 +34,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, Overloaded
+from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded
 
 __all__ = ["Connection", "ConnectionState", "Noise"]
 
@@ -84,11 +85,18 @@ class Connection:
         max_pending: int,
         on_notification: Callable[[Notification], None],
         on_ended: Callable[[Connection], None],
+        on_request: Callable[[Request], bool] = lambda _: False,
     ) -> None:
-        """`on_notification` and `on_ended` run on the channel's threads: they must be quick and must not raise."""
+        """The hooks run on the channel's threads: they must be quick and must not raise.
+
+        `on_request` is told of what the server asks, `ping` excepted. True says that it will be answered, with `answer`
+        or `refuse`; False, that we do not offer that.
+        """
         self.name = name
         self.generation = generation
         self.state = ConnectionState.CREATED
+        self.dialect = UNDECIDED
+        """What client and server have agreed on. Set by the thread that opens the connection, read by any."""
         self.noise = Noise()
         self.last_heard = clock.monotonic()
         """When the server last said anything that is a message; a reading of the clock."""
@@ -96,6 +104,7 @@ class Connection:
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
+        self._on_request = on_request
         self._in_flight: dict[int, Call] = {}
         self._channel: Channel | None = None
         self._transition = threading.Lock()
@@ -123,6 +132,12 @@ class Connection:
                 raise ValueError(f"a connection cannot go from {self.state.value} to {state.value}")
             self.state = state
 
+    def speak(self, dialect: Dialect) -> None:
+        """Dress what is sent from now on like this."""
+        self.dialect = dialect
+        if self._channel is not None:
+            self._channel.speak(dialect)
+
     def submit(self, call: Call) -> bool:
         """Send `call` and wait for its answer in the background. False if the connection is closed: try elsewhere.
 
@@ -135,6 +150,8 @@ class Connection:
         if len(in_flight) >= self._max_pending and not call.bound:
             self._refuse(call)
             return True
+        if call.dialect is not self.dialect:
+            call.dress(self.dialect)
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
         # mypy narrows `state` from the check above and cannot know that other threads change it.
@@ -152,7 +169,14 @@ class Connection:
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         if self._channel is not None:
-            self._channel.send(Frame(encode_notification(method, params)))
+            self._channel.send(Frame(encode_notification(method, params), method, params))
+
+    def answer(self, request: Request, result: dict[str, Any]) -> None:
+        """Answer a request of the server. Raises ValueError when `result` cannot be expressed in JSON."""
+        self._respond(encode_result(request.id, result))
+
+    def refuse(self, request: Request, code: int, message: str) -> None:
+        self._respond(encode_error(request.id, code, message))
 
     def abandon(self, call: Call, reason: str) -> None:
         """Forget a call that its owner gave up, and tell the server if it may have seen it ("Cancellation")."""
@@ -160,7 +184,9 @@ class Connection:
             return
         # The specification forbids cancelling `initialize`.
         if call.written and call.method != "initialize" and self.state is not ConnectionState.CLOSED:
-            self.notify("notifications/cancelled", {"requestId": call.id, "reason": reason})
+            method, params = "notifications/cancelled", {"requestId": call.id, "reason": reason}
+            assert self._channel is not None, "what was written went through a channel"
+            self._channel.cancel(Frame(encode_notification(method, params), method, params))
 
     def close(self) -> list[Call]:
         """Enter CLOSED and hand over the calls that are still unanswered, oldest first."""
@@ -177,6 +203,11 @@ class Connection:
 
     def channel_ended(self) -> None:
         self._on_ended(self)
+
+    def request_failed(self, call_id: int, error: MCPError) -> None:
+        call = self._take(call_id)
+        if call is not None:
+            call.finish(error=error)
 
     def message_received(self, line: bytes | OversizedLine) -> None:
         if isinstance(line, OversizedLine):
@@ -207,7 +238,7 @@ class Connection:
         elif type(message) is ErrorResponse:
             self._fail(message)
         elif type(message) is Request:
-            self._answer(message)
+            self._asked(message)
 
     def _take(self, identifier: RequestId) -> Call | None:
         key = _own_id(identifier)
@@ -233,13 +264,17 @@ class Connection:
         if call is not None and call.on_progress is not None:
             call.on_progress(message.params)
 
-    def _answer(self, request: Request) -> None:
+    def _asked(self, request: Request) -> None:
         """Every client answers `ping`; what we have not declared is "method not found"."""
-        if request.method == "ping":
-            answer = encode_result(request.id, {})
-        else:
-            answer = encode_error(request.id, METHOD_NOT_FOUND, f"the client does not offer {request.method}")
-        if self._channel is not None:
+        if not self.dialect.server_may_ask:
+            logger.warning("server_request_ignored", server=self.name, method=request.method[:_SAMPLE_LENGTH])
+        elif request.method == "ping":
+            self.answer(request, {})
+        elif not self._on_request(request):
+            self.refuse(request, METHOD_NOT_FOUND, f"the client does not offer {request.method}")
+
+    def _respond(self, answer: bytes) -> None:
+        if self._channel is not None and self.state is not ConnectionState.CLOSED:
             self._channel.send(Frame(answer))
 
     def _answer_was_too_long(self, line: OversizedLine) -> None:

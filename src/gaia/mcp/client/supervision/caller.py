@@ -59,7 +59,7 @@ def request(
     started = clock.monotonic()
     updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
     if on_progress is None:
-        call = Call(worker.next_id(), method, params, started, timeout, repeatable=repeatable)
+        call = Call(worker.next_id(), method, params, started, timeout, repeatable=repeatable, dialect=worker.dialect)
     else:
         updates = queue.SimpleQueue()
         size, put = updates.qsize, updates.put
@@ -70,6 +70,7 @@ def request(
             started,
             timeout,
             repeatable=repeatable,
+            dialect=worker.dialect,
             on_progress=lambda params: put(params) if size() < _MOST_UPDATES else None,
             on_done=lambda _: put(None),
         )
@@ -185,6 +186,7 @@ def submit(
         started,
         timeout,
         repeatable=repeatable,
+        dialect=worker.dialect,
         on_done=done,
         on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
     )

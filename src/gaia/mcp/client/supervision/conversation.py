@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from gaia.mcp.client.protocol.exchange import Exchange, Notify
+from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, Step
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
@@ -52,11 +52,14 @@ class Conversation(Generic[T]):
         else:
             self._advance(lambda: self._exchange.throw(error))
 
-    def _advance(self, resume: Callable[[], Any]) -> None:
+    def _advance(self, resume: Callable[[], Step]) -> None:
         try:
             step = resume()
-            while isinstance(step, Notify):
-                self._connection.notify(step.method, step.params)
+            while not isinstance(step, Send):
+                if isinstance(step, Speak):
+                    self._connection.speak(step.dialect)
+                else:
+                    self._connection.notify(step.method, step.params)
                 step = self._exchange.send(None)
         except StopIteration as stop:
             if self._matters():

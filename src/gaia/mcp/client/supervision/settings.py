@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gaia.mcp.client.protocol.era import ClientIdentity, Era
+from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 
@@ -17,7 +18,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in seconds."""
 
     identity: ClientIdentity
-    era: Era
+    negotiation: Negotiation
+    """Remembers what it found; used by the worker's thread alone."""
     ready_timeout: float
     policy: RestartPolicy
     health_interval: float

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.conversation import Converse
 from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError
 
@@ -14,12 +15,12 @@ __all__ = ["ToolListing", "open_and_list"]
 
 
 def open_and_list(
-    era: Era, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
+    negotiation: Negotiation, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
 ) -> Exchange[tuple[ServerProfile, list[Any]]]:
     """All that has to be said before calls may be sent. A server that cannot list its tools has none."""
-    profile = yield from era.open(identity)
+    profile = yield from negotiation.open(identity)
     try:
-        tools = yield from era.list_tools(profile)
+        tools = yield from profile.era.list_tools(profile)
     except (JsonRpcError, InvalidResponse) as error:
         # The server works, only its list does not; calls by name may still succeed.
         on_list_failed(error)
@@ -35,13 +36,11 @@ class ToolListing:
 
     def __init__(
         self,
-        era: Era,
         profile: ServerProfile,
         converse: Converse,
         on_listed: Callable[[list[Any]], None],
         on_error: Callable[[MCPError], None],
     ) -> None:
-        self._era = era
         self._profile = profile
         self._converse = converse
         self._on_listed = on_listed
@@ -54,7 +53,7 @@ class ToolListing:
             self._outdated = True
             return
         self._under_way, self._outdated = True, False
-        self._converse(self._era.list_tools(self._profile), self._listed, self._failed)
+        self._converse(self._profile.era.list_tools(self._profile), self._listed, self._failed)
 
     def _listed(self, definitions: list[Any]) -> None:
         self._under_way = False

@@ -40,24 +40,25 @@ class Upkeep:
         self._settings = settings
         self._hooks = hooks
         self._clock = clock
+        self._on_hung = on_hung
         self._on_list_failed = on_list_failed
-        self._health = HealthCheck(
-            connection,
-            settings.era,
-            clock,
-            converse,
-            on_hung,
-            interval=settings.health_interval,
-            timeout=settings.health_timeout,
-        )
+        self._health: HealthCheck | None = None
         self._listing: ToolListing | None = None
+        """Both exist once the server is ready."""
 
     def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
         """The server is ready, and has listed `tools`; returns when to `tick`."""
         self._hooks.tools_listed(tools)
-        self._listing = ToolListing(
-            self._settings.era, profile, self._converse, self._hooks.tools_listed, self._on_list_failed
+        self._health = HealthCheck(
+            self._connection,
+            profile.era,
+            self._clock,
+            self._converse,
+            self._on_hung,
+            interval=self._settings.health_interval,
+            timeout=self._settings.health_timeout,
         )
+        self._listing = ToolListing(profile, self._converse, self._hooks.tools_listed, self._on_list_failed)
         if self._notices.tools_change_announced:
             # Since the listing that made it ready, perhaps.
             self._list_tools(self._listing)
@@ -65,11 +66,13 @@ class Upkeep:
 
     def tick(self) -> float:
         """Look whether the server lives, if it is idle; returns when to look next, as a reading of the clock."""
+        assert self._health is not None, "the timer is set when the server is ready"
         return self._health.tick()
 
     def expired(self, call: Call) -> None:
         """A call timed out while this connection was there."""
-        self._health.suspect(call)
+        if self._health is not None:
+            self._health.suspect(call)
 
     def notified(self, notification: Notification) -> None:
         if notification.method != TOOLS_CHANGED:

@@ -17,6 +17,7 @@ import threading
 from typing import Any
 
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
@@ -121,6 +122,12 @@ class Worker:
     def pid(self) -> int | None:
         connection = self._connection
         return None if connection is None or connection.channel is None else connection.channel.pid
+
+    @property
+    def dialect(self) -> Dialect:
+        """What requests have to be dressed like, as far as it is known; a connection mends what was guessed wrong."""
+        connection = self._connection
+        return UNDECIDED if connection is None else connection.dialect
 
     @property
     def uptime(self) -> float | None:
@@ -262,7 +269,7 @@ class Worker:
         self._upkeep = Upkeep(
             connection, converse, notices, self._settings, self._hooks, self._clock, self._hung, self._not_listed
         )
-        opening = open_and_list(self._settings.era, self._settings.identity, self._not_listed)
+        opening = open_and_list(self._settings.negotiation, self._settings.identity, self._not_listed)
         converse(opening, lambda outcome: self._opened(connection, *outcome), self._lose)
 
     def _opened(self, connection: Connection, profile: ServerProfile, tools: list[Any]) -> None:
@@ -319,7 +326,13 @@ class Worker:
         loss = self._farewell.loss
         self._connection = self._farewell = None
         self._earlier_noise = self._earlier_noise.plus(connection.noise)
-        if self._may_rest(loss):
+        if not loss.was_ready and loss.error is None and self._settings.negotiation.died_of_the_probe():
+            logger.debug("server_died_of_the_probe", server=self.name)
+            if self.profile is None:
+                # Nobody had it before, so nobody missed it.
+                self._down_since = None
+            self._open()
+        elif self._may_rest(loss):
             self._rest(loss.reason(final.stderr_tail))
         else:
             self._not_running(loss.reason(final.stderr_tail))

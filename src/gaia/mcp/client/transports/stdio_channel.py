@@ -13,8 +13,9 @@ from typing import IO
 import msgspec
 
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import LineFramer
-from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
+from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.pipe_size import enlarge
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
 from gaia.mcp.client.transports.process import ServerProcess
@@ -86,6 +87,12 @@ class StdioChannel:
     def send(self, item: Outgoing) -> bool:
         assert self._writer is not None, "the writer exists as soon as the constructor has returned"
         return self._writer.send(item)
+
+    def cancel(self, notice: Frame) -> None:
+        self.send(notice)
+
+    def speak(self, dialect: Dialect) -> None:
+        """Bytes are bytes."""
 
     def redact(self, text: str) -> str:
         return self._redact(text)

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from gaia.mcp.client.protocol.era import ClientIdentity, HandshakeEra
+from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision import caller, farewell
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import CallFuture
@@ -93,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         self.stopped = False
         worker_settings = WorkerSettings(
             identity=ClientIdentity("test", "1"),
-            era=HandshakeEra(),
+            negotiation=Negotiation("legacy"),
             ready_timeout=30.0,
             policy=RestartPolicy(max_restarts=3, max_delay=0.9, window=30.0),
             health_interval=30.0,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.era import HANDSHAKE_REVISIONS, ClientIdentity, HandshakeEra, ServerProfile
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, drive
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
 
 Json = dict[str, Any]

@@ -1,0 +1,71 @@
+"""The handshake era: every revision up to 2025-11-25 (specification, "Lifecycle")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_member
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, paginate
+from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
+
+__all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra"]
+
+HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Newest first: the first is offered, any is accepted."""
+
+
+class HandshakeEra:
+    """`initialize`, `notifications/initialized`, then calls; `ping` for liveness."""
+
+    def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
+        """Everything from the first byte to the moment when calls may be sent. `revision` is what is offered."""
+        yield Speak(UNDECIDED)
+        result = yield Send(
+            "initialize",
+            {
+                "protocolVersion": revision,
+                "capabilities": dict(identity.capabilities),
+                "clientInfo": identity.info,
+            },
+        )
+        profile = self._profile(result)
+        yield Speak(Dialect(profile.protocol_version))
+        yield Notify("notifications/initialized")
+        return profile
+
+    def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
+        if "tools" not in profile.capabilities:
+            return []
+        return (yield from paginate("tools/list", "tools"))
+
+    def prove_life(self, timeout: float) -> Exchange[None]:
+        try:
+            yield Send("ping", timeout=timeout)
+        except CallTimeout:
+            try:
+                yield Send("tools/list", timeout=timeout)
+            except (JsonRpcError, InvalidResponse):
+                return
+        except (JsonRpcError, InvalidResponse):
+            # An error is an answer: the server is alive, it just does not know ping.
+            return
+
+    def _profile(self, result: Mapping[str, Any]) -> ServerProfile:
+        version = result.get("protocolVersion", HANDSHAKE_REVISIONS[0])
+        if version not in HANDSHAKE_REVISIONS:
+            # Lifecycle says SHOULD disconnect, schema.ts says MUST; raising makes the driver disconnect.
+            raise HandshakeFailed(
+                f"the server answered protocol version {version!r}; this client speaks "
+                f"{', '.join(HANDSHAKE_REVISIONS)} after a handshake",
+                delivery="unknown",
+            )
+        instructions = result.get("instructions")
+        return ServerProfile(
+            protocol_version=version,
+            server_info=object_member(result, "serverInfo", "initialize"),
+            capabilities=object_member(result, "capabilities", "initialize"),
+            era=self,
+            instructions=instructions if isinstance(instructions, str) else None,
+        )

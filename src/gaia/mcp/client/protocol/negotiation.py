@@ -1,0 +1,127 @@
+"""Finds out which era a server speaks (2026-07-28, "stdio": "Backward Compatibility"), and remembers it.
+
+The rules: a discovery answer is stateless; so is the error that a version is not supported; anything else, silence and
+the server's end included, is the handshake era. What was found is kept for the next start of the same configuration,
+and forgotten when it fails.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.client.protocol.exchange import Exchange
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
+from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, OtherRevisions, StatelessEra
+from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError
+
+__all__ = ["PROTOCOLS", "Negotiation"]
+
+PROTOCOLS = ("auto", "legacy", "modern", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
+"""What a configuration may ask for."""
+
+_HANDSHAKE = HandshakeEra()
+_STATELESS = StatelessEra()
+
+
+class Negotiation:
+    """One server's. Used by one thread at a time: the one that opens connections."""
+
+    def __init__(self, protocol: str = "auto", probe_timeout: float = 5.0) -> None:
+        """`protocol` is one of `PROTOCOLS`; `probe_timeout` is how many seconds a server gets to answer the probe."""
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, not {protocol!r}")
+        self._revision = protocol if protocol in (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS) else None
+        self._probe_timeout = probe_timeout
+        self._known: Literal["handshake", "stateless"] | None = None
+        if protocol == "legacy" or self._revision in HANDSHAKE_REVISIONS:
+            self._known = "handshake"
+        elif protocol == "modern" or self._revision in STATELESS_REVISIONS:
+            self._known = "stateless"
+        self._fixed = self._known is not None
+        self._probing = False
+
+    def open(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
+        """Everything from the first byte to the moment when calls may be sent."""
+        self._probing = False
+        if self._fixed:
+            return (yield from self._open_as_told(identity))
+        try:
+            if self._known == "handshake":
+                return (yield from self._handshake(identity))
+            if self._known == "stateless":
+                return (yield from self._stateless(identity, STATELESS_REVISIONS[0], None))
+            return (yield from self._probe(identity))
+        except MCPError:
+            self._known = None
+            raise
+
+    def died_of_the_probe(self) -> bool:
+        """Asked when the server ended before it was open: whether to open it again at once, in the other era.
+
+        Some servers exit when the first message is not `initialize`.
+        """
+        if not self._probing:
+            if not self._fixed:
+                self._known = None
+            return False
+        self._probing = False
+        self._known = "handshake"
+        return True
+
+    def _open_as_told(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
+        if self._known == "handshake":
+            profile = yield from _HANDSHAKE.open(identity, self._revision or HANDSHAKE_REVISIONS[0])
+            if self._revision not in (None, profile.protocol_version):
+                raise HandshakeFailed(
+                    f"the server answered protocol version {profile.protocol_version!r}, and the configuration "
+                    f"insists on {self._revision!r}",
+                    delivery="unknown",
+                )
+            return profile
+        return (yield from self._stateless(identity, self._revision or STATELESS_REVISIONS[0], None))
+
+    def _probe(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
+        silent = False
+        self._probing = True
+        try:
+            return (yield from self._stateless(identity, STATELESS_REVISIONS[0], self._probe_timeout))
+        except CallTimeout:
+            silent = True
+        except (JsonRpcError, InvalidResponse):
+            # The rule is keyed to no particular code: what is not a stateless answer is the other era.
+            pass
+        self._probing = False
+        try:
+            return (yield from self._handshake(identity))
+        except JsonRpcError:
+            if not silent:
+                raise
+            # It was only slow: what answers `initialize` with an error after a silent probe may have understood that.
+            return (yield from self._stateless(identity, STATELESS_REVISIONS[0], None))
+
+    def _stateless(self, identity: ClientIdentity, revision: str, timeout: float | None) -> Exchange[ServerProfile]:
+        try:
+            profile = yield from _STATELESS.open(identity, revision, timeout)
+        except OtherRevisions as error:
+            if not self._fixed and any(other in error.supported for other in HANDSHAKE_REVISIONS):
+                return (yield from self._handshake(identity))
+            spoken = revision if self._fixed else ", ".join((*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS))
+            raise HandshakeFailed(f"{error.message}; this client speaks {spoken}", delivery="unknown") from error
+        self._known = "stateless"
+        return profile
+
+    def _handshake(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
+        self._probing = False
+        try:
+            profile = yield from _HANDSHAKE.open(identity)
+        except JsonRpcError as error:
+            other = OtherRevisions.of(error)
+            if other is None or STATELESS_REVISIONS[0] not in other.supported:
+                raise
+            # A stateless server that did not understand the probe in time, or at all.
+            profile = yield from _STATELESS.open(identity)
+            self._known = "stateless"
+            return profile
+        self._known = "handshake"
+        return profile

@@ -1,0 +1,107 @@
+"""The stateless era: 2026-07-28, in which every request says for itself what a handshake used to agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_member
+from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, paginate
+from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
+
+__all__ = ["STATELESS_REVISIONS", "UNSUPPORTED_VERSION", "OtherRevisions", "StatelessEra"]
+
+STATELESS_REVISIONS = ("2026-07-28",)
+"""Newest first."""
+
+UNSUPPORTED_VERSION = -32022
+"""The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
+
+_META = "io.modelcontextprotocol/"
+
+
+class OtherRevisions(HandshakeFailed):
+    """The server speaks this era, and says which revisions it supports; the one that it was asked in is not there."""
+
+    def __init__(self, supported: list[str]) -> None:
+        super().__init__(f"the server speaks {', '.join(supported) or 'no version that it names'}", delivery="unknown")
+        self.supported = supported
+
+    @classmethod
+    def of(cls, error: JsonRpcError) -> OtherRevisions | None:
+        """What the error "unsupported protocol version" says; None for every other error."""
+        if error.code != UNSUPPORTED_VERSION:
+            return None
+        return cls(_strings(error.data.get("supported") if isinstance(error.data, dict) else None))
+
+
+class StatelessEra:
+    """`server/discover`, then calls that each carry the revision and our capabilities."""
+
+    def open(
+        self,
+        identity: ClientIdentity,
+        revision: str = STATELESS_REVISIONS[0],
+        timeout: float | None = None,
+    ) -> Exchange[ServerProfile]:
+        """Ask the server what it offers.
+
+        Raises `OtherRevisions`, and `InvalidResponse` if the answer is not that of a stateless server.
+        """
+        yield Speak(dialect(identity, revision))
+        try:
+            result = yield Send("server/discover", {}, timeout=timeout)
+        except JsonRpcError as error:
+            raise OtherRevisions.of(error) or error from None
+        return self._profile(result, revision)
+
+    def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
+        if "tools" not in profile.capabilities:
+            return []
+        return (yield from paginate("tools/list", "tools"))
+
+    def prove_life(self, timeout: float) -> Exchange[None]:
+        """There is no `ping` in this era; `server/discover` is the request that costs nothing."""
+        try:
+            yield Send("server/discover", {}, timeout=timeout)
+        except CallTimeout:
+            try:
+                yield Send("tools/list", {}, timeout=timeout)
+            except (JsonRpcError, InvalidResponse):
+                return
+        except (JsonRpcError, InvalidResponse):
+            return
+
+    def _profile(self, result: Mapping[str, Any], revision: str) -> ServerProfile:
+        supported = _strings(result.get("supportedVersions"))
+        if not supported:
+            raise InvalidResponse("the answer to server/discover names no supported versions")
+        if revision not in supported:
+            raise OtherRevisions(supported)
+        meta = object_member(result, "_meta", "server/discover")
+        instructions = result.get("instructions")
+        return ServerProfile(
+            protocol_version=revision,
+            server_info=object_member(meta, f"{_META}serverInfo", "server/discover"),
+            capabilities=object_member(result, "capabilities", "server/discover"),
+            era=self,
+            instructions=instructions if isinstance(instructions, str) else None,
+        )
+
+
+def dialect(identity: ClientIdentity, revision: str) -> Dialect:
+    """What every request carries (2026-07-28, "Base protocol")."""
+    return Dialect(
+        revision,
+        {
+            f"{_META}protocolVersion": revision,
+            f"{_META}clientInfo": identity.info,
+            f"{_META}clientCapabilities": dict(identity.capabilities),
+        },
+        server_may_ask=False,
+    )
+
+
+def _strings(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
