@@ -48,6 +48,7 @@ class TestConnecting:
         assert client.capabilities == {"tools": {"listChanged": True}}
         assert "echo" in [tool.name for tool in client.list_tools()]
         assert [message["method"] for message in received(client)] == [
+            "server/discover",
             "initialize",
             "notifications/initialized",
             "tools/list",
@@ -89,7 +90,8 @@ class TestConnecting:
         assert all(word in str(client.last_error) for word in words)
         assert client.state is ServerState.FAILED
         assert not client.is_connected()
-        assert read_state(tmp_path / "state").starts == 1
+        # Once with the probe, once greeted as servers are that do not survive the probe.
+        assert read_state(tmp_path / "state").starts == 2
 
     def test_a_command_that_does_not_exist(self) -> None:
         client = MCPClient.from_config("fault", {"command": "no-such-program-anywhere"})
@@ -117,7 +119,7 @@ class TestConnecting:
 
     def test_after_a_failure_it_can_be_tried_again(self, fault_server: FaultServer, tmp_path: Path) -> None:
         config = fault_server(
-            exit_at_start={"code": 1}, state_file=tmp_path / "state", by_start={"2": {"exit_at_start": None}}
+            exit_at_start={"code": 1}, state_file=tmp_path / "state", by_start={"3": {"exit_at_start": None}}
         )
         client = MCPClient.from_config("fault", config)
         assert not client.connect()

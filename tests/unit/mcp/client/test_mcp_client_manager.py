@@ -303,7 +303,7 @@ class TestLoading:
             {
                 "good": fault_server(state_file=states["good"]),
                 "dead": fault_server(
-                    state_file=states["dead"], exit_at_start={"code": 1}, by_start={"2": {"exit_at_start": None}}
+                    state_file=states["dead"], exit_at_start={"code": 1}, by_start={"3": {"exit_at_start": None}}
                 ),
                 "hung": fault_server(state_file=states["hung"], faults=HUNG),
             }
@@ -312,7 +312,7 @@ class TestLoading:
         assert wait_until(lambda: [one.state for one in manager.status() if one.name == "dead"] == [ServerState.FAILED])
         manager.load_from_config(timeout=1.0)
         assert wait_until(lambda: sorted(manager.list_servers()) == ["dead", "good"])
-        assert {name: read_state(path).starts for name, path in states.items()} == {"good": 1, "dead": 2, "hung": 1}
+        assert {name: read_state(path).starts for name, path in states.items()} == {"good": 1, "dead": 3, "hung": 1}
         assert {one.name: one.state for one in manager.status()} == {
             "good": ServerState.READY,
             "dead": ServerState.READY,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, drive
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, drive
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
 
@@ -22,6 +23,7 @@ class Server:
 
     def __init__(self, **answers: Json | MCPError) -> None:
         self.seen: list[Send | Notify] = []
+        self.dialects: list[Dialect] = []
         self._answers = answers
 
     def request(self, send: Send) -> Json:
@@ -32,7 +34,13 @@ class Server:
         return answer
 
     def converse(self, exchange: Exchange[Any]) -> Any:
-        return drive(exchange, self.request, self.seen.append)
+        return drive(exchange, self.request, self.tell)
+
+    def tell(self, step: Notify | Speak) -> None:
+        if isinstance(step, Speak):
+            self.dialects.append(step.dialect)
+        else:
+            self.seen.append(step)
 
     @property
     def methods(self) -> list[str]:
@@ -80,8 +88,14 @@ class TestOpening:
             protocol_version="2025-06-18",
             server_info={"name": "s", "version": "1"},
             capabilities={"tools": {}},
+            era=ERA,
             instructions="Be kind.",
         )
+
+    def test_what_follows_is_of_the_revision_that_the_server_chose(self) -> None:
+        server = Server(initialize=hello())
+        server.converse(ERA.open(IDENTITY))
+        assert server.dialects == [UNDECIDED, Dialect("2025-06-18")]
 
     @pytest.mark.parametrize("revision", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
     def test_every_revision_of_the_era_is_accepted(self, revision: str) -> None:
@@ -126,7 +140,7 @@ class TestListing:
         answers: list[Json] = [{"tools": [{"name": "a"}], "nextCursor": ""}, {"tools": [{"name": "b"}]}]
         pages = iter(answers)
         listing = ERA.list_tools(profile_of(hello()))
-        assert drive(listing, lambda _: next(pages), Server().seen.append) == [{"name": "a"}, {"name": "b"}]
+        assert drive(listing, lambda _: next(pages), Server().tell) == [{"name": "a"}, {"name": "b"}]
 
     def test_a_server_without_tools_is_not_asked(self) -> None:
         server = Server()

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc import call as call_module
 from gaia.mcp.client.rpc import connection as connection_module
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.channel import Ending, Outgoing
+from gaia.mcp.client.rpc.channel import Ending, Frame, Outgoing
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
 from tests.fake_clock import FakeClock
@@ -53,6 +54,12 @@ class FakeChannel:
                     self._written.append(first.frame)
             self._turn.release()
         return True
+
+    def cancel(self, notice: Frame) -> None:
+        self.send(notice)
+
+    def speak(self, dialect: Dialect) -> None:
+        return None
 
     def redact(self, text: str) -> str:
         return text.replace(SECRET, "***")
