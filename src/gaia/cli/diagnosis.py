@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnose"]
 
-_LAUNCHERS = {
-    "uvx": "uvx comes with uv: https://docs.astral.sh/uv/",
-    "uv": "Install uv: https://docs.astral.sh/uv/",
-    "npx": "npx comes with Node.js: https://nodejs.org/",
-    "node": "Install Node.js: https://nodejs.org/",
-    "docker": "Install Docker: https://docs.docker.com/get-docker/",
-}
-"""Where the programs come from that start most servers."""
-
 
 def diagnose(
     ctx: typer.Context,
@@ -69,7 +60,7 @@ def diagnose(
 
 
 def _test(client: MCPClient) -> list[dict[str, Any]]:
-    from gaia.cli.stopwatch import Stopwatch
+    from gaia.mcp.doctor.stopwatch import Stopwatch
     from gaia.mcp.errors import JsonRpcError, MCPError
 
     watch = Stopwatch.on(client)
@@ -137,24 +128,13 @@ def _warnings(entry: dict[str, Any], client: MCPClient) -> list[str]:
 
 
 def _remedy(name: str, failed: dict[str, Any], entry: dict[str, Any]) -> str | None:
+    from gaia.mcp.doctor.remedies import for_handshake, for_missing_program
+
     match failed["name"]:
         case "spawn":
             program, *_ = str(entry.get("command", "")).split() or [""]
-            return _LAUNCHERS.get(program) if "was not found on the server's PATH" in failed["detail"] else None
-        case "handshake" if "not answered within" in failed["detail"]:
-            return (
-                "It runs but does not answer. Is it an MCP server that uses standard input and output? If it only "
-                f'needs longer to start, as the first run of a package does, give {name!r} a longer "timeout".'
-            )
+            return for_missing_program(program) if "was not found on the server's PATH" in failed["detail"] else None
         case "handshake":
-            return f"It was started, but there was no handshake. Run it by hand to see what it says: {_by_hand(entry)}"
+            return for_handshake(name, entry, failed["detail"])
         case _:
             return "It answers some requests and not others, which is for the authors of the server to mend."
-
-
-def _by_hand(entry: dict[str, Any]) -> str:
-    import shlex
-
-    args = entry.get("args")
-    command = str(entry.get("command", ""))
-    return command if args is None else shlex.join([command, *map(str, args)])

@@ -12,6 +12,7 @@ from gaia.cli.calling import call
 from gaia.cli.configuring import AddCommand, add, remove
 from gaia.cli.demo import demo
 from gaia.cli.diagnosis import diagnose
+from gaia.cli.doctor import doctor
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
@@ -55,6 +56,7 @@ _add(
     """gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5""",
 )
 _add("test-client", diagnose, "gaia mcp test-client time")
+_add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
 _add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")
 _add(
     "import",

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
     from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.client.tool import MCPTool
+    from gaia.mcp.doctor import Check
 
-__all__ = ["milliseconds", "parameters", "server_table", "status_table", "step_table", "tool_table"]
+__all__ = ["check_table", "milliseconds", "parameters", "server_table", "status_table", "step_table", "tool_table"]
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
 """Whatever is not here is on its way somewhere."""
+
+_VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
 
 _NOTHING = "-"
 
@@ -73,6 +76,29 @@ def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
     for step in steps:
         verdict = text("✓", "green") if step["ok"] else text("✗", "red")
         table.add_row(verdict, text(step["name"]), text(milliseconds(step["seconds"])), text(one_line(step["detail"])))
+    return table
+
+
+def check_table(checks: Sequence[Check]) -> Table:
+    """One line for each check of an examination, and its remedy below it: verdict, name, time, what was found."""
+    from gaia.mcp.doctor.examination import NOT_REACHED
+
+    table = _table("", "check", "time", "", right=("time",))
+    table.show_header = False
+    unreached = [check.name for check in checks if check.detail == NOT_REACHED]
+    for check in checks:
+        if check.name in unreached:
+            continue
+        mark, style = _VERDICTS[check.verdict]
+        quiet = "dim" if check.verdict == "skipped" else ""
+        seconds = "" if check.seconds is None else milliseconds(check.seconds)
+        table.add_row(text(mark, style), text(check.name, quiet), text(seconds), text(check.detail.rstrip(), quiet))
+        if check.remedy is not None:
+            table.add_row("", "", "", text(f"→ {check.remedy}", style))
+    if unreached:
+        table.add_row(
+            text("-", "dim"), text(unreached[0], "dim"), "", text("this and what follows: not reached", "dim")
+        )
     return table
 
 

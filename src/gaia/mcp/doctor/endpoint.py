@@ -1,0 +1,147 @@
+"""The way to a server with a URL: name, connection, certificate, and what it answers to a plain request.
+
+These checks open a connection of their own, so that a problem of the network is not taken for one of the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import queue
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from urllib.parse import SplitResult, urlsplit
+
+from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
+
+__all__ = ["check_endpoint"]
+
+_SECONDS = 10.0
+"""For each step."""
+_RENEW_DAYS = 14
+
+
+def check_endpoint(name: str, url: str, headers: Mapping[str, str]) -> Iterator[Check]:
+    """The checks ``address``, ``connection`` and ``http``; nothing more after one that failed."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        yield failed("address", f"the url has no usable port: {error}", 'Mend "url".')
+        return
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield failed("address", "the url is no http:// or https:// address with a host", 'Mend "url".')
+        return
+    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname):
+        yield skipped("address", "it is reached through a proxy, which looks up the name")
+        return
+    address = _look_up(parts.hostname, port)
+    yield address
+    if address.verdict is Verdict.FAIL:
+        return
+    with contextlib.ExitStack() as stack:
+        began = time.perf_counter()
+        try:
+            connection = _connect(parts, port)
+            stack.callback(connection.close)
+            yield _connected(parts, connection, time.perf_counter() - began)
+        except (OSError, http.client.HTTPException) as error:
+            yield _refused(parts, port, error)
+            return
+        yield _ask(name, parts, connection, headers)
+
+
+def _look_up(host: str, port: int) -> Check:
+    """The system's resolver has no deadline of its own, so it is asked on a thread that may be left behind."""
+    answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.put(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+        except (OSError, UnicodeError) as error:
+            answers.put(error if isinstance(error, OSError) else OSError(str(error)))
+
+    began = time.perf_counter()
+    threading.Thread(target=ask, name="mcp-doctor-resolver", daemon=True).start()
+    try:
+        answer = answers.get(timeout=_SECONDS)
+    except queue.Empty:
+        answer = OSError(f"no answer within {_SECONDS:g} s")
+    seconds = time.perf_counter() - began
+    if isinstance(answer, OSError):
+        detail = f"{host} has no address: {answer.strerror or answer}"
+        return failed("address", detail, 'Is the name in "url" right, and this machine online?', seconds)
+    return ok("address", f"{host} is {', '.join(answer[:3])}", seconds)
+
+
+def _connect(parts: SplitResult, port: int) -> http.client.HTTPConnection:
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            host, port, timeout=_SECONDS, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    connection.connect()
+    return connection
+
+
+def _connected(parts: SplitResult, connection: http.client.HTTPConnection, seconds: float) -> Check:
+    if not isinstance(connection.sock, ssl.SSLSocket):
+        return ok("connection", f"connected to {parts.netloc.rpartition('@')[2]}", seconds)
+    detail = f"{connection.sock.version()}"
+    certificate = connection.sock.getpeercert() or {}
+    expires = certificate.get("notAfter")
+    if not isinstance(expires, str):
+        return ok("connection", detail, seconds)
+    until = datetime.fromtimestamp(ssl.cert_time_to_seconds(expires), UTC)
+    detail += f", certificate valid until {until:%Y-%m-%d}"
+    if (until - datetime.now(UTC)).days < _RENEW_DAYS:
+        return warned("connection", detail, "The certificate ends soon; tell whoever runs the server.", seconds)
+    return ok("connection", detail, seconds)
+
+
+def _refused(parts: SplitResult, port: int, error: Exception) -> Check:
+    place = f"{parts.hostname}:{port}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = "Set SSL_CERT_FILE if the server has a certificate of your own authority."
+        return failed("connection", f"the certificate of {place} is not accepted: {error.verify_message}", remedy)
+    if isinstance(error, ssl.SSLError):
+        return failed("connection", f"no TLS with {place}: {error.reason}", 'Is it http:// and not https:// in "url"?')
+    reason = getattr(error, "strerror", None) or str(error)
+    return failed("connection", f"cannot connect to {place}: {reason}", "Does the server run, and listen there?")
+
+
+def _ask(name: str, parts: SplitResult, connection: http.client.HTTPConnection, headers: Mapping[str, str]) -> Check:
+    """A GET leaves nothing behind on the server (specification, "Listening for Messages from the Server")."""
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    began = time.perf_counter()
+    try:
+        connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
+        response = connection.getresponse()
+    except TimeoutError:
+        return failed("http", f"no answer within {_SECONDS:g} s", "Is it an HTTP server?")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return failed("http", f"no HTTP answer: {error!r}", "Is it an HTTP server?")
+    seconds = time.perf_counter() - began
+    status = response.status
+    detail = f"{status} {response.reason}".strip()
+    if status in (401, 403):
+        remedy = f'Run `gaia mcp login {name}`, or give an "Authorization" in "headers".'
+        return warned("http", f"{detail}: it wants to know who you are", remedy, seconds)
+    if 300 <= status < 400:
+        target = response.headers.get("Location", "nowhere")
+        return warned("http", f"{detail}: it sends us on to {target[:200]}", 'Put that address into "url".', seconds)
+    if status == 404:
+        return warned("http", f"{detail}: there may be nothing at {parts.path or '/'}", "Is the path right?", seconds)
+    if status >= 500:
+        return failed("http", f"{detail}: the server is in trouble", "Tell whoever runs the server.", seconds)
+    # 405 is what the specification wants of a server that has nothing to say unasked; 400 and 406 are seen too.
+    return ok("http", f"{detail}, which is an answer", seconds)

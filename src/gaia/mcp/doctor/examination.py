@@ -1,0 +1,216 @@
+"""`diagnose`: the checks of a server in their order."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.server_config import ServerConfig, expand, unknown_keys
+from gaia.mcp.doctor.diagnosis import Check, Diagnosis, Verdict, failed, ok, skipped, warned
+from gaia.mcp.doctor.endpoint import check_endpoint
+from gaia.mcp.doctor.programs import check_program
+from gaia.mcp.doctor.remedies import for_handshake, for_missing_program
+from gaia.mcp.doctor.tools import check_names, check_schemas, colliding, names_of
+from gaia.mcp.doctor.visit import Visit, visit
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["COMMAND_CHECKS", "NOT_REACHED", "URL_CHECKS", "diagnose", "diagnose_all"]
+
+_TALK = ("handshake", "tools", "schemas", "names", "latency")
+COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)
+URL_CHECKS = ("config", "address", "connection", "http", *_TALK)
+
+NOT_REACHED = "not reached"
+
+_SLOW_PING = 0.25
+_SLOW_LIST = 2.0
+_AT_ONCE = 4
+"""Servers that are examined at the same time."""
+_ASK_AGAIN_SECONDS = 0.05
+
+OnCheck = Callable[[Check], object]
+
+
+def diagnose(name: str, config: Mapping[str, Any], on_check: OnCheck | None = None) -> Diagnosis:
+    """Examine one server: `config` is its entry of ``mcpServers``. It is started, and stopped again.
+
+    `on_check` is told each finding when it is made, in this thread. Takes as long as the entry's ``timeout`` if the
+    server does not answer, and some seconds more. Nothing is raised for a server that does not work.
+    """
+    return _Examination(name, config, on_check).run()
+
+
+def diagnose_all(
+    servers: Mapping[str, Mapping[str, Any]], on_check: Callable[[str, Check], object] | None = None
+) -> list[Diagnosis]:
+    """Examine several servers, some at a time, and look for tools whose names they share.
+
+    `on_check` is told the server's name and the finding, in one of several threads.
+    """
+    examinations = [
+        _Examination(name, config, None if on_check is None else functools.partial(on_check, name))
+        for name, config in servers.items()
+    ]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mcp-doctor") as pool:
+        futures = [pool.submit(examination.run) for examination in examinations]
+        try:
+            found = [future.result() for future in futures]
+        except BaseException:
+            # Ctrl-C: no server is waited for that does not answer.
+            for future in futures:
+                future.cancel()
+            while wait(futures, _ASK_AGAIN_SECONDS).not_done:
+                for examination in examinations:
+                    examination.abort()
+            raise
+    shared = colliding({diagnosis.server: diagnosis.tools for diagnosis in found})
+    return [_with_shared_names(diagnosis, shared.get(diagnosis.server)) for diagnosis in found]
+
+
+class _Examination:
+    """One server. `run` is called once; `abort` by any thread, as often as it takes."""
+
+    def __init__(self, name: str, config: Mapping[str, Any], on_check: OnCheck | None) -> None:
+        self._name = name
+        self._config = config
+        self._on_check: OnCheck = on_check or (lambda _: None)
+        self._client: MCPClient | None = None
+        self._visit: Visit | None = None
+
+    def run(self) -> Diagnosis:
+        checks = []
+        for check in self._complete():
+            checks.append(check)
+            self._on_check(check)
+        seen = self._visit or Visit()
+        tools = [tool for tool in names_of(seen.definitions or ()) if tool not in seen.denied]
+        return Diagnosis(self._name, tuple(checks), tuple(tools))
+
+    def abort(self) -> None:
+        if self._client is not None:
+            self._client.request_disconnect()
+
+    def _complete(self) -> Iterator[Check]:
+        """Every check of this kind of server once, in order; those that were not reached are skipped."""
+        by_url = isinstance(self._config, dict) and self._config.get("url") and not self._config.get("command")
+        missing = list(URL_CHECKS if by_url else COMMAND_CHECKS)
+        for check in self._checks():
+            while missing[0] != check.name:
+                # Such as the connection to what is behind a proxy.
+                yield skipped(missing.pop(0), "does not apply")
+            missing.remove(check.name)
+            yield check
+        for left in missing:
+            yield skipped(left, NOT_REACHED)
+
+    def _checks(self) -> Iterator[Check]:
+        name, config = self._name, self._config
+        try:
+            server = ServerConfig.from_dict(name, config)
+            expanded = expand(server, os.environ)
+        except ConfigError as error:
+            yield failed("config", error.message.removeprefix(f"server {name!r}: "), "Mend the entry in its file.")
+            return
+        yield _check_config(config, server)
+        stdio = server.transport == "stdio"
+        preparations = (
+            check_program(expanded) if stdio else check_endpoint(name, expanded.url or "", expanded.headers or {})
+        )
+        for check in preparations:
+            yield check
+            if check.verdict is Verdict.FAIL and check.name != "versions":
+                return
+        try:
+            self._client = MCPClient.from_config(name, config)
+        except ValueError as error:
+            yield failed("handshake", str(error), None)
+            return
+        self._visit = visit(self._client)
+        yield from _judge(name, config, self._visit, stdio=stdio)
+
+
+def _with_shared_names(diagnosis: Diagnosis, shared: Check | None) -> Diagnosis:
+    own = diagnosis.check("names")
+    if shared is None or own is None or own.verdict is not Verdict.OK:
+        return diagnosis
+    return msgspec.structs.replace(
+        diagnosis, checks=tuple(shared if check is own else check for check in diagnosis.checks)
+    )
+
+
+def _check_config(config: Mapping[str, Any], server: ServerConfig) -> Check:
+    strangers = [
+        f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
+        for key, similar in unknown_keys(config).items()
+    ]
+    if strangers:
+        return warned("config", "; ".join(strangers), "Unknown keys are ignored: mend or remove them.")
+    if server.disabled:
+        return warned("config", "it is disabled, so no agent starts it", 'Remove "disabled" to use it.')
+    return ok("config", "valid")
+
+
+def _judge(name: str, config: Mapping[str, Any], seen: Visit, *, stdio: bool) -> Iterator[Check]:
+    if stdio:
+        if seen.started is None:
+            program = str(config.get("command", "")).split()[0]
+            yield failed("start", seen.error or "", for_missing_program(program))
+            return
+        yield ok("start", f"pid {seen.pid}", seen.started)
+        yield _check_output(seen)
+    if seen.error is not None:
+        yield failed("handshake", seen.error, for_handshake(name, config, seen.error) if stdio else None)
+        return
+    yield _check_handshake(seen)
+    yield _check_tools(seen)
+    yield check_schemas(seen.definitions or [])
+    yield check_names(name, seen.definitions or [])
+    yield _check_latency(seen)
+
+
+def _check_output(seen: Visit) -> Check:
+    status = seen.status
+    if status is not None and status.noise_lines:
+        lines = "1 line" if status.noise_lines == 1 else f"{status.noise_lines} lines"
+        detail = f"{lines} ({status.noise_bytes} bytes) on standard output that are no messages"
+        return warned("output", detail, "They are ignored, but logs belong on standard error. Tell the authors.")
+    return ok("output", "nothing but messages on standard output")
+
+
+def _check_handshake(seen: Visit) -> Check:
+    info = seen.server_info
+    server = " ".join(str(info[key]) for key in ("name", "version") if key in info) or "a server without a name"
+    revision = seen.status.protocol_version if seen.status is not None else None
+    return ok("handshake", f"{server}, protocol revision {revision}", seen.shaken)
+
+
+def _check_tools(seen: Visit) -> Check:
+    if seen.list_error is not None:
+        remedy = "It answers some requests and not others, which is for the authors of the server to mend."
+        return failed("tools", seen.list_error, remedy)
+    if "tools" not in seen.capabilities:
+        return warned("tools", "the server offers no tools", "It may offer resources or prompts; agents use tools.")
+    count = len(seen.definitions or ())
+    denied = f", {len(seen.denied)} of them denied by filters" if seen.denied else ""
+    detail = f"{count} tools{denied}"
+    if seen.unmatched:
+        patterns = ", ".join(map(repr, seen.unmatched))
+        return warned("tools", f"{detail}; these patterns match none: {patterns}", "Are they misspelt?", seen.listing)
+    if count == len(seen.denied):
+        return warned("tools", detail, "There is nothing that an agent could call.", seen.listing)
+    return ok("tools", detail, seen.listing)
+
+
+def _check_latency(seen: Visit) -> Check:
+    if seen.ping is None or seen.ping_error is not None:
+        return failed("latency", seen.ping_error or "no sign of life", "The server is stuck; tell its authors.")
+    detail = f"ping {seen.ping * 1000:.1f} ms (median of {len(seen.pings)})"
+    if seen.ping > _SLOW_PING or (seen.listing or 0) > _SLOW_LIST:
+        return warned("latency", detail, "Every call will take at least this long.", seen.ping)
+    return ok("latency", detail, seen.ping)

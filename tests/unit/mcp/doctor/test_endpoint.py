@@ -1,0 +1,125 @@
+"""The way to a server with a URL, step by step."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from gaia.mcp.doctor import Verdict, diagnose
+from gaia.mcp.doctor.endpoint import check_endpoint
+from gaia.mcp.doctor.examination import URL_CHECKS
+
+Answering = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    """Start an HTTP server that answers every GET with a status; returns its address."""
+    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
+
+    def start(status: int, **headers: str) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                for name, value in {"Content-Length": "0", **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}/mcp"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "remedy"),
+    [
+        (200, Verdict.OK, None),
+        (405, Verdict.OK, None),
+        (401, Verdict.WARN, "Run `gaia mcp login web`"),
+        (404, Verdict.WARN, "Is the path right?"),
+        (500, Verdict.FAIL, "Tell whoever runs the server."),
+    ],
+)
+def test_the_status_of_an_answer_is_judged(
+    status: int, verdict: Verdict, remedy: str | None, answering: Answering
+) -> None:
+    *_, check = check_endpoint("web", answering(status), {})
+
+    assert (check.name, check.verdict) == ("http", verdict)
+    assert check.detail.startswith(str(status))
+    assert (check.remedy or "").startswith(remedy or "")
+
+
+def test_a_redirection_names_its_target(answering: Answering) -> None:
+    *_, check = check_endpoint("web", answering(308, Location="https://example.com/mcp"), {})
+
+    assert "https://example.com/mcp" in check.detail
+
+
+def test_nobody_listening_is_a_failure_of_the_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    *_, check = check_endpoint("web", f"http://127.0.0.1:{port}/", {})
+
+    assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
+    assert "refused" in check.detail.lower()
+
+
+def test_tls_with_a_server_that_has_none_is_explained(answering: Answering) -> None:
+    *_, check = check_endpoint("web", answering(200).replace("http:", "https:"), {})
+
+    assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
+    assert "http://" in (check.remedy or "")
+
+
+def test_a_name_without_an_address_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    (check,) = check_endpoint("web", "https://no-such-host.invalid/mcp", {})
+
+    assert (check.name, check.verdict) == ("address", Verdict.FAIL)
+    assert "no-such-host.invalid has no address: Name or service not known" in check.detail
+
+
+@pytest.mark.parametrize("url", ["ftp://example.com/", "http://", "http://example.com:99999/"])
+def test_what_is_no_http_address_is_a_failure(url: str) -> None:
+    (check,) = check_endpoint("web", url, {})
+
+    assert (check.name, check.verdict) == ("address", Verdict.FAIL)
+
+
+def test_behind_a_proxy_the_network_is_the_proxy_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
+    (check,) = check_endpoint("web", "https://example.com/mcp", {})
+
+    assert check.verdict is Verdict.SKIPPED
+
+
+def test_configured_headers_are_sent_and_never_shown(answering: Answering) -> None:
+    entry = {"url": answering(401), "headers": {"Authorization": "Bearer open-sesame"}, "timeout": 2}
+    diagnosis = diagnose("web", entry)
+
+    assert tuple(check.name for check in diagnosis.checks) == URL_CHECKS
+    assert "open-sesame" not in repr(diagnosis)
