@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.server_config import ServerConfig, expand, unknown_keys
 from gaia.mcp.doctor.diagnosis import Check, Diagnosis, Verdict, failed, ok, skipped, warned
 from gaia.mcp.doctor.endpoint import check_endpoint
@@ -187,7 +188,8 @@ def _check_handshake(seen: Visit) -> Check:
     info = seen.server_info
     server = " ".join(str(info[key]) for key in ("name", "version") if key in info) or "a server without a name"
     revision = seen.status.protocol_version if seen.status is not None else None
-    return ok("handshake", f"{server}, protocol revision {revision}", seen.shaken)
+    era = "handshake" if revision in HANDSHAKE_REVISIONS else "stateless"
+    return ok("handshake", f"{server}, protocol revision {revision} ({era} era)", seen.shaken)
 
 
 def _check_tools(seen: Visit) -> Check:

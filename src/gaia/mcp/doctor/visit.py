@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.protocol.exchange import Notify, Send, drive, paginate
+from gaia.mcp.client.protocol.exchange import drive, paginate
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.doctor.stopwatch import Stopwatch
 from gaia.mcp.errors import JsonRpcError, MCPError
@@ -79,7 +79,7 @@ def _list(client: MCPClient, seen: Visit) -> None:
         seen.definitions = drive(
             paginate("tools/list", "tools"),
             lambda step: client.request(step.method, step.params, timeout=step.timeout),
-            _nothing_to_notify,
+            _nothing_to_tell,
         )
     except MCPError as error:
         seen.list_error = error.message
@@ -104,5 +104,5 @@ def _ping(client: MCPClient, seen: Visit) -> None:
         seen.pings.append(time.perf_counter() - began)
 
 
-def _nothing_to_notify(step: Notify | Send) -> None:
-    raise AssertionError(f"a list does not send {step.method}")
+def _nothing_to_tell(step: object) -> None:
+    raise AssertionError(f"a list does not take the step {step!r}")

@@ -36,7 +36,7 @@ class TestAServerThatWorks:
         assert diagnosis.verdict is Verdict.OK
         assert found(diagnosis, "command").detail == sys.executable
         assert found(diagnosis, "versions").detail == f"python {sys.version.split()[0]}"
-        assert found(diagnosis, "handshake").detail == "gaia-demo 1.0.0, protocol revision 2025-11-25"
+        assert found(diagnosis, "handshake").detail == "gaia-demo 1.0.0, protocol revision 2025-11-25 (handshake era)"
         assert found(diagnosis, "tools").detail == "9 tools"
         assert len(diagnosis.tools) == 9
 
