@@ -11,7 +11,8 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.settings import WorkerSettings
@@ -105,17 +106,13 @@ class Supervised:
         on_progress: OnProgress | None = None,
     ) -> "Future[dict[str, Any]]":
         """A tool call in a thread of its own, which waits for it."""
-        return self.in_background(
-            caller.request,
-            self.worker,
-            self.clock,
-            self.statistics,
-            "tools/call",
-            {"name": tool},
-            timeout,
-            repeatable=repeatable,
-            on_progress=on_progress,
-        )
+        wanted = ClientRequest("tools/call", {"name": tool}, timeout, repeatable=repeatable, on_progress=on_progress)
+        return self.in_background(self.request, wanted)
+
+    def request(self, wanted: ClientRequest) -> dict[str, Any]:
+        """Make a request and wait for it; 30 s if it has no timeout."""
+        timeout = 30.0 if wanted.timeout is None else wanted.timeout
+        return caller.request(self.worker, self.clock, self.statistics, wanted, timeout)
 
     def submit(
         self,
@@ -126,17 +123,8 @@ class Supervised:
         on_progress: OnProgress | None = None,
     ) -> CallFuture:
         """A tool call that no thread waits for."""
-        return caller.submit(
-            self.worker,
-            self.clock,
-            self.statistics,
-            self.callbacks.lane(),
-            "tools/call",
-            {"name": tool},
-            timeout,
-            repeatable=repeatable,
-            on_progress=on_progress,
-        )
+        wanted = ClientRequest("tools/call", {"name": tool}, timeout, repeatable=repeatable, on_progress=on_progress)
+        return caller.submit(self.worker, self.clock, self.statistics, wanted, timeout, self.callbacks.lane())
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:
         """Wait for an event that comes after the last one waited for; events in between are passed over."""

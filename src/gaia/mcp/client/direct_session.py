@@ -10,9 +10,9 @@ from gaia.mcp.client.protocol.dialect import UNDECIDED
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.session import OnCall
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, OnDone, OnProgress
+from gaia.mcp.client.supervision.caller import CallFuture, OnDone, Outcome
+from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -91,46 +91,26 @@ class DirectSession:
             protocol_version=None if self.profile is None else self.profile.protocol_version,
         )
 
-    def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        timeout: float | None,
-        *,
-        repeatable: bool = False,
-        on_progress: OnProgress | None = None,
-        on_call: OnCall | None = None,
-    ) -> dict[str, Any]:
+    def request(self, wanted: ClientRequest) -> Outcome:
         """See `Session`. Only the transport knows ids and progress, so `on_call` and `on_progress` are never called."""
         if not self.is_connected():
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
         started = time.monotonic()
         failed = True
         try:
-            result = self._answer(Send(method, params))
+            result = self._answer(Send(wanted.method, wanted.params))
             failed = result.get("isError") is True
         finally:
             self._statistics.record(time.monotonic() - started, failed=failed)
         return result
 
-    def submit(
-        self,
-        lane: Lane,
-        method: str,
-        params: dict[str, Any] | None,
-        timeout: float | None,
-        *,
-        repeatable: bool = False,
-        on_progress: OnProgress | None = None,
-        on_call: OnCall | None = None,
-        on_done: OnDone | None = None,
-    ) -> CallFuture:
+    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
         """The request is made right here, so the future that comes back is already done."""
         future = CallFuture()
         error: MCPError | None = None
         result: dict[str, Any] = {}
         try:
-            result = self.request(method, params, timeout)
+            result = self.request(wanted)
         except NotConnected:
             raise
         except MCPError as caught:

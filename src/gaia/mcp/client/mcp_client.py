@@ -21,7 +21,8 @@ from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.server_config import ServerConfig, expand
 from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.caller import CallFuture, OnProgress
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -286,23 +287,12 @@ class MCPClient(ServerFeatures):
         `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
         is not allowed, or a client that is not connected, raises at once.
         """
-        params, repeatable = self._tool_request(tool_name, arguments)
+        wanted = self._tool_request(tool_name, arguments, timeout, on_progress)
         observation = self._observe(tool_name)
         if observation is None:
-            return self._session.submit(
-                self._callbacks.lane(), "tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress
-            )
+            return self._session.submit(wanted, self._callbacks.lane())
         try:
-            return self._session.submit(
-                self._callbacks.lane(),
-                "tools/call",
-                observation.prepare(params),
-                timeout,
-                repeatable=repeatable,
-                on_progress=on_progress,
-                on_call=observation.sent,
-                on_done=observation.ended,
-            )
+            return self._session.submit(observation.of(wanted), self._callbacks.lane(), observation.ended)
         except BaseException as error:
             observation.ended(error, {})
             raise
@@ -324,7 +314,7 @@ class MCPClient(ServerFeatures):
         if method == "tools/call":
             params = params or {}
             return self._request_tool(params.get("name"), params.get("arguments"), timeout, None)
-        return self._session.request(method, params, timeout)
+        return self._session.request(ClientRequest(method, params, timeout))
 
     # Inside.
 
@@ -353,8 +343,10 @@ class MCPClient(ServerFeatures):
     def _allows(self, tool_name: str) -> bool:
         return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
 
-    def _tool_request(self, tool_name: Any, arguments: Any) -> tuple[dict[str, Any], bool]:
-        """The params of a `tools/call`, and whether it may be repeated. Every tool call passes here."""
+    def _tool_request(
+        self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
+    ) -> ClientRequest:
+        """A `tools/call`, unless it is not allowed. Every tool call passes here."""
         if not isinstance(tool_name, str):
             raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
         if arguments is None:
@@ -364,26 +356,25 @@ class MCPClient(ServerFeatures):
         if not self._allows(tool_name):
             raise ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
         tool = self._catalog.get(tool_name)
-        return {"name": tool_name, "arguments": arguments}, tool is not None and tool.safe_to_repeat
+        return ClientRequest(
+            "tools/call",
+            {"name": tool_name, "arguments": arguments},
+            timeout,
+            repeatable=tool is not None and tool.safe_to_repeat,
+            on_progress=on_progress,
+        )
 
     def _request_tool(
         self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
     ) -> dict[str, Any]:
-        params, repeatable = self._tool_request(tool_name, arguments)
+        wanted = self._tool_request(tool_name, arguments, timeout, on_progress)
         observation = self._observe(tool_name)
         if observation is None:
-            return self._session.request("tools/call", params, timeout, repeatable=repeatable, on_progress=on_progress)
+            return self._session.request(wanted)
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
-            result = self._session.request(
-                "tools/call",
-                observation.prepare(params),
-                timeout,
-                repeatable=repeatable,
-                on_progress=on_progress,
-                on_call=observation.sent,
-            )
+            result = self._session.request(observation.of(wanted))
         except BaseException as caught:
             error = caught
             raise

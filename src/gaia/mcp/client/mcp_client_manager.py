@@ -15,7 +15,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.caller import OnProgress
+from gaia.mcp.client.supervision.client_request import OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy

@@ -7,8 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gaia import telemetry
 from gaia.log import get_logger
+from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.errors import JsonRpcError, MCPError
 
 __all__ = ["Observation", "observe"]
@@ -17,7 +20,7 @@ logger = get_logger(__name__)
 
 
 class Observation:
-    """Follows one call. `sent` and `ended` are called once each; `ended` perhaps from another thread."""
+    """Follows one call. `of` and `ended` are called once each; `ended` perhaps from another thread."""
 
     __slots__ = ("_call_id", "_server", "_span", "_started", "_tool")
 
@@ -28,11 +31,14 @@ class Observation:
         self._call_id: int | None = None
         self._started = time.monotonic()
 
-    def prepare(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The params with the trace context, which the server may continue."""
-        return params if self._span is None else self._span.inject(params)
+    def of(self, wanted: ClientRequest) -> ClientRequest:
+        """The request as it is followed: with the trace context, which the server may continue."""
+        params = wanted.params
+        if self._span is not None and params is not None:
+            params = self._span.inject(params)
+        return msgspec.structs.replace(wanted, params=params, on_call=self._sent)
 
-    def sent(self, call_id: int) -> None:
+    def _sent(self, call_id: int) -> None:
         """The call has got its JSON-RPC id."""
         self._call_id = call_id
         if self._span is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, OnDone, OnProgress
+from gaia.mcp.client.supervision.caller import CallFuture, OnDone, Outcome
+from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
@@ -22,13 +23,11 @@ from gaia.mcp.errors import NotConnected
 
 __all__ = ["Session", "SupervisedSession"]
 
-OnCall = Callable[[int], None]
-
 _ASK_AGAIN_SECONDS = 0.05
 
 
 class Session(Protocol):
-    """One client's way to its server. Thread-safe. A `timeout` of None is the transport's own, in seconds."""
+    """One client's way to its server. Thread-safe. A request without a `timeout` gets the transport's own."""
 
     network_transport: str | None
     """What OpenTelemetry calls the transport: "pipe", "tcp"; None if it is not known."""
@@ -52,29 +51,9 @@ class Session(Protocol):
 
     def status(self, tool_count: int) -> ServerStatus: ...
 
-    def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        timeout: float | None,
-        *,
-        repeatable: bool = False,
-        on_progress: OnProgress | None = None,
-        on_call: OnCall | None = None,
-    ) -> dict[str, Any]: ...
+    def request(self, wanted: ClientRequest) -> Outcome: ...
 
-    def submit(
-        self,
-        lane: Lane,
-        method: str,
-        params: dict[str, Any] | None,
-        timeout: float | None,
-        *,
-        repeatable: bool = False,
-        on_progress: OnProgress | None = None,
-        on_call: OnCall | None = None,
-        on_done: OnDone | None = None,
-    ) -> CallFuture: ...
+    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture: ...
 
 
 class SupervisedSession:
@@ -177,52 +156,14 @@ class SupervisedSession:
             protocol_version=None if profile is None else profile.protocol_version,
         )
 
-    def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        timeout: float | None,
-        *,
-        repeatable: bool = False,
-        on_progress: OnProgress | None = None,
-        on_call: OnCall | None = None,
-    ) -> dict[str, Any]:
-        return caller.request(
-            self._worker,
-            self._clock,
-            self._statistics,
-            method,
-            params,
-            self._timeout if timeout is None else timeout,
-            repeatable=repeatable,
-            on_progress=on_progress,
-            on_call=on_call,
-        )
+    def request(self, wanted: ClientRequest) -> Outcome:
+        return caller.request(self._worker, self._clock, self._statistics, wanted, self._timeout_of(wanted))
 
-    def submit(
-        self,
-        lane: Lane,
-        method: str,
-        params: dict[str, Any] | None,
-        timeout: float | None,
-        *,
-        repeatable: bool = False,
-        on_progress: OnProgress | None = None,
-        on_call: OnCall | None = None,
-        on_done: OnDone | None = None,
-    ) -> CallFuture:
+    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
         if self._worker.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        return caller.submit(
-            self._worker,
-            self._clock,
-            self._statistics,
-            lane,
-            method,
-            params,
-            self._timeout if timeout is None else timeout,
-            repeatable=repeatable,
-            on_progress=on_progress,
-            on_call=on_call,
-            on_done=on_done,
-        )
+        timeout = self._timeout_of(wanted)
+        return caller.submit(self._worker, self._clock, self._statistics, wanted, timeout, lane, on_done)
+
+    def _timeout_of(self, wanted: ClientRequest) -> float:
+        return self._timeout if wanted.timeout is None else wanted.timeout

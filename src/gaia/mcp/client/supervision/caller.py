@@ -9,19 +9,17 @@ from typing import Any
 
 from gaia.cancellation import current_scope
 from gaia.log import get_logger
-from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
 from gaia.mcp.errors import CallCancelled, MCPError
 
-__all__ = ["CallFuture", "OnDone", "OnProgress", "Outcome", "request", "submit"]
+__all__ = ["CallFuture", "OnDone", "Outcome", "request", "submit"]
 
 logger = get_logger(__name__)
-
-OnProgress = Callable[[float, float | None, str | None], object]
-"""``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
 
 Outcome = dict[str, Any]
 
@@ -34,22 +32,10 @@ _MOST_UPDATES = 10_000
 """A server that reports progress faster than it is taken note of loses reports, not our memory."""
 
 
-def request(
-    worker: Worker,
-    clock: Clock,
-    statistics: CallStatistics,
-    method: str,
-    params: dict[str, Any] | None,
-    timeout: float,
-    *,
-    repeatable: bool = False,
-    on_progress: OnProgress | None = None,
-    on_call: Callable[[int], None] | None = None,
-) -> Outcome:
+def request(worker: Worker, clock: Clock, statistics: CallStatistics, wanted: ClientRequest, timeout: float) -> Outcome:
     """Make a call and wait for its result object, at most `timeout` seconds. Raises `MCPError`.
 
-    `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns. `on_call` is
-    told the id of the request.
+    `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns.
 
     Inside of a `gaia.cancellation.CancelScope` the call is cancelled with the scope.
     """
@@ -58,24 +44,20 @@ def request(
         raise CallCancelled(_SCOPE_CANCELLED)
     started = clock.monotonic()
     updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
+    on_progress = wanted.on_progress
     if on_progress is None:
-        call = Call(worker.next_id(), method, params, started, timeout, repeatable=repeatable, dialect=worker.dialect)
+        call = _call(worker, wanted, started, timeout)
     else:
         updates = queue.SimpleQueue()
         size, put = updates.qsize, updates.put
-        call = Call(
-            worker.next_id(),
-            method,
-            params,
+        call = _call(
+            worker,
+            wanted,
             started,
             timeout,
-            repeatable=repeatable,
-            dialect=worker.dialect,
             on_progress=lambda params: put(params) if size() < _MOST_UPDATES else None,
             on_done=lambda _: put(None),
         )
-    if on_call is not None:
-        on_call(call.id)
     forget: Callable[[], None] | None = None
     try:
         worker.intake.submit(call)
@@ -98,6 +80,31 @@ def request(
     if error is not None:
         raise error
     return call.result
+
+
+def _call(
+    worker: Worker,
+    wanted: ClientRequest,
+    now: float,
+    timeout: float,
+    *,
+    on_done: Callable[[Call], None] | None = None,
+    on_progress: ProgressSink | None = None,
+) -> Call:
+    call = Call(
+        worker.next_id(),
+        wanted.method,
+        wanted.params,
+        now,
+        timeout,
+        repeatable=wanted.repeatable,
+        dialect=worker.dialect,
+        on_done=on_done,
+        on_progress=on_progress,
+    )
+    if wanted.on_call is not None:
+        wanted.on_call(call.id)
+    return call
 
 
 def _report_until_done(
@@ -154,14 +161,9 @@ def submit(
     worker: Worker,
     clock: Clock,
     statistics: CallStatistics,
-    lane: Lane,
-    method: str,
-    params: dict[str, Any] | None,
+    wanted: ClientRequest,
     timeout: float,
-    *,
-    repeatable: bool = False,
-    on_progress: OnProgress | None = None,
-    on_call: Callable[[int], None] | None = None,
+    lane: Lane,
     on_done: OnDone | None = None,
 ) -> CallFuture:
     """Make a call without waiting. Progress and the future's callbacks run on `lane`, in order.
@@ -179,19 +181,15 @@ def submit(
             lane.post(lambda: on_done(call.error, call.result))
         lane.post(lambda: future.complete(call))
 
-    call = Call(
-        worker.next_id(),
-        method,
-        params,
+    on_progress = wanted.on_progress
+    call = _call(
+        worker,
+        wanted,
         started,
         timeout,
-        repeatable=repeatable,
-        dialect=worker.dialect,
         on_done=done,
         on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
     )
-    if on_call is not None:
-        on_call(call.id)
     future.attach(lambda error: worker.intake.cancel(call, error))
     worker.intake.submit(call)
     worker.watch(call)

@@ -21,6 +21,7 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision import caller, farewell
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import Event, ServerState
 from gaia.mcp.client.supervision.mailbox import Start
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -142,16 +143,8 @@ class Machine(RuleBasedStateMachine):
     @rule(safe=st.booleans(), timeout=st.sampled_from([0.0, 1.0, 30.0, 1000.0]))
     def submit(self, safe: bool, timeout: float) -> None:
         tag = f"call-{len(self.calls)}"
-        future = caller.submit(
-            self.worker,
-            self.clock,
-            CallStatistics(),
-            self.lane,
-            "tools/call",
-            {"name": tag},
-            timeout,
-            repeatable=safe,
-        )
+        wanted = ClientRequest("tools/call", {"name": tag}, repeatable=safe)
+        future = caller.submit(self.worker, self.clock, CallStatistics(), wanted, timeout, self.lane)
         self.calls.append(Submitted(tag, safe, future))
 
     @precondition(lambda self: self.calls)

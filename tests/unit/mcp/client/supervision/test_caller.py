@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from gaia.mcp.client.supervision import caller
+from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError
 from tests.fake_transport import PATIENCE, FakeChannel
@@ -82,14 +82,7 @@ class TestWaiting:
     def test_the_id_of_the_request_is_told_before_it_is_sent(self, server: Supervised, channel: FakeChannel) -> None:
         told: list[int] = []
         result = server.in_background(
-            caller.request,
-            server.worker,
-            server.clock,
-            server.statistics,
-            "tools/call",
-            {"name": "echo"},
-            30.0,
-            on_call=told.append,
+            server.request, ClientRequest("tools/call", {"name": "echo"}, on_call=told.append)
         )
         request = channel.wait_for("tools/call")
         assert told == [request["id"]]
@@ -100,7 +93,7 @@ class TestWaiting:
         self, server: Supervised, channel: FakeChannel
     ) -> None:
         with pytest.raises(ValueError, match="JSON"):
-            caller.request(server.worker, server.clock, server.statistics, "tools/call", {"name": object()}, 30.0)
+            server.request(ClientRequest("tools/call", {"name": object()}, 30.0))
         assert channel.requests("tools/call") == []
 
 
@@ -130,7 +123,7 @@ class TestGivingUp:
             return False
 
         monkeypatch.setattr(server.clock, "acquire", answered_just_after_waiting)
-        assert caller.request(server.worker, server.clock, server.statistics, "tools/call", {"name": "a"}, 5.0) == TEXT
+        assert server.request(ClientRequest("tools/call", {"name": "a"}, 5.0)) == TEXT
         assert channel.requests("notifications/cancelled") == []
 
     def test_a_call_that_was_not_written_in_time_never_will_be(self, server: Supervised, channel: FakeChannel) -> None:
@@ -160,7 +153,7 @@ class TestGivingUp:
 
         monkeypatch.setattr(server.clock, "acquire", interrupted)
         with pytest.raises(interrupt):
-            caller.request(server.worker, server.clock, server.statistics, "tools/call", {"name": "echo"}, 30.0)
+            server.request(ClientRequest("tools/call", {"name": "echo"}, 30.0))
         assert cancellation(channel)["requestId"] == channel.wait_for("tools/call")["id"]
         assert server.in_flight == 0
 
@@ -196,15 +189,7 @@ class TestProgress:
             threads.add(threading.current_thread())
 
         def call() -> threading.Thread:
-            caller.request(
-                server.worker,
-                server.clock,
-                server.statistics,
-                "tools/call",
-                {"name": "echo"},
-                30.0,
-                on_progress=report,
-            )
+            server.request(ClientRequest("tools/call", {"name": "echo"}, on_progress=report))
             reports.append(("returned",))
             return threading.current_thread()
 
@@ -264,16 +249,7 @@ class TestProgress:
 
     def test_the_servers_own_metadata_keys_survive(self, server: Supervised, channel: FakeChannel) -> None:
         params = {"name": "echo", "_meta": {"traceparent": "00-…"}}
-        result = server.in_background(
-            caller.request,
-            server.worker,
-            server.clock,
-            server.statistics,
-            "tools/call",
-            params,
-            30.0,
-            on_progress=lambda *_: None,
-        )
+        result = server.in_background(server.request, ClientRequest("tools/call", params, on_progress=lambda *_: None))
         request = channel.wait_for("tools/call")
         assert request["params"]["_meta"] == {"traceparent": "00-…", "progressToken": request["id"]}
         assert params == {"name": "echo", "_meta": {"traceparent": "00-…"}}
