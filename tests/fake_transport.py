@@ -90,6 +90,11 @@ class FakeChannel:
         with self._changed:
             return [message for message in self._received if message.get("method") == method]
 
+    def answers_written(self) -> list[Json]:
+        """The answers to requests of the server that were written so far."""
+        with self._changed:
+            return [message for message in self._received if "method" not in message]
+
     def wait_for(self, method: str, nth: int = 1) -> Json:
         """Wait until the nth message of this method has been written; return it."""
         with self._changed:
@@ -152,22 +157,38 @@ class FakeChannel:
         return [message for message in self._received if message.get("method") == method]
 
 
+CAPABILITIES: Json = {"tools": {"listChanged": True}}
+
+
+def handshake_answers() -> dict[str, Answer]:
+    """What a server of the handshake era answers to the requests of a conversation's opening and upkeep."""
+    return {
+        "initialize": lambda request: {
+            "protocolVersion": request["params"]["protocolVersion"],
+            "capabilities": CAPABILITIES,
+            "serverInfo": {"name": "fake", "version": "1"},
+        },
+        "ping": lambda _: {},
+    }
+
+
+def stateless_answers() -> dict[str, Answer]:
+    """The same for a server of the stateless era."""
+    return {"server/discover": lambda _: {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}}
+
+
 class FakeTransport(ChannelTransport):
     """Opens one `FakeChannel` after another. A test changes `answers` to say what the next ones answer."""
 
     network_transport = "pipe"
 
-    def __init__(self, timeout: float = 30.0) -> None:
+    def __init__(self, timeout: float = 30.0, answers: dict[str, Answer] | None = None) -> None:
+        """`answers` are those of a server of the handshake era by default."""
         self.timeout = timeout
         self.tools: list[Json] = [{"name": "echo"}, {"name": "look", "annotations": {"readOnlyHint": True}}]
         self.answers: dict[str, Answer] = {
-            "initialize": lambda request: {
-                "protocolVersion": request["params"]["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": True}},
-                "serverInfo": {"name": "fake", "version": "1"},
-            },
+            **(handshake_answers() if answers is None else answers),
             "tools/list": lambda _: {"tools": self.tools},
-            "ping": lambda _: {},
         }
         self.start_errors: deque[Exception] = deque()
         """Raised by the next starts, one each."""

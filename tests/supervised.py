@@ -19,7 +19,7 @@ from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
 from tests.fake_clock import FakeClock
-from tests.fake_transport import PATIENCE, FakeTransport
+from tests.fake_transport import PATIENCE, FakeTransport, stateless_answers
 from tests.waiting import wait_until
 
 E = TypeVar("E", bound=Event)
@@ -40,16 +40,20 @@ class Supervised:
         health_timeout: float = 10.0,
         max_pending: int = 100,
         timeout: float = 30.0,
-        protocol: str = "legacy",
+        stateless: bool = False,
+        protocol: str = "",
     ) -> None:
-        """Without `health_interval` the idle server is never asked whether it lives."""
+        """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
+
+        Without `health_interval` the idle server is never asked whether it lives.
+        """
         self.clock = clock
-        self.transport = FakeTransport(timeout)
+        self.transport = FakeTransport(timeout, stateless_answers() if stateless else None)
         self.statistics = CallStatistics()
         self.callbacks = CallbackPool("test")
         settings = WorkerSettings(
             identity=ClientIdentity("test", "1"),
-            negotiation=Negotiation(protocol),
+            negotiation=Negotiation(protocol or ("modern" if stateless else "legacy")),
             ready_timeout=timeout,
             policy=policy,
             health_interval=health_interval,
@@ -79,6 +83,9 @@ class Supervised:
         with self._happened:
             self.listings.append(definitions)
             self._happened.notify_all()
+
+    def wanted_resources(self) -> list[str]:
+        return []
 
     def happened(self, event: Event) -> None:
         with self._happened:

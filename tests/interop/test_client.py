@@ -10,7 +10,7 @@ import pytest
 
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.protocol.era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from tests.interop.test_servers_answer import SAMPLE_CALLS
 from tests.waiting import wait_until
 

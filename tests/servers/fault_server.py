@@ -39,6 +39,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 Json: TypeAlias = dict[str, Any]
 Moment: TypeAlias = Literal["before_answer", "mid_line", "after_answer"]
 Cursors: TypeAlias = Literal["opaque", "empty_string", "repeating", "endless"]
+Era: TypeAlias = Literal["handshake", "stateless", "both"]
 Child: TypeAlias = Literal["same_group", "own_session", "daemon"]
 
 LIFETIME = 300.0
@@ -184,6 +185,10 @@ class Scenario:
     """Everything that can be scripted."""
 
     # What the server says about itself
+    era: Era = "handshake"
+    """Which protocol eras it speaks. With both, the first message decides for the life of the process."""
+    supported_versions: tuple[str, ...] = ("2026-07-28",)
+    """The revisions of the stateless era that it says it supports."""
     protocol_version: str | None = None
     """The revision it answers; by default the one that the client asked for."""
     capabilities: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
@@ -226,6 +231,7 @@ class Scenario:
     """What is different in the nth process: ``{"2": {"faults": []}}``. Needs `state_file`."""
 
     def __post_init__(self) -> None:
+        _check_choice("era", self.era, Era)
         _check_choice("cursors", self.cursors, Cursors)
         _check_choice("child", self.child, Child)
         if self.by_start and self.state_file is None:
@@ -428,6 +434,9 @@ class FaultServer:
         self._asked: list[str] = []
         self._client_answers: dict[str, Json] = {}
         self._client_answered = threading.Condition()
+        self._era: Era = scenario.era
+        self._listening: list[str | int] = []
+        """The ids of the subscriptions that are open."""
         self._frozen = False
         self._stopped_reading = False
 
@@ -472,6 +481,7 @@ class FaultServer:
             self._recorder.call(message["params"].get("name"), message["params"].get("arguments"))
         if method == "notifications/cancelled":
             self._cancelled.setdefault(message["params"]["requestId"], threading.Event()).set()
+            self._listening = [one for one in self._listening if one != message["params"]["requestId"]]
         fault = self._fault_for(message)
         if self._must_wait(message, fault):
             threading.Thread(target=self._react, args=(message, fault), daemon=True).start()
@@ -504,7 +514,7 @@ class FaultServer:
             self._ask_client(request)
         if fault.change_tools is not None:
             self._tools = fault.change_tools
-            self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            self._announce("notifications/tools/list_changed")
         if fault.await_cancel:
             self._cancelled.setdefault(message["id"], threading.Event()).wait(LIFETIME)
         for junk in fault.junk:
@@ -514,6 +524,14 @@ class FaultServer:
         if fault.close_stdout:
             self._close_stdout()
         self._stopped_reading = self._stopped_reading or fault.stop_reading
+
+    def _announce(self, method: str) -> None:
+        """To all; in the stateless era, to those who listen."""
+        if self._era == "handshake":
+            self._send({"jsonrpc": "2.0", "method": method})
+        for identifier in self._listening:
+            meta = {"io.modelcontextprotocol/subscriptionId": identifier}
+            self._send({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}})
 
     def _send_progress(self, message: Json, fault: Fault) -> None:
         token = (message.get("params") or {}).get("_meta", {}).get("progressToken")
@@ -525,7 +543,9 @@ class FaultServer:
     def _answer(self, message: Json, fault: Fault) -> None:
         if fault.crash == "before_answer":
             end_process(fault.exit_code, fault.signal)
-        if "id" in message and not fault.hang and not self._frozen:
+        if self._era == "stateless" and message["method"] == "subscriptions/listen" and fault == Fault():
+            self._listen(message)
+        elif "id" in message and not fault.hang and not self._frozen:
             line = self._encode(self._answer_to(message, fault))
             if fault.crash == "mid_line":
                 self._write(line[: len(line) // 2])
@@ -533,6 +553,13 @@ class FaultServer:
             self._write_answer(message["method"], line * (1 + fault.twice), fault.chunk_size or len(line) * 2)
         if fault.crash is not None:
             end_process(fault.exit_code, fault.signal)
+
+    def _listen(self, message: Json) -> None:
+        """Answered only when it ends."""
+        self._listening.append(message["id"])
+        meta = {"io.modelcontextprotocol/subscriptionId": message["id"]}
+        params = {"_meta": meta, "notifications": message["params"]["notifications"]}
+        self._send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
 
     def _write_answer(self, method: str, data: bytes, chunk_size: int) -> None:
         if method == "tools/call" and self._scenario.reorder:
@@ -580,12 +607,32 @@ class FaultServer:
             return answer | {"error": fault.error}
         if fault.result is not None:
             return answer | {"result": fault.result}
-        return answer | self._outcome(message["method"], message.get("params") or {})
+        method, params = message["method"], message.get("params") or {}
+        answer |= self._wrong_era(method, params) or self._outcome(method, params)
+        if self._era == "stateless" and "result" in answer:
+            answer["result"].setdefault("resultType", "complete")
+        return answer
+
+    def _wrong_era(self, method: str, params: Json) -> Json | None:
+        """The error for a request of the era that this server does not speak, or no longer."""
+        revision = (params.get("_meta") or {}).get("io.modelcontextprotocol/protocolVersion")
+        if self._era == "both":
+            self._era = "handshake" if revision is None else "stateless"
+        if self._era == "handshake":
+            return None
+        if method == "initialize" or revision not in self._scenario.supported_versions:
+            data = {"supported": list(self._scenario.supported_versions), "requested": revision}
+            return {"error": {"code": -32022, "message": "Unsupported protocol version", "data": data}}
+        if "io.modelcontextprotocol/clientCapabilities" not in params["_meta"]:
+            return {"error": {"code": -32602, "message": "the request has no client capabilities"}}
+        return None
 
     def _outcome(self, method: str, params: Json) -> Json:
+        if method == "server/discover" and self._era == "stateless":
+            return {"result": self._discovery()}
         if method == "initialize":
             return {"result": self._handshake(params)}
-        if method == "ping":
+        if method == "ping" and self._era == "handshake":
             return {"result": {}}
         if method == "tools/list":
             return {"result": self._page_of_tools(params)}
@@ -600,6 +647,16 @@ class FaultServer:
             "protocolVersion": scenario.protocol_version or params.get("protocolVersion"),
             "capabilities": scenario.capabilities,
             "serverInfo": {"name": "fault-server", "version": "1"},
+            **instructions,
+        }
+
+    def _discovery(self) -> Json:
+        scenario = self._scenario
+        instructions = {} if scenario.instructions is None else {"instructions": scenario.instructions}
+        return {
+            "supportedVersions": list(scenario.supported_versions),
+            "capabilities": scenario.capabilities,
+            "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "fault-server", "version": "1"}},
             **instructions,
         }
 

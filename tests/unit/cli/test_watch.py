@@ -29,7 +29,7 @@ def test_once_prints_one_table_of_all_servers(
 
     assert result.exit_code == 0
     assert header.split()[:5] == ["name", "state", "generation", "restarts", "in"]
-    assert [row.split()[:3] for row in rows] == [["good", "ready", "1"], ["bad", "failed", "1"]]
+    assert [row.split()[:3] for row in rows] == [["good", "ready", "1"], ["bad", "failed", "2"]]
     assert "exited with code 3" in rows[1]
 
 

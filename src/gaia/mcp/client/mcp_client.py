@@ -400,6 +400,9 @@ class MCPClient(ServerFeatures):
         self._on_tools(self._catalog.tools)
         self._announce(change)
 
+    def wanted_resources(self) -> tuple[str, ...]:
+        return ()
+
     def happened(self, event: Event) -> None:
         self._on_event(event)
         self._listeners.publish(event)

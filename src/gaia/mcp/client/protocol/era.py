@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -31,6 +31,12 @@ class Era(Protocol):
 
     def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
         """All tool definitions; an empty list from a server without tools."""
+
+    def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
+        """Ask to be told of changes, and end when the server ends that; None in an era in which servers tell unasked.
+
+        `resources` are the URIs of the resources whose changes are of interest.
+        """
 
     def prove_life(self, timeout: float) -> Exchange[None]:
         """Ends normally if the server answers anything at all, and raises `CallTimeout` if it does not.

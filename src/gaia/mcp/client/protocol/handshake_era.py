@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
@@ -39,6 +39,9 @@ class HandshakeEra:
         if "tools" not in profile.capabilities:
             return []
         return (yield from paginate("tools/list", "tools"))
+
+    def listen(self, _profile: ServerProfile, _resources: Sequence[str]) -> None:
+        """Servers of this era tell of their changes unasked."""
 
     def prove_life(self, timeout: float) -> Exchange[None]:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gaia.mcp.client.protocol.dialect import Dialect
@@ -10,7 +11,13 @@ from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_m
 from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, paginate
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
-__all__ = ["STATELESS_REVISIONS", "UNSUPPORTED_VERSION", "OtherRevisions", "StatelessEra"]
+__all__ = [
+    "STATELESS_REVISIONS",
+    "SUBSCRIPTION_ID",
+    "UNSUPPORTED_VERSION",
+    "OtherRevisions",
+    "StatelessEra",
+]
 
 STATELESS_REVISIONS = ("2026-07-28",)
 """Newest first."""
@@ -18,7 +25,13 @@ STATELESS_REVISIONS = ("2026-07-28",)
 UNSUPPORTED_VERSION = -32022
 """The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
 
+_CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
+"""Which capability says that a change can be told."""
+
 _META = "io.modelcontextprotocol/"
+
+SUBSCRIPTION_ID = f"{_META}subscriptionId"
+"""In ``params._meta`` of a notification: the id of the `subscriptions/listen` that it belongs to."""
 
 
 class OtherRevisions(HandshakeFailed):
@@ -61,6 +74,17 @@ class StatelessEra:
             return []
         return (yield from paginate("tools/list", "tools"))
 
+    def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
+        """One `subscriptions/listen` for everything that the server says it can tell ("Subscriptions")."""
+        wanted: dict[str, Any] = {
+            key: True
+            for key, feature in _CHANGES.items()
+            if isinstance(offered := profile.capabilities.get(feature), dict) and offered.get("listChanged")
+        }
+        if resources:
+            wanted["resourceSubscriptions"] = list(resources)
+        return _listen(wanted) if wanted else None
+
     def prove_life(self, timeout: float) -> Exchange[None]:
         """There is no `ping` in this era; `server/discover` is the request that costs nothing."""
         try:
@@ -101,6 +125,11 @@ def dialect(identity: ClientIdentity, revision: str) -> Dialect:
         },
         server_may_ask=False,
     )
+
+
+def _listen(wanted: dict[str, Any]) -> Exchange[None]:
+    # It is answered when it ends, which is hoped to be never.
+    yield Send("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
 
 
 def _strings(value: Any) -> list[str]:

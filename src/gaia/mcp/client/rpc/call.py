@@ -14,6 +14,7 @@ on to the next connection was not written to the lost one, and will not be.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,6 +33,7 @@ class Call:
     """A request that waits for its answer.
 
     `timeout` is in seconds and covers everything from `now`, a reading of the clock, on: queueing, writing, waiting.
+    An infinite one is for requests that are answered only when something ends.
     `repeatable` says that writing the request twice does no harm; `bound` that it only makes sense on the connection
     it is submitted to. `on_done` and `on_progress` run on the thread that completes or hears of it, usually a reader:
     they must be ours, quick and unable to raise.
@@ -97,6 +99,11 @@ class Call:
     def delivery(self) -> Delivery:
         """Whether the server may have acted on the call."""
         return "unknown" if self.written or self.repeated else "not_sent"
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether it is meant to stay unanswered: it has no deadline, and says nothing about how busy the server is."""
+        return self.deadline == math.inf
 
     @property
     def ended(self) -> bool:

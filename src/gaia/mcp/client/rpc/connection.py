@@ -119,11 +119,12 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        return len(self._in_flight)
+        """How many calls wait for their answers."""
+        return sum(not call.is_standing for call in list(self._in_flight.values()))
 
     def has_older_than(self, call: Call) -> bool:
         """True if a call that was made before `call` is still unanswered."""
-        return any(identifier < call.id for identifier in list(self._in_flight))
+        return any(other.id < call.id and not other.is_standing for other in list(self._in_flight.values()))
 
     def move_to(self, state: ConnectionState) -> None:
         """Raises ValueError for a transition that is not in the state machine."""

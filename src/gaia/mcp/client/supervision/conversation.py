@@ -21,7 +21,7 @@ class Converse(Protocol):
 
     def __call__(
         self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-    ) -> None: ...
+    ) -> Conversation[T]: ...
 
 
 class Conversation(Generic[T]):
@@ -41,6 +41,8 @@ class Conversation(Generic[T]):
         self._make_call = make_call
         self._on_result = on_result
         self._on_error = on_error
+        self.call: Call | None = None
+        """The request that was made last."""
 
     def start(self) -> None:
         self._advance(lambda: next(self._exchange))
@@ -68,7 +70,7 @@ class Conversation(Generic[T]):
             if self._matters():
                 self._on_error(error)
         else:
-            call = self._make_call(self, step.method, step.params, step.timeout)
+            self.call = call = self._make_call(self, step.method, step.params, step.timeout)
             if not self._connection.submit(call):
                 call.finish(error=ServerCrashed("the server ended during the exchange"))
 
@@ -101,8 +103,8 @@ class Conversations:
     def on(self, connection: Connection) -> Converse:
         def converse(
             exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-        ) -> None:
-            self._begin(connection, exchange, on_result, on_error)
+        ) -> Conversation[T]:
+            return self._begin(connection, exchange, on_result, on_error)
 
         return converse
 
@@ -112,7 +114,7 @@ class Conversations:
         exchange: Exchange[T],
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
-    ) -> None:
+    ) -> Conversation[T]:
         limit = self._clock.monotonic() + self._timeout
 
         def make_call(
@@ -128,7 +130,10 @@ class Conversations:
                 bound=True,
                 on_done=lambda done: self._on_answered(conversation, done),
             )
-            self._watch(call)
+            if not call.is_standing:
+                self._watch(call)
             return call
 
-        Conversation(exchange, connection, make_call, on_result, on_error).start()
+        conversation = Conversation(exchange, connection, make_call, on_result, on_error)
+        conversation.start()
+        return conversation

@@ -11,12 +11,15 @@ from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerLog
 from gaia.mcp.client.supervision.mailbox import Letter, Notified
 
-__all__ = ["TOOLS_CHANGED", "Notices", "server_log"]
+__all__ = ["CANCELLED", "LOG", "SUBSCRIBED", "TOOLS_CHANGED", "Notices", "server_log"]
 
 logger = get_logger(__name__)
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
-_LOG = "notifications/message"
+SUBSCRIBED = "notifications/subscriptions/acknowledged"
+CANCELLED = "notifications/cancelled"
+LOG = "notifications/message"
+_UNDERSTOOD = {SUBSCRIBED, CANCELLED, LOG}
 
 _MOST_LETTERS = 10_000
 """A server that writes faster than its log can be read loses log messages, not our memory."""
@@ -36,7 +39,7 @@ class Notices:
             if self.tools_change_announced:
                 return
             self.tools_change_announced = True
-        elif notification.method != _LOG or self._mailbox.qsize() >= _MOST_LETTERS:
+        elif notification.method not in _UNDERSTOOD or self._mailbox.qsize() >= _MOST_LETTERS:
             return
         self._mailbox.put(Notified(connection, notification))
 

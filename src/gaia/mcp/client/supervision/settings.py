@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -31,5 +32,8 @@ class WorkerHooks(Protocol):
     """What the worker tells its client, on the worker thread. Implementations are ours: quick, and never raise."""
 
     def tools_listed(self, definitions: list[Any]) -> None: ...
+
+    def wanted_resources(self) -> Sequence[str]:
+        """The URIs of the resources whose changes somebody wants to hear of."""
 
     def happened(self, event: Event) -> None: ...

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
@@ -12,12 +13,23 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Converse
 from gaia.mcp.client.supervision.health import HealthCheck
-from gaia.mcp.client.supervision.notices import TOOLS_CHANGED, Notices, server_log
+from gaia.mcp.client.supervision.notices import CANCELLED, LOG, Notices, server_log
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
+from gaia.mcp.client.supervision.subscription import Subscription
 from gaia.mcp.client.supervision.tool_listing import ToolListing
 from gaia.mcp.errors import MCPError
 
 __all__ = ["Upkeep"]
+
+logger = get_logger(__name__)
+
+
+class _Ready(NamedTuple):
+    """What there is to care for once the server is ready."""
+
+    health: HealthCheck
+    listing: ToolListing
+    subscription: Subscription
 
 
 class Upkeep:
@@ -42,14 +54,12 @@ class Upkeep:
         self._clock = clock
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
-        self._health: HealthCheck | None = None
-        self._listing: ToolListing | None = None
-        """Both exist once the server is ready."""
+        self._ready: _Ready | None = None
 
     def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
         """The server is ready, and has listed `tools`; returns when to `tick`."""
         self._hooks.tools_listed(tools)
-        self._health = HealthCheck(
+        health = HealthCheck(
             self._connection,
             profile.era,
             self._clock,
@@ -58,27 +68,40 @@ class Upkeep:
             interval=self._settings.health_interval,
             timeout=self._settings.health_timeout,
         )
-        self._listing = ToolListing(profile, self._converse, self._hooks.tools_listed, self._on_list_failed)
+        listing = ToolListing(profile, self._converse, self._hooks.tools_listed, self._on_list_failed)
+        subscription = Subscription(profile, self._connection, self._converse, self._hooks.wanted_resources)
+        self._ready = _Ready(health, listing, subscription)
+        subscription.keep()
         if self._notices.tools_change_announced:
             # Since the listing that made it ready, perhaps.
-            self._list_tools(self._listing)
+            self._list_tools(listing)
         return self._clock.monotonic() + self._settings.health_interval
 
     def tick(self) -> float:
         """Look whether the server lives, if it is idle; returns when to look next, as a reading of the clock."""
-        assert self._health is not None, "the timer is set when the server is ready"
-        return self._health.tick()
+        assert self._ready is not None, "the timer is set when the server is ready"
+        self._ready.subscription.keep()
+        return self._ready.health.tick()
 
     def expired(self, call: Call) -> None:
         """A call timed out while this connection was there."""
-        if self._health is not None:
-            self._health.suspect(call)
+        if self._ready is not None:
+            self._ready.health.suspect(call)
 
     def notified(self, notification: Notification) -> None:
-        if notification.method != TOOLS_CHANGED:
+        if notification.method == LOG:
             self._hooks.happened(server_log(self._connection, notification.params))
-        elif self._listing is not None:
-            self._list_tools(self._listing)
+        elif self._ready is None:
+            # A change of the tools is remembered by the notices; the rest has no meaning yet.
+            return
+        elif notification.method == CANCELLED:
+            self._ready.subscription.cancelled(notification)
+        elif not self._ready.subscription.covers(notification):
+            logger.debug("notification_of_no_subscription", server=self._connection.name, method=notification.method)
+            self._notices.tools_change_seen()
+        else:
+            # What changed between the listing and the subscription was told to nobody.
+            self._list_tools(self._ready.listing)
 
     def _list_tools(self, listing: ToolListing) -> None:
         self._notices.tools_change_seen()

@@ -30,7 +30,7 @@ from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
 from gaia.mcp.errors import MCPError, StartFailed
 from tests.fake_clock import FakeClock
-from tests.fake_transport import FakeChannel, FakeTransport
+from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers
 
 JUNK = [
     b"",
@@ -67,6 +67,9 @@ class InlineThread(threading.Thread):
 class Hooks:
     def tools_listed(self, definitions: list[Any]) -> None: ...
 
+    def wanted_resources(self) -> list[str]:
+        return []
+
     def happened(self, event: Event) -> None: ...
 
 
@@ -84,18 +87,23 @@ class Submitted:
         self.completions += 1
 
 
-class Machine(RuleBasedStateMachine):
+class HandshakeMachine(RuleBasedStateMachine):
+    """A server of the handshake era."""
+
+    protocol = "legacy"
+    answers = staticmethod(handshake_answers)
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.transport = FakeTransport()
+        self.transport = FakeTransport(answers=self.answers())
         self.lane = InlineLane(CallbackPool("unused"))
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
         self.stopped = False
         worker_settings = WorkerSettings(
             identity=ClientIdentity("test", "1"),
-            negotiation=Negotiation("legacy"),
+            negotiation=Negotiation(self.protocol),
             ready_timeout=30.0,
             policy=RestartPolicy(max_restarts=3, max_delay=0.9, window=30.0),
             health_interval=30.0,
@@ -196,7 +204,7 @@ class Machine(RuleBasedStateMachine):
         assert self.channel is not None
         self.channel.resume_reading()
 
-    @rule(method=st.sampled_from(["initialize", "tools/list", "ping"]), number=st.integers(1, 3))
+    @rule(method=st.sampled_from(["initialize", "server/discover", "tools/list", "ping"]), number=st.integers(1, 3))
     def fall_silent(self, method: str, number: int) -> None:
         """From now on, or from the next start on, this is not answered."""
         channel = self.channel
@@ -207,7 +215,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def be_well_again(self) -> None:
-        self.transport.answers = FakeTransport().answers
+        self.transport.answers = FakeTransport(answers=self.answers()).answers
 
     @precondition(lambda self: self.channel)
     @rule(ending=st.sampled_from(ENDINGS[2:]))
@@ -293,16 +301,36 @@ class Machine(RuleBasedStateMachine):
             assert channel.closed_with_grace is not None
 
 
+class StatelessMachine(HandshakeMachine):
+    """A server of the stateless era, which the client has to find out."""
+
+    protocol = "auto"
+    answers = staticmethod(stateless_answers)
+
+    @invariant()
+    def every_request_says_what_it_is(self) -> None:
+        for _, request in self.written():
+            assert request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+    @invariant()
+    def the_server_is_never_answered(self) -> None:
+        for number in range(1, self.transport.starts + 1):
+            assert self.transport.channel(number).answers_written() == []
+
+
 @pytest.mark.timeout(300)
-def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("machine", [HandshakeMachine, StatelessMachine])
+def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(
+    monkeypatch: pytest.MonkeyPatch, machine: type[HandshakeMachine]
+) -> None:
     class Threading:
         Thread = InlineThread
 
     monkeypatch.setattr(farewell, "threading", Threading)
     run_state_machine_as_test(
-        Machine,
+        machine,
         settings=settings(
-            max_examples=200,
+            max_examples=150,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,

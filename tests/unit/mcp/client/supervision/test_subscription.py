@@ -1,0 +1,107 @@
+"""Listening for changes in the stateless era."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.supervised import Supervised
+
+Json = dict[str, Any]
+Supervise = Callable[..., Supervised]
+
+LISTEN = "subscriptions/listen"
+CHANGED = "notifications/tools/list_changed"
+ID = "io.modelcontextprotocol/subscriptionId"
+
+
+@pytest.fixture
+def server(supervise: Supervise) -> Supervised:
+    return supervise(stateless=True, health_interval=30.0).started()
+
+
+def announce(server: Supervised, subscription: Any, generation: int = 1) -> None:
+    server.transport.channel(generation).notify(CHANGED, {"_meta": {ID: subscription}})
+
+
+class TestListening:
+    def test_what_the_server_can_tell_is_asked_for_once_it_is_ready(self, server: Supervised) -> None:
+        request = server.transport.channel().wait_for(LISTEN)
+        assert request["params"]["notifications"] == {"toolsListChanged": True}
+        assert request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+    def test_it_is_no_call_in_flight_and_has_no_deadline(self, server: Supervised) -> None:
+        server.transport.channel().wait_for(LISTEN)
+        assert server.in_flight == 0
+        server.pass_time(30.0)
+        server.transport.channel().wait_for("server/discover", 2)
+        assert server.transport.channel().requests("notifications/cancelled") == []
+
+    def test_a_change_that_is_told_leads_to_a_listing(self, server: Supervised) -> None:
+        listening = server.transport.channel().wait_for(LISTEN)
+        server.transport.tools.append({"name": "new"})
+        announce(server, listening["id"])
+        assert {"name": "new"} in server.wait_for_listing(2)
+
+    def test_so_does_the_acknowledgement_because_nobody_told_what_changed_before(self, server: Supervised) -> None:
+        channel = server.transport.channel()
+        listening = channel.wait_for(LISTEN)
+        channel.notify("notifications/subscriptions/acknowledged", {"_meta": {ID: listening["id"]}})
+        server.wait_for_listing(2)
+
+    @pytest.mark.parametrize("subscription", [None, "1", 999, True])
+    def test_what_belongs_to_no_subscription_of_ours_is_ignored(self, server: Supervised, subscription: Any) -> None:
+        listening = server.transport.channel().wait_for(LISTEN)
+        announce(server, subscription)
+        server.settle()
+        assert len(server.listings) == 1
+        announce(server, listening["id"])
+        server.wait_for_listing(2)
+
+    def test_after_a_restart_it_listens_again(self, server: Supervised) -> None:
+        server.transport.channel().wait_for(LISTEN)
+        server.transport.channel().end(exit_code=1)
+        server.pass_time(0.5)
+        second = server.transport.channel(2).wait_for(LISTEN)
+        announce(server, second["id"], generation=2)
+        server.wait_for_listing(3)
+
+
+class TestEnding:
+    @pytest.mark.parametrize("how", ["result", "cancelled", "both"])
+    def test_one_that_the_server_ends_is_renewed_with_the_next_look_at_it(self, server: Supervised, how: str) -> None:
+        channel = server.transport.channel()
+        listening = channel.wait_for(LISTEN)
+        if how != "result":
+            channel.notify("notifications/cancelled", {"requestId": listening["id"]})
+        if how != "cancelled":
+            channel.answer(listening, {"resultType": "complete", "_meta": {ID: listening["id"]}})
+        server.settle()
+        assert len(channel.requests(LISTEN)) == 1
+        server.pass_time(30.0)
+        assert channel.wait_for(LISTEN, 2)["id"] != listening["id"]
+
+    def test_a_server_that_refuses_is_not_asked_again(self, server: Supervised) -> None:
+        channel = server.transport.channel()
+        channel.answer_error(channel.wait_for(LISTEN), -32601, "Method not found")
+        server.settle()
+        server.pass_time(30.0)
+        channel.wait_for("server/discover", 2)
+        assert len(channel.requests(LISTEN)) == 1
+
+    def test_a_cancellation_of_anything_else_means_nothing(self, server: Supervised) -> None:
+        channel = server.transport.channel()
+        channel.wait_for(LISTEN)
+        channel.notify("notifications/cancelled", {"requestId": 12345})
+        channel.notify("notifications/cancelled", {})
+        server.settle()
+        server.pass_time(30.0)
+        channel.wait_for("server/discover", 2)
+        assert len(channel.requests(LISTEN)) == 1
+
+
+def test_the_handshake_era_needs_no_subscription(supervise: Supervise) -> None:
+    server = supervise().started()
+    server.transport.channel().notify(CHANGED, {})
+    server.wait_for_listing(2)
+    assert server.transport.channel().requests(LISTEN) == []
