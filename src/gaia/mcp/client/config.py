@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import math
 import os
-import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gaia.log import get_logger
+from gaia.mcp.client import json_file
 from gaia.mcp.client.server_config import unknown_keys
 from gaia.mcp.errors import ConfigError
 
@@ -30,8 +28,7 @@ _FILE_NAME = "mcp_servers.json"
 _SECTIONS = ("mcpServers", "servers")
 """Where servers are found in a file. If both name a server, the first one wins."""
 
-_LOCK_SECONDS = 10.0
-"""A save takes milliseconds; whoever holds the lock for longer is stuck."""
+_EXAMPLE = '{"mcpServers": {…}}'
 
 _reported: set[tuple[Path, str]] = set()
 """The files and servers whose unknown keys were reported, so that each is reported once per process."""
@@ -58,7 +55,7 @@ class MCPConfig:
         self.config_file = files[-1]
         self._lock = threading.Lock()
         """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
-        self._layers = {file: _entries(file, _read(file)) for file in files}
+        self._layers = {file: _entries(file, json_file.read(file, _EXAMPLE)) for file in files}
         """What each loaded file defines, the one that counts most last."""
         self._servers: dict[str, _Entry] = {}
         """All layers merged. Replaced as a whole and never changed, so readers need no lock."""
@@ -78,7 +75,7 @@ class MCPConfig:
         if name not in self._servers:
             return
         # All files are read before the first is changed: if one is broken, nothing happens.
-        defining = [file for file in self._layers if name in _entries(file, _read(file))]
+        defining = [file for file in self._layers if name in _entries(file, json_file.read(file, _EXAMPLE))]
         for file in defining:
             self._save(file, name, None)
         with self._lock:
@@ -108,8 +105,8 @@ class MCPConfig:
 
     def _save(self, file: Path, name: str, entry: _Entry | None) -> None:
         """Set one entry of a file, or remove it if `entry` is None."""
-        with _locked(file) as target:
-            document = _read(file)
+        with json_file.locked(file) as target:
+            document = json_file.read(file, _EXAMPLE)
             _entries(file, document)
             defining = [key for key in _SECTIONS if name in document.get(key, {})]
             if entry is None:
@@ -120,7 +117,7 @@ class MCPConfig:
                 section = (*defining, "servers" if legacy else "mcpServers")[0]
                 document.setdefault(section, {})[name] = entry
             if entry is not None or defining:
-                _write(target, document)
+                json_file.write(target, document)
             # Within the file's lock, so that of two threads the last one to save is the last one here too.
             with self._lock:
                 self._layers[file].pop(name, None)
@@ -131,24 +128,13 @@ class MCPConfig:
 
 def _default_files() -> list[Path]:
     """The files to stack, the one that counts most last."""
-    folder = _home() / ".gaia"
-    # If this fails, there is nothing to read there, and a save says why it cannot be done.
-    with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = [folder / _FILE_NAME]
+    files = [json_file.home_folder(_FILE_NAME) / _FILE_NAME]
     # There is no current directory any more once somebody has deleted it.
     with contextlib.suppress(OSError):
         local = Path.cwd() / _FILE_NAME
         if local.exists() and not (files[0].exists() and local.samefile(files[0])):
             files.append(local)
     return files
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError as error:
-        raise ConfigError(f"~/.gaia/{_FILE_NAME}: there is no home directory; set HOME or name a file") from error
 
 
 def _absolute(file: str | os.PathLike[str]) -> Path:
@@ -159,59 +145,18 @@ def _absolute(file: str | os.PathLike[str]) -> Path:
         raise ConfigError(f"{os.fspath(file)}: there is no such home directory; set HOME or write the path") from error
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is no file or nothing in it."""
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
-    try:
-        text = data.decode("utf-8-sig")
-        document = json.loads(text, parse_constant=_refuse, parse_float=_number) if text.strip() else {}
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start]
-        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode()) + 1
-        _broken(file, "not UTF-8; save it in that encoding", line, column, cause=error)
-    except json.JSONDecodeError as error:
-        _broken(file, f"not valid JSON: {error.msg}; correct it there", error.lineno, error.colno, cause=error)
-    except (ValueError, RecursionError) as error:
-        _broken(file, f"not usable JSON: {error}", cause=error)
-    if not isinstance(document, dict):
-        _broken(file, 'expected an object like {"mcpServers": {…}}')
-    return document
-
-
 def _entries(file: Path, document: dict[str, Any]) -> dict[str, _Entry]:
     """The servers in a file's JSON object, by name."""
     found: dict[str, _Entry] = {}
     for key in reversed(_SECTIONS):
         section = document.get(key, {})
         if not isinstance(section, dict):
-            _broken(file, f'{key}: expected an object like {{"<name>": {{"command": …}}}}')
+            json_file.broken(file, f'{key}: expected an object like {{"<name>": {{"command": …}}}}')
         for name, entry in section.items():
             if not isinstance(entry, dict):
-                _broken(file, f'{key}.{name}: expected an object like {{"command": …}}')
+                json_file.broken(file, f'{key}.{name}: expected an object like {{"command": …}}')
             found[name] = entry
     return found
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON value")
-
-
-def _number(text: str) -> float:
-    # Python would read infinity, which the next save could not write.
-    value = float(text)
-    return value if math.isfinite(value) else _refuse(text)
-
-
-def _broken(
-    file: Path, problem: str, line: int | None = None, column: int | None = None, *, cause: Exception | None = None
-) -> NoReturn:
-    place = "" if line is None else f"line {line}, column {column}: "
-    raise ConfigError(f"{file}: {place}{problem} (the file was not changed)") from cause
 
 
 def _report_unknown_keys(file: Path, entries: dict[str, _Entry]) -> None:
@@ -234,56 +179,3 @@ def _as_json(name: object, config: object) -> _Entry:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"server {name!r}: the config dict cannot be saved as JSON: {error}") from error
     return entry
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[Path]:
-    """Hold the lock beside the file; gives where to write. A symbolic link is followed, so that it stays one."""
-    # Imported here because most programs only read their configuration.
-    from filelock import FileLock, Timeout
-
-    target = Path(os.path.realpath(file))
-    lock_file = target.with_name(f".{target.name}.lock")
-    try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(lock_file, timeout=_LOCK_SECONDS, mode=0o600):
-            yield target
-    except Timeout as error:
-        raise ConfigError(
-            f"{file}: cannot be saved: another program has held {lock_file} for {_LOCK_SECONDS:g} s; "
-            "end it, or try again later"
-        ) from error
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{file}: cannot be saved: {reason} (the file was not changed)") from error
-
-
-def _write(target: Path, document: dict[str, Any]) -> None:
-    """Replace the file at once or not at all; readable for its owner only, because it may hold secrets."""
-    try:
-        data = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair: JSON can say it in an escape, UTF-8 cannot.
-        data = json.dumps(document, indent=2, allow_nan=False).encode()
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(data + b"\n")
-            stream.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync(target.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Make the new name survive a power failure, where a directory can be synchronised at all."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -18,6 +18,7 @@ import pytest
 from filelock import FileLock
 
 from gaia.mcp.client import config as config_module
+from gaia.mcp.client import json_file
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.errors import ConfigError
 
@@ -495,7 +496,7 @@ class TestFailingSaves:
     def test_a_lock_that_is_never_released_is_explained(
         self, config: MCPConfig, some_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(config_module, "_LOCK_SECONDS", 0.01)
+        monkeypatch.setattr(json_file, "_LOCK_SECONDS", 0.01)
         lock_file = some_file.with_name(f".{some_file.name}.lock")
         with FileLock(lock_file), ThreadPoolExecutor(1) as other_thread:
             saving = other_thread.submit(config.add_server, "acer", ACER)

@@ -1,0 +1,142 @@
+"""Files that hold one JSON object and belong to people: read with care, replaced at once or not at all.
+
+What cannot be understood raises ConfigError with file, line and column, so that nobody writes over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["broken", "decode", "home_folder", "locked", "read", "read_bytes", "write"]
+
+_LOCK_SECONDS = 10.0
+"""A save takes milliseconds; whoever holds the lock for longer is stuck."""
+
+
+def home_folder(file_name: str) -> Path:
+    """``~/.gaia``, made if it is missing; `file_name` is for the message of the ConfigError if there is no home."""
+    try:
+        folder = Path.home() / ".gaia"
+    except RuntimeError as error:
+        raise ConfigError(f"~/.gaia/{file_name}: there is no home directory; set HOME or name a file") from error
+    # If this fails, there is nothing to read there, and a save says why it cannot be done.
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def read(file: Path, example: str) -> dict[str, Any]:
+    """The JSON object in a file, like `example`; empty if there is no file or nothing in it. Raises ConfigError."""
+    return decode(file, read_bytes(file), example)
+
+
+def read_bytes(file: Path) -> bytes:
+    """What is in the file; nothing if there is none. Raises ConfigError."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:
+    """The JSON object that `data` is; empty if it is blank. `file` is for the messages. Raises ConfigError."""
+    try:
+        text = data.decode("utf-8-sig")
+        document = json.loads(text, parse_constant=_refuse, parse_float=_number) if text.strip() else {}
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode()) + 1
+        broken(file, "not UTF-8; save it in that encoding", line, column, cause=error)
+    except json.JSONDecodeError as error:
+        broken(file, f"not valid JSON: {error.msg}; correct it there", error.lineno, error.colno, cause=error)
+    except (ValueError, RecursionError) as error:
+        broken(file, f"not usable JSON: {error}", cause=error)
+    if not isinstance(document, dict):
+        broken(file, f"expected an object like {example}")
+    return document
+
+
+def broken(
+    file: Path, problem: str, line: int | None = None, column: int | None = None, *, cause: Exception | None = None
+) -> NoReturn:
+    """Raise the ConfigError for a file that is not as it should be."""
+    place = "" if line is None else f"line {line}, column {column}: "
+    raise ConfigError(f"{file}: {place}{problem} (the file was not changed)") from cause
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[Path]:
+    """Hold the lock beside the file; gives where to write. A symbolic link is followed, so that it stays one."""
+    # Imported here because most programs only read their configuration.
+    from filelock import FileLock, Timeout
+
+    target = Path(os.path.realpath(file))
+    lock_file = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(lock_file, timeout=_LOCK_SECONDS, mode=0o600):
+            yield target
+    except Timeout as error:
+        raise ConfigError(
+            f"{file}: cannot be saved: another program has held {lock_file} for {_LOCK_SECONDS:g} s; "
+            "end it, or try again later"
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file}: cannot be saved: {reason} (the file was not changed)") from error
+
+
+def write(target: Path, document: dict[str, Any]) -> bytes:
+    """Replace the file at once or not at all; readable for its owner only, because it may hold secrets.
+
+    Returns what is in it now.
+    """
+    try:
+        data = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: JSON can say it in an escape, UTF-8 cannot.
+        data = json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync(target.parent)
+    return data
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def _number(text: str) -> float:
+    # Python would read infinity, which the next save could not write.
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _sync(folder: Path) -> None:
+    """Make the new name survive a power failure, where a directory can be synchronised at all."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
