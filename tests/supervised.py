@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE, FakeTransport, stateless_answers
 from tests.waiting import wait_until
@@ -86,6 +87,9 @@ class Supervised:
 
     def wanted_resources(self) -> list[str]:
         return []
+
+    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
+        return None
 
     def happened(self, event: Event) -> None:
         with self._happened:

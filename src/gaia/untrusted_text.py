@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
-__all__ = ["clean", "one_line"]
+__all__ = ["clean", "escaped", "one_line"]
 
 _TERMINAL_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
@@ -13,6 +14,8 @@ _TERMINAL_SEQUENCE = re.compile(
 )
 # The bidirectional controls are among them: they make a text read differently from what it says.
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+_VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 def clean(untrusted: object) -> str:
@@ -25,3 +28,20 @@ def clean(untrusted: object) -> str:
 def one_line(untrusted: object) -> str:
     """`clean`, and everything on one line."""
     return " ".join(clean(untrusted).split())
+
+
+def escaped(untrusted: object) -> str:
+    r"""`untrusted` with everything that is not seen, or makes other text look different, shown as ``\u{…}``.
+
+    For those who have to judge the text: nothing is left out. Line breaks stay.
+    """
+    # What already looks escaped is told from what is escaped here.
+    text = str(untrusted).replace("\\u{", "\\u{005c}u{")
+    return "".join(f"\\u{{{ord(character):04x}}}" if _is_invisible(character) else character for character in text)
+
+
+def _is_invisible(character: str) -> bool:
+    if character in " \n":
+        return False
+    # Controls, formats (bidirectional, zero-width, tags), surrogates, private use, unassigned; all other blanks.
+    return unicodedata.category(character)[0] in "CZ" or _VARIATION_SELECTOR.match(character) is not None

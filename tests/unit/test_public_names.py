@@ -40,6 +40,7 @@ PUBLIC_NAMES = {
         "ServerUnavailable",
         "StartFailed",
         "ToolDenied",
+        "ToolNotApproved",
         "UnknownTool",
     },
 }

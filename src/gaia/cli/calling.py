@@ -24,7 +24,7 @@ _DELIVERY = {
     "unknown": "The server may have acted on the call: look before you repeat it.",
 }
 
-_ANSWERED = ("jsonrpc", "invalid_response", "denied")
+_ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
 """Errors that leave no doubt about what happened to the call."""
 
 
@@ -67,8 +67,8 @@ def _schema_of(client: MCPClient, tool: str) -> dict[str, Any]:
     tools = {known.name: known for known in client.list_tools()}
     if tool in tools:
         return tools[tool].input_schema
-    # A denied tool is refused by the client, and a server that cannot list its tools may still know this one.
-    if tools and tool not in client.denied_tools:
+    # A hidden tool is refused by the client, and a server that cannot list its tools may still know this one.
+    if tools and tool not in client.denied_tools and tool not in client.blocked_tools:
         raise unknown_name("tool", tool, tools, place=f" on server {client.name!r}")
     return {}
 

@@ -31,8 +31,9 @@ def diagnose(
     Says at which step it fails, why, and what may help. The exit status is 0 only if every step succeeds.
     """
     options = Options.of(ctx, config, as_json, debug)
-    entry = entry_of(options.load_config(), name)
-    client = make_client(name, entry, options)
+    servers = options.load_config()
+    entry = entry_of(servers, name)
+    client = make_client(name, servers, options)
     try:
         with waiting_for(f"Testing {name}", options):
             steps, warnings = _test(client), _warnings(entry, client)
@@ -120,6 +121,10 @@ def _warnings(entry: dict[str, Any], client: MCPClient) -> list[str]:
         f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
         for key, similar in unknown_keys(entry).items()
     ]
+    if client.blocked_tools:
+        found.append(
+            f"{len(client.blocked_tools)} tools are blocked until you approve them: gaia mcp approve {client.name}"
+        )
     if lines := client.status.noise_lines:
         found.append(
             f"it wrote {lines} lines to its standard output that are no messages; logs belong on standard error"

@@ -53,17 +53,21 @@ def list_tools(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """List the tools of one server. Tools that its filters deny are not shown.
+    """List the tools of one server. Tools that its filters deny are not shown; those that wait for approval are marked.
 
     Parameters in brackets may be left out.
     """
     options = Options.of(ctx, config, as_json, debug)
     with connected(name, options) as client:
         tools, problem = client.list_tools(), client.last_error
+        blocked = list(client.blocked_tools.values())
     if options.json:
-        terminal.print_json({"server": name, "tools": [_definition(tool) for tool in tools]})
-    elif tools:
-        terminal.show(tool_table(tools))
+        definitions = [_definition(tool) | {"blocked": tool in blocked} for tool in (*tools, *blocked)]
+        terminal.print_json({"server": name, "tools": definitions})
+    elif tools or blocked:
+        terminal.show(tool_table(tools, blocked))
+        if blocked:
+            terminal.show(terminal.text(f"Blocked until you have seen what changed: gaia mcp approve {name}", "red"))
     else:
         terminal.show(terminal.text(f"{name} offers no tools{'' if problem is None else f': {problem}'}"))
 

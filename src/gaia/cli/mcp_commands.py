@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 from typer.core import TyperCommand
 
+from gaia.cli.approving import approve
 from gaia.cli.calling import call
 from gaia.cli.configuring import AddCommand, add, remove
 from gaia.cli.demo import demo
@@ -55,6 +56,7 @@ _add(
     "gaia mcp call time get_current_time timezone=Europe/Berlin",
     """gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5""",
 )
+_add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool get_current_time --yes")
 _add("test-client", diagnose, "gaia mcp test-client time")
 _add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
 _add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")

@@ -9,17 +9,29 @@ from gaia.cli.terminal import one_line, text
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.client.tool import MCPTool
     from gaia.mcp.doctor import Check
 
-__all__ = ["check_table", "milliseconds", "parameters", "server_table", "status_table", "step_table", "tool_table"]
+__all__ = [
+    "check_table",
+    "difference_text",
+    "milliseconds",
+    "parameters",
+    "server_table",
+    "status_table",
+    "step_table",
+    "tool_table",
+]
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
 """Whatever is not here is on its way somewhere."""
 
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
+
+_DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
 
 _NOTHING = "-"
 
@@ -37,13 +49,22 @@ def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
-def tool_table(tools: Iterable[MCPTool]) -> Table:
-    """One line for each tool: name, first line of its description, parameters."""
+def tool_table(tools: Iterable[MCPTool], blocked: Iterable[MCPTool] = ()) -> Table:
+    """One line for each tool: name, first line of its description, parameters. The `blocked` ones are marked."""
     table = _table("tool", "description", "parameters")
-    for tool in tools:
-        first, *_ = tool.description.strip().splitlines() or [""]
-        table.add_row(text(one_line(tool.name), "bold"), text(one_line(first)), text(one_line(parameters(tool))))
+    for style, note, group in (("bold", "", tools), ("red", " (blocked)", blocked)):
+        for tool in group:
+            first, *_ = tool.description.strip().splitlines() or [""]
+            name = text(f"{one_line(tool.name)}{note}", style)
+            table.add_row(name, text(one_line(first)), text(one_line(parameters(tool))))
     return table
+
+
+def difference_text(lines: Iterable[str]) -> Text:
+    """The lines of a diff, coloured by their first character."""
+    from rich.text import Text
+
+    return Text("\n").join(text(line, _DIFFERENCE_STYLES.get(line[:1], "")) for line in lines)
 
 
 def status_table(statuses: Iterable[ServerStatus], *, live: bool = False) -> Table:

@@ -24,13 +24,18 @@ def entry_of(config: MCPConfig, name: str) -> dict[str, Any]:
     return config.get_server(name)
 
 
-def make_client(name: str, entry: dict[str, Any], options: Options) -> MCPClient:
-    """A client that is not connected yet. Raises ConfigError for an entry that cannot be used."""
+def make_client(name: str, servers: MCPConfig, options: Options, **keys: Any) -> MCPClient:
+    """A client of a configured server that is not connected yet; `keys` count instead of those of its entry.
+
+    Raises ConfigError for an entry that cannot be used, and CommandFailed if there is none.
+    """
     from gaia.mcp.client import MCPClient
+    from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.errors import ConfigError
 
+    entry = {**entry_of(servers, name), **keys}
     try:
-        return MCPClient.from_config(name, entry, debug=options.debug)
+        return MCPClient.from_config(name, entry, debug=options.debug, pins=pins_of(servers, name))
     except ConfigError:
         raise
     except ValueError as error:
@@ -38,12 +43,14 @@ def make_client(name: str, entry: dict[str, Any], options: Options) -> MCPClient
 
 
 @contextlib.contextmanager
-def connected(name: str, options: Options) -> Iterator[MCPClient]:
+def connected(name: str, options: Options, servers: MCPConfig | None = None, **keys: Any) -> Iterator[MCPClient]:
     """The client of a configured server, connected; on leaving, however that is, the server has been stopped.
+
+    `servers` are loaded if they are not given; `keys` count instead of those of the server's entry.
 
     Whoever names a server wants it, so `disabled` is not looked at. Raises CommandFailed if it cannot be started.
     """
-    client = make_client(name, entry_of(options.load_config(), name), options)
+    client = make_client(name, servers or options.load_config(), options, **keys)
     try:
         with waiting_for(f"Starting {name}", options):
             ready = client.connect()

@@ -28,6 +28,7 @@ __all__ = [
     "ServerUnavailable",
     "StartFailed",
     "ToolDenied",
+    "ToolNotApproved",
     "UnknownTool",
 ]
 
@@ -104,6 +105,12 @@ class ToolDenied(MCPError, ValueError):
     """The tool is on a deny list, or not on the allow list."""
 
     error_type = "denied"
+
+
+class ToolNotApproved(ToolDenied):
+    """Tool definitions are pinned, and the tool's is not the one that was approved."""
+
+    error_type = "not_approved"
 
 
 class UnknownTool(MCPError, ValueError):

@@ -50,9 +50,12 @@ class MCPConfig:
     config_file: Path
     """Where saves go."""
 
+    user_file: Path
+    """The global file, or the one that was named: the one that is the user's in any case."""
+
     def __init__(self, config_file: str | os.PathLike[str] | None = None) -> None:
         files = _default_files() if config_file is None else [_absolute(config_file)]
-        self.config_file = files[-1]
+        self.config_file, self.user_file = files[-1], files[0]
         self._lock = threading.Lock()
         """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
         self._layers = {file: _entries(file, json_file.read(file, _EXAMPLE)) for file in files}

@@ -13,12 +13,14 @@ from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation import Observation, observe
+from gaia.mcp.client.pinning.gate import ToolGate
+from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import paginate
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.server_config import ServerConfig, expand
+from gaia.mcp.client.server_config import PinMode, ServerConfig, expand
 from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
@@ -57,6 +59,8 @@ class MCPClient(ServerFeatures):
         debug: bool = False,
         *,
         tool_filter: ToolFilter = ALLOW_ALL,
+        pin_tools: PinMode | None = None,
+        pins: ServerPins | None = None,
         restart_policy: RestartPolicy | None = None,
         health_interval: float = 30.0,
         health_timeout: float = 10.0,
@@ -74,6 +78,9 @@ class MCPClient(ServerFeatures):
         `protocol` is "auto" (ask the server), "legacy" (the handshake era), "modern" (the stateless era) or a revision
         such as "2025-11-25". With "auto" a server gets `probe_timeout` to show that it speaks the stateless era. A
         transport with the four methods alone is spoken to in the handshake era, unless `protocol` says otherwise.
+
+        `pin_tools` says what to do about tools whose definitions are not those in `pins`; None means "off", or what
+        the manager says. `pins` are by default in ``~/.gaia/mcp_tools.lock.json``, under the client's name.
         """
         if debug:
             enable_debug()
@@ -82,6 +89,8 @@ class MCPClient(ServerFeatures):
         self.debug = debug
         self.tool_filter = tool_filter
         self._manager_filter = ALLOW_ALL
+        self._pin_tools = pin_tools
+        self._gate = self._new_gate(pin_tools, (lambda: default_pins(name)) if pins is None else (lambda: pins))
         self._restart_policy = restart_policy
         self._health_interval = health_interval
         self._health_timeout = health_timeout
@@ -100,10 +109,19 @@ class MCPClient(ServerFeatures):
     # Making one.
 
     @classmethod
-    def from_config(cls, name: str, config: Mapping[str, Any], timeout: float = 30, debug: bool = False) -> MCPClient:
+    def from_config(
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        timeout: float = 30,
+        debug: bool = False,
+        *,
+        pins: ServerPins | None = None,
+    ) -> MCPClient:
         """A client for one entry of ``mcpServers``; see `ServerConfig` for the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
+        `pins` are where the constructor has them.
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
@@ -129,6 +147,8 @@ class MCPClient(ServerFeatures):
             transport,
             debug,
             tool_filter=ToolFilter(allow=server.enabled_tools, deny=server.disabled_tools),
+            pin_tools=server.pin_tools,
+            pins=pins,
             restart_policy=server.restart if "restart" in config else None,
             health_interval=server.health_interval,
             health_timeout=server.health_timeout,
@@ -147,16 +167,19 @@ class MCPClient(ServerFeatures):
         self,
         *,
         tool_filter: ToolFilter,
+        pin_tools: PinMode,
+        pins: Callable[[], ServerPins],
         restart_policy: RestartPolicy | None,
         callbacks: CallbackPool,
         on_event: Callable[[Event], None],
         on_tools: Callable[[tuple[MCPTool, ...]], None],
     ) -> None:
-        """For the manager, before `connect`: share its filter, its policy, its callback threads and its listeners.
+        """For the manager, before `connect`: share its filter, pins, restart policy, callback threads and listeners.
 
         `on_tools` is given the tools on offer, usually on the worker's thread, whenever they may have changed.
         """
         self._manager_filter = tool_filter
+        self._gate = self._new_gate(self._pin_tools or pin_tools, pins)
         self._restart_policy = self._restart_policy or restart_policy
         self._callbacks = callbacks
         self._owns_callbacks = False
@@ -244,6 +267,18 @@ class MCPClient(ServerFeatures):
     def denied_tools(self) -> frozenset[str]:
         """Names of tools that the server has and a filter hides."""
         return self._catalog.denied
+
+    @property
+    def blocked_tools(self) -> Mapping[str, MCPTool]:
+        """Tools that the server has and that are withheld until their definitions are approved, by name."""
+        return self._catalog.blocked
+
+    def refusal_of(self, tool_name: str) -> ToolDenied | None:
+        """Why a tool, by the server's own name for it, must not be called; None if it may."""
+        if not self._allows(tool_name):
+            return ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
+        known = self._catalog.listed or self.is_connected()
+        return self._gate.refusal(tool_name) if self._gate.blocks and known and tool_name not in self._catalog else None
 
     @property
     def _tools(self) -> list[MCPTool] | None:
@@ -340,6 +375,9 @@ class MCPClient(ServerFeatures):
         )
         return SupervisedSession(self.name, self.transport, settings, self, self._clock, self._rng)
 
+    def _new_gate(self, mode: PinMode | None, pins: Callable[[], ServerPins]) -> ToolGate:
+        return ToolGate(self.name, mode or "off", pins, self.happened)
+
     def _allows(self, tool_name: str) -> bool:
         return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
 
@@ -353,8 +391,12 @@ class MCPClient(ServerFeatures):
             arguments = {}
         elif not isinstance(arguments, dict):
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
-        if not self._allows(tool_name):
-            raise ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
+        if self._gate.blocks and not self._catalog.listed and self.is_connected():
+            # Over a transport that is not supervised, tools are listed only when somebody wants to know them.
+            self.list_tools()
+        refusal = self.refusal_of(tool_name)
+        if refusal is not None:
+            raise refusal
         tool = self._catalog.get(tool_name)
         return ClientRequest(
             "tools/call",
@@ -394,7 +436,7 @@ class MCPClient(ServerFeatures):
 
     def tools_listed(self, definitions: list[Any]) -> None:
         """Take over a new list of tool definitions, as the server sent them."""
-        change, names = self._catalog.replace(definitions, self._allows)
+        change, names = self._catalog.replace(definitions, self._allows, self._gate.review)
         for pattern in self.tool_filter.unmatched(self.name, names):
             logger.warning("tool_pattern_matches_nothing", server=self.name, pattern=pattern)
         self._on_tools(self._catalog.tools)
@@ -402,6 +444,10 @@ class MCPClient(ServerFeatures):
 
     def wanted_resources(self) -> tuple[str, ...]:
         return ()
+
+    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
+        """Why a call that waited for the server must not be sent to it now: its tools may be others than before."""
+        return self.refusal_of(str((params or {}).get("name"))) if method == "tools/call" else None
 
     def happened(self, event: Event) -> None:
         self._on_event(event)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
+from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.results import failure
+from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_request import OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
@@ -49,14 +53,22 @@ class MCPClientManager:
         *,
         tool_filter: ToolFilter = ALLOW_ALL,
         restart_policy: RestartPolicy | None = None,
+        pin_tools: PinMode = "off",
+        tool_lock_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Nothing is started yet. `restart_policy` is for servers whose configuration has none of its own."""
+        """Nothing is started yet. `restart_policy` and `pin_tools` are for servers whose entries say nothing of it.
+
+        `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
+        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
+        """
         if debug:
             enable_debug()
         self.config = MCPConfig() if config is None else config
         self.debug = debug
         self._tool_filter = tool_filter
         self._restart_policy = restart_policy
+        self._pin_tools = pin_tools
+        self._tool_lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
         self._callbacks = CallbackPool("manager")
         self._listeners = Listeners()
         self._lock = threading.Lock()
@@ -183,7 +195,8 @@ class MCPClientManager:
     ) -> dict[str, Any]:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
-        A name that no server offers gives ``{"error": …, "error_type": "unknown_tool" or "denied", …}``.
+        A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
+        ``not_approved``.
         """
         route = self._routes.get(name)
         if route is None:
@@ -213,6 +226,8 @@ class MCPClientManager:
         client = MCPClient.from_config(name, config, debug=self.debug)
         client.bind(
             tool_filter=self._tool_filter,
+            pin_tools=self._pin_tools,
+            pins=lambda: pins_of(self.config, name, self._tool_lock_file),
             restart_policy=self._restart_policy,
             callbacks=self._callbacks,
             on_event=self._publish,
@@ -317,9 +332,15 @@ class MCPClientManager:
             }
 
     def _no_route(self, name: str) -> UnknownTool | ToolDenied:
-        denied = assign((server, tool) for server, client in self._clients.items() for tool in client.denied_tools)
-        if name in denied:
-            return ToolDenied(f"the tool {name!r} is denied by a tool filter")
+        clients = {
+            (server, tool): client
+            for server, client in list(self._clients.items())
+            for tool in (*client.denied_tools, *client.blocked_tools)
+        }
+        pair = assign(clients).get(name)
+        refusal = None if pair is None else clients[pair].refusal_of(pair[1])
+        if refusal is not None:
+            return refusal
         close = difflib.get_close_matches(name, self._routes, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")

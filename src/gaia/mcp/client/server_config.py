@@ -14,10 +14,14 @@ from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_values
 
-__all__ = ["ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
+__all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 """What other programs' files use too; ``streamable-http`` is another word for ``http``."""
+
+PinMode = Literal["off", "warn", "block"]
+"""What happens when a tool's definition is not the approved one. ``off``: nothing, and nothing is compared. ``warn``:
+it is reported. ``block``: it is reported, and the tool is neither offered nor called."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SHORTEST_SECRET = 4
@@ -47,6 +51,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Globs of the tools that may be used; None for all."""
     disabled_tools: list[str] = msgspec.field(default_factory=list)
     """Globs of the tools that may not be used; wins over `enabled_tools`."""
+    pin_tools: PinMode | None = None
+    """None leaves it to the manager."""
     restart: RestartPolicy = RestartPolicy()
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
@@ -198,7 +204,11 @@ _WORDS = {
 }
 _PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$")
 _MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
-_CHOICES = {"type": get_args(ServerType), "restart.restart": ("always", "on-failure", "never")}
+_CHOICES = {
+    "type": get_args(ServerType),
+    "pinTools": get_args(PinMode),
+    "restart.restart": ("always", "on-failure", "never"),
+}
 
 
 def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
-"""The tools of one server as it listed them last, and what the filters leave of them."""
+"""The tools of one server as it listed them last, and what filters and pins leave of them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from gaia.log import get_logger
@@ -28,6 +28,8 @@ class ToolCatalog:
         """Whether there is a listing, were it an empty one."""
         self.denied: frozenset[str] = frozenset()
         """Names of tools that the server has and a filter hides."""
+        self.blocked: Mapping[str, MCPTool] = {}
+        """Tools that are withheld because their definitions are not the approved ones."""
 
     @property
     def tools(self) -> tuple[MCPTool, ...]:
@@ -37,18 +39,33 @@ class ToolCatalog:
     def get(self, name: str) -> MCPTool | None:
         return self._by_name.get(name)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a tool of this name is on offer."""
+        return name in self._by_name
+
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def replace(self, definitions: Iterable[Any], allows: Callable[[str], bool]) -> tuple[ToolsChanged, list[str]]:
-        """Take over a listing, as the server sent it. Returns what changed, and the names of all tools listed."""
+    def replace(
+        self,
+        definitions: Iterable[Any],
+        allows: Callable[[str], bool],
+        blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
+    ) -> tuple[ToolsChanged, list[str]]:
+        """Take over a listing, as the server sent it. Returns what changed, and the names of all tools listed.
+
+        `blocked_of` is given the allowed tools and the names of all, and names those to withhold.
+        """
         tools = {tool.name: tool for tool in map(_parsed, definitions) if tool is not None}
         allowed = {name: tool for name, tool in tools.items() if allows(name)}
+        blocked = blocked_of(allowed, tools)
+        offered = {name: tool for name, tool in allowed.items() if name not in blocked}
         with self._lock:
-            before, self._by_name = self._by_name, allowed
+            before, self._by_name = self._by_name, offered
             self.listed = True
             self.denied = frozenset(tools.keys() - allowed.keys())
-        return self._change(before, allowed), list(tools)
+            self.blocked = {name: allowed[name] for name in blocked}
+        return self._change(before, offered), list(tools)
 
     def clear(self) -> ToolsChanged:
         """Forget everything. Returns what changed."""
@@ -56,6 +73,7 @@ class ToolCatalog:
             before, self._by_name = self._by_name, {}
             self.listed = False
             self.denied = frozenset()
+            self.blocked = {}
         return self._change(before, {})
 
     def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged:

@@ -8,7 +8,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Event", "GaveUp", "Listener", "Restarted", "ServerLog", "ServerState", "StateChanged", "ToolsChanged"]
+__all__ = [
+    "Event",
+    "GaveUp",
+    "Listener",
+    "Restarted",
+    "ServerLog",
+    "ServerState",
+    "StateChanged",
+    "ToolDefinitionsChanged",
+    "ToolsChanged",
+]
 
 
 class ServerState(enum.Enum):
@@ -66,6 +76,20 @@ class ToolsChanged(Event, frozen=True):
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+
+
+class ToolDefinitionsChanged(Event, frozen=True):
+    """What the server says of its tools is not what was approved (see the configuration's ``pinTools``).
+
+    Compared with the approved definitions, not with the last listing, and reported again only when it differs from
+    the last report. Names are the server's own.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    blocked: bool = False
+    """Whether added and changed tools are withheld until they are approved."""
 
 
 class ServerLog(Event, frozen=True):

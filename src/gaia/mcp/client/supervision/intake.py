@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
@@ -23,6 +24,9 @@ from gaia.mcp.errors import (
 )
 
 __all__ = ["Intake"]
+
+Refusal = Callable[[str, Mapping[str, Any] | None], MCPError | None]
+"""``refusal(method, params)``: what the caller of a request is told instead of sending it; None to send it."""
 
 _WAITING_STATES = {ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, ServerState.EXITED}
 
@@ -123,15 +127,23 @@ class Intake:
             call.finish(error=closed if state is ServerState.CLOSED else self._refusal())
         return old
 
-    def admit(self, connection: Connection) -> None:
-        """Calls go to `connection` from now on, those that waited first."""
+    def admit(self, connection: Connection, refusal: Refusal) -> None:
+        """Calls go to `connection` from now on, those that waited first.
+
+        `refusal` is asked of each that waited: what is ready now may be another program than the one its caller knew.
+        """
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
             self._ready = connection
         for call in waiting:
-            if not call.ended:
-                call.readmit()
-                self.submit(call)
+            if call.ended:
+                continue
+            error = refusal(call.method, call.params)
+            if error is not None:
+                call.finish(error=error)
+                continue
+            call.readmit()
+            self.submit(call)
 
     def suspend(self) -> None:
         """Calls wait from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +11,7 @@ from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.errors import MCPError
 
 __all__ = ["WorkerHooks", "WorkerSettings"]
 
@@ -35,5 +36,8 @@ class WorkerHooks(Protocol):
 
     def wanted_resources(self) -> Sequence[str]:
         """The URIs of the resources whose changes somebody wants to hear of."""
+
+    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
+        """Asked of each call that waited, before the server gets it: what its caller is told instead, if anything."""
 
     def happened(self, event: Event) -> None: ...

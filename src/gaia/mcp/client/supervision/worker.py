@@ -286,7 +286,7 @@ class Worker:
             self.restarts += 1
             self._hooks.happened(Restarted(self.name, self.generation, downtime=now - self._down_since))
             self._down_since = None
-        self.intake.admit(connection)
+        self.intake.admit(connection, self._hooks.refusal)
         logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
         self._settled.set()
 

@@ -65,6 +65,9 @@ class InlineThread(threading.Thread):
 
 
 class Hooks:
+    def refusal(self, method: str, params: Any) -> None:
+        return None
+
     def tools_listed(self, definitions: list[Any]) -> None: ...
 
     def wanted_resources(self) -> list[str]:

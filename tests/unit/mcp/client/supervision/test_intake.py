@@ -61,7 +61,7 @@ class Desk:
     def admit(self) -> tuple[Connection, FakeChannel]:
         connection, channel = self.connection()
         self.intake.move_to(ServerState.READY, None)
-        self.intake.admit(connection)
+        self.intake.admit(connection, refusal=lambda method, params: None)
         return connection, channel
 
 

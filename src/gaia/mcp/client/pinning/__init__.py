@@ -1,0 +1,1 @@
+"""Tool definitions that people have approved, and what happens when a server shows others."""

@@ -1,0 +1,124 @@
+"""Compares what a server lists with what was approved, and decides what may be used of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from gaia.log import get_logger
+from gaia.mcp.client.pinning.definition import Pin, pin_of
+from gaia.mcp.client.pinning.lock_file import ServerPins
+from gaia.mcp.client.server_config import PinMode
+from gaia.mcp.client.supervision.events import ToolDefinitionsChanged
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.errors import ConfigError, ToolNotApproved
+
+__all__ = ["Review", "ToolGate", "compare"]
+
+logger = get_logger(__name__)
+
+
+class Review(msgspec.Struct, frozen=True):
+    """How a listing differs from what was approved. Names are the server's own, sorted."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def unapproved(self) -> frozenset[str]:
+        return frozenset(self.added + self.changed)
+
+
+def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
+    """`pins` are those of the tools in question; `listed` names all tools of the server, hidden ones too."""
+    return Review(
+        added=tuple(sorted(pins.keys() - approved.keys())),
+        changed=tuple(
+            sorted(tool for tool in pins.keys() & approved.keys() if pins[tool].sha256 != approved[tool].sha256)
+        ),
+        removed=tuple(sorted(approved.keys() - set(listed))),
+    )
+
+
+class ToolGate:
+    """The pins of one server at work. Thread-safe.
+
+    The first listing of a server that is not in the lock file is approved as it is. A lock file that cannot be used is
+    reported, and with ``block`` nothing is approved then.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        mode: PinMode,
+        pins: Callable[[], ServerPins],
+        on_changed: Callable[[ToolDefinitionsChanged], None],
+    ) -> None:
+        """`pins` is asked when they are first needed: who pins nothing needs no lock file."""
+        self._server = server
+        self.mode = mode
+        self._pins = pins
+        self._on_changed = on_changed
+        self._reported = Review()
+        """What was reported last, so that a restart does not repeat it. Only for comparing: a race reports twice."""
+        self._problem: str | None = None
+
+    @property
+    def blocks(self) -> bool:
+        return self.mode == "block"
+
+    def review(self, tools: Mapping[str, MCPTool], listed: Collection[str]) -> frozenset[str]:
+        """Compare the tools that may be used with what was approved, and report what is new about it.
+
+        `listed` names all tools, denied ones too. Returns the names of those that must not be used. May wait for the
+        lock file, at the first use of a server only.
+        """
+        if self.mode == "off":
+            return frozenset()
+        try:
+            review = self._compare({name: pin_of(tool) for name, tool in tools.items()}, listed)
+        except ConfigError as error:
+            self._problem = error.message
+            logger.error("tool_lock_unusable", server=self._server, error=error.message, blocked=self.blocks)
+            return frozenset(tools) if self.blocks else frozenset()
+        self._problem = None
+        self._report(review)
+        return review.unapproved if self.blocks else frozenset()
+
+    def refusal(self, tool: str) -> ToolNotApproved:
+        """Why a tool that `review` did not let through cannot be called."""
+        reason = self._problem or (
+            f"its definition has changed since it was approved, or it is new: see and approve it with "
+            f"`gaia mcp approve {self._server}`"
+        )
+        return ToolNotApproved(f"the tool {tool!r} of server {self._server!r} is blocked: {reason}")
+
+    def _compare(self, pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
+        store = self._pins()
+        # A server that lists nothing may just be unable to, so its first use is still to come.
+        approved = store.read_or_pin(pins) if pins else store.read() or {}
+        return compare(approved, pins, listed)
+
+    def _report(self, review: Review) -> None:
+        before, self._reported = self._reported, review
+        if review in (before, Review()):
+            return
+        logger.warning(
+            "tool_definitions_changed",
+            server=self._server,
+            added=list(review.added),
+            changed=list(review.changed),
+            removed=list(review.removed),
+            blocked=self.blocks,
+        )
+        self._on_changed(
+            ToolDefinitionsChanged(
+                self._server,
+                added=review.added,
+                removed=review.removed,
+                changed=review.changed,
+                blocked=self.blocks,
+            )
+        )

@@ -1,0 +1,135 @@
+"""The lock file: what is kept in it, and how it is left alone."""
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.pinning.definition import Pin
+from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins, pins_of
+from gaia.mcp.errors import ConfigError
+
+ADD = Pin("a" * 64, {"name": "add"})
+PAY = Pin("b" * 64, {"name": "pay"})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "locks" / "mcp_tools.lock.json"
+
+
+@pytest.fixture
+def pins(file: Path) -> ServerPins:
+    return ServerPins(file, "time")
+
+
+class TestWhatIsKept:
+    def test_a_server_that_was_never_pinned_differs_from_one_without_tools(self, pins: ServerPins) -> None:
+        assert pins.read() is None
+        pins.approve({})
+        assert pins.read() == {}
+
+    def test_the_first_use_is_approved_and_the_second_is_not(self, pins: ServerPins) -> None:
+        assert pins.read_or_pin({"add": ADD}) == {"add": ADD}
+        assert pins.read_or_pin({"pay": PAY}) == {"add": ADD}
+
+    def test_approving_adds_replaces_and_forgets(self, pins: ServerPins) -> None:
+        pins.approve({"add": ADD, "old": ADD})
+        pins.approve({"add": PAY}, removed=["old"])
+        assert pins.read() == {"add": PAY}
+
+    def test_servers_do_not_mix(self, pins: ServerPins, file: Path) -> None:
+        pins.approve({"add": ADD})
+        other = ServerPins(file, "other")
+        other.approve({"pay": PAY})
+        assert other.forget()
+        assert not other.forget()
+        assert (other.read(), pins.read()) == (None, {"add": ADD})
+
+    def test_processes_that_approve_at_once_lose_nothing(self, file: Path) -> None:
+        def approve(number: int) -> None:
+            ServerPins(file, f"server {number}").approve({"add": ADD})
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(approve, range(24)))
+        assert len(json.loads(file.read_text())["servers"]) == 24
+
+    def test_two_first_uses_at_once_agree(self, file: Path) -> None:
+        def pin(number: int) -> Any:
+            return ServerPins(file, "time").read_or_pin({f"tool {number}": ADD})
+
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(pin, range(8)))
+        assert all(one == found[0] for one in found)
+
+    def test_only_its_owner_can_read_it(self, pins: ServerPins, file: Path) -> None:
+        pins.approve({"add": ADD})
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+class TestFilesThatAreNotUnderstood:
+    @pytest.mark.parametrize(
+        ("content", "complaint"),
+        [
+            ("{", "line 1"),
+            ("[]", "expected an object"),
+            ('{"version": 2, "servers": {}}', "its version is 2"),
+            ('{"servers": []}', "servers: expected an object"),
+            ('{"servers": {"time": {"add": {"sha256": 1}}}}', "servers.time"),
+            ('{"servers": {"time": []}}', "servers.time"),
+        ],
+    )
+    def test_they_are_named_and_not_changed(self, pins: ServerPins, file: Path, content: str, complaint: str) -> None:
+        file.parent.mkdir()
+        file.write_text(content)
+        for attempt in (pins.read, lambda: pins.read_or_pin({"add": ADD}), lambda: pins.approve({"add": ADD})):
+            with pytest.raises(ConfigError, match="not changed") as raised:
+                attempt()
+            assert str(file) in raised.value.message
+            assert complaint in raised.value.message
+        assert file.read_text() == content
+
+    def test_what_others_have_added_stays(self, pins: ServerPins, file: Path) -> None:
+        file.parent.mkdir()
+        file.write_text('{"comment": "reviewed by us", "servers": {"x": {}}}')
+        pins.approve({"add": ADD})
+        document = json.loads(file.read_text())
+        assert document["comment"] == "reviewed by us"
+        assert document["servers"].keys() == {"x", "time"}
+
+
+class TestWhereItIs:
+    def test_beside_the_users_configuration(self, home: Path) -> None:
+        assert pins_of(MCPConfig(), "time").file == home / ".gaia" / "mcp_tools.lock.json"
+        assert default_pins("time").file == home / ".gaia" / "mcp_tools.lock.json"
+
+    def test_never_in_a_projects_folder(self, home: Path, tmp_path: Path) -> None:
+        (tmp_path / "mcp_servers.json").write_text('{"mcpServers": {"time": {"command": "x"}}}')
+        pins = pins_of(MCPConfig(), "time")
+        pins.approve({"add": ADD})
+        assert pins.file.parent == home / ".gaia"
+        assert not (tmp_path / "mcp_tools.lock.json").exists()
+
+    def test_servers_of_two_projects_with_one_name_are_two(
+        self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = []
+        for project in ("one", "two"):
+            folder = tmp_path / project
+            folder.mkdir()
+            (folder / "mcp_servers.json").write_text('{"mcpServers": {"time": {"command": "x"}}}')
+            monkeypatch.chdir(folder)
+            found.append(pins_of(MCPConfig(), "time"))
+        found[0].approve({"add": ADD})
+        assert found[1].read() is None
+        assert found[0].read() == {"add": ADD}
+        assert default_pins("time").read() is None
+
+    def test_where_it_is_said_to_be(self, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere.json"
+        assert pins_of(MCPConfig(tmp_path / "mcp_servers.json"), "time", elsewhere).file == elsewhere
