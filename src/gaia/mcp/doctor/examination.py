@@ -128,7 +128,8 @@ class _Examination:
             if check.verdict is Verdict.FAIL and check.name != "versions":
                 return
         try:
-            self._client = MCPClient.from_config(name, config)
+            # All its tools are looked at, and looking at them approves none.
+            self._client = MCPClient.from_config(name, {**config, "pinTools": "off"})
         except ValueError as error:
             yield failed("handshake", str(error), None)
             return

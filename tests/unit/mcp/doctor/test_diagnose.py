@@ -52,6 +52,12 @@ class TestAServerThatWorks:
         assert found(diagnosis, "tools").detail == "9 tools, 1 of them denied by filters"
         assert "crash" not in diagnosis.tools
 
+    def test_its_tools_are_looked_at_and_not_approved(self, demo_server: dict[str, Any], home: Path) -> None:
+        diagnosis = diagnose("demo", demo_server | {"pinTools": "block"})
+
+        assert len(diagnosis.tools) == 9
+        assert not (home / ".gaia").exists()
+
 
 class TestConfiguration:
     def test_an_entry_that_cannot_be_used_ends_the_examination(self) -> None:
