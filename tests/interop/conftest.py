@@ -8,8 +8,55 @@ import pytest
 
 from tests.servers import real_servers
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 SETUP_TIMEOUT = 600
 """Seconds: the first test that needs a server may have to install it."""
+
+
+class InteropTable:
+    """What worked, for the table in the docs."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str, str, int, str]] = []
+
+    def add(self, server: str, transport: str, revision: str, tools: int, called: str) -> None:
+        self._rows.append((server, transport, revision, tools, called))
+
+    def __str__(self) -> str:
+        lines = [
+            "| server | package | transport | revision | tools | called, killed, recovered and called again |",
+            "|---|---|---|---|---|---|",
+        ]
+        packages = {**real_servers.PYTHON_SERVERS, **real_servers.NPM_SERVERS}
+        for server, transport, revision, tools, called in sorted(self._rows):
+            package = " ".join(packages[server])
+            lines.append(f"| `{server}` | {package} | {transport} | {revision} | {tools} | `{called}` |")
+        return "\n".join(lines) + "\n"
+
+
+TABLE = pytest.StashKey[InteropTable]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--interop-table", action="store_true", help="write what worked to docs/interop.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TABLE] = InteropTable()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Replace the table in the docs, which is everything from its first line on."""
+    if session.config.getoption("--interop-table", default=False):
+        page = DOCS / "interop.md"
+        text, _, _ = page.read_text().partition("| server |")
+        page.write_text(text + str(session.config.stash[TABLE]))
+
+
+@pytest.fixture
+def interop_table(pytestconfig: pytest.Config) -> InteropTable:
+    return pytestconfig.stash[TABLE]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,11 @@ Call = tuple[str, Callable[[Path], dict[str, Any]], str]
 SAMPLE_CALLS: dict[str, Call] = {
     "time": ("get_current_time", lambda _folder: {"timezone": "UTC"}, '"timezone": "UTC"'),
     "git": ("git_status", lambda folder: {"repo_path": str(folder)}, "No commits yet"),
+    "fetch": ("fetch", lambda _folder: {"url": "http://127.0.0.1:9/"}, "127.0.0.1"),
+    "sqlite": ("list_tables", lambda _folder: {}, "[]"),
+    "python-sdk": ("echo", lambda _folder: {"text": "hello"}, "hello"),
+    "fastmcp": ("echo", lambda _folder: {"text": "hello"}, "hello"),
+    "typescript-sdk": ("echo", lambda _folder: {"text": "hello"}, "hello"),
     "everything": ("echo", lambda _folder: {"message": "hello"}, "Echo: hello"),
     "filesystem": ("list_directory", lambda folder: {"path": str(folder)}, "[FILE] here.txt"),
     "memory": (

@@ -21,14 +21,29 @@ from filelock import FileLock
 PYTHON_SERVERS = {
     "time": ("mcp-server-time", "2026.10.19"),
     "git": ("mcp-server-git", "2026.10.19"),
+    "fetch": ("mcp-server-fetch", "2026.10.24"),
+    "sqlite": ("mcp-server-sqlite", "2025.4.25"),
+    "python-sdk": ("mcp", "2.3.0"),
+    "fastmcp": ("fastmcp", "4.1.0"),
 }
 NPM_SERVERS = {
     "everything": ("@modelcontextprotocol/server-everything", "2026.8.31"),
     "filesystem": ("@modelcontextprotocol/server-filesystem", "2026.8.31"),
     "memory": ("@modelcontextprotocol/server-memory", "2026.8.31"),
     "sequential-thinking": ("@modelcontextprotocol/server-sequential-thinking", "2026.8.31"),
+    "typescript-sdk": ("@modelcontextprotocol/server", "2.4.0"),
 }
 NAMES = (*PYTHON_SERVERS, *NPM_SERVERS)
+
+SCRIPTS = Path(__file__).parents[1] / "interop" / "servers"
+"""Small servers of our own, on the software development kits of others."""
+
+ALONE: dict[str, dict[str, str]] = {
+    # Written for version 1 of the SDK, and does not start with version 2.
+    "sqlite": {"mcp": "1.30.0"},
+    "fastmcp": {},
+}
+"""Python servers that get an environment of their own, and what it has besides."""
 
 CACHE = Path(__file__).parents[2] / ".cache" / "servers"
 
@@ -47,13 +62,25 @@ def command_of(name: str) -> list[str]:
     """The command that starts a server, without arguments of its own; raises `Unavailable`."""
     if name in PYTHON_SERVERS:
         package, _version = PYTHON_SERVERS[name]
+        if name in ("python-sdk", "fastmcp"):
+            return [_python_with(name, package), str(SCRIPTS / f"{name.removeprefix('python-')}_server.py")]
         module = package.replace("-", "_")
-        python = sys.executable if importlib.util.find_spec(module) else str(_present(_python_servers()))
-        return [python, "-m", module]
+        # The script that pip makes for this one; the module has no __main__.
+        run = ["-c", f"from {module} import main; main()"] if name == "sqlite" else ["-m", module]
+        return [_python_with(name, module), *run]
     package, _version = NPM_SERVERS[name]
-    folder = _present(_npm_servers()) / "node_modules" / package
+    installed = _present(_npm_servers())
+    if name == "typescript-sdk":
+        return [_executable("node"), str(SCRIPTS / "typescript_server.mjs"), str(installed)]
+    folder = installed / "node_modules" / package
     (script,) = json.loads((folder / "package.json").read_text())["bin"].values()
     return [_executable("node"), str(folder / script)]
+
+
+def _python_with(name: str, module: str) -> str:
+    if name not in ALONE and importlib.util.find_spec(module):
+        return sys.executable
+    return str(_present(_python_servers(name if name in ALONE else None)))
 
 
 def configure(name: str, folder: Path) -> dict[str, Any]:
@@ -69,6 +96,8 @@ def configure(name: str, folder: Path) -> dict[str, Any]:
         args += ["--repository", str(folder)]
     elif name == "filesystem":
         args.append(str(folder))
+    elif name == "sqlite":
+        args += ["--db-path", str(folder / "test.db")]
     elif name == "memory":
         config["env"] = {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}
     return config
@@ -85,11 +114,15 @@ def _present(installed: Path | Unavailable) -> Path:
 
 
 @functools.cache
-def _python_servers() -> Path | Unavailable:
-    """The interpreter of an environment that has all Python servers."""
-    folder = CACHE / f"python{sys.version_info.major}.{sys.version_info.minor}"
+def _python_servers(alone: str | None) -> Path | Unavailable:
+    """The interpreter of an environment that has one server, or all that get along with each other."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folder = CACHE / (version if alone is None else f"{version}-{alone}")
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-    pins = dict(PYTHON_SERVERS.values())
+    if alone is None:
+        pins = dict(pin for name, pin in PYTHON_SERVERS.items() if name not in ALONE)
+    else:
+        pins = dict([PYTHON_SERVERS[alone]]) | ALONE[alone]
 
     def install() -> None:
         _run([sys.executable, "-m", "venv", str(folder)])
@@ -106,7 +139,7 @@ def _python_servers() -> Path | Unavailable:
 def _npm_servers() -> Path | Unavailable:
     """The folder whose ``node_modules`` has all servers from npm."""
     folder = CACHE / "npm"
-    pins = dict(NPM_SERVERS.values())
+    pins = dict(NPM_SERVERS.values()) | {"zod": "4.6.7"}
 
     def install() -> None:
         packages = [f"{name}@{pins[name]}" for name in pins]

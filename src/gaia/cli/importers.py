@@ -123,7 +123,7 @@ def _application_folder() -> Path:
 _KEPT = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "disabled"),
     *("enabledTools", "disabledTools", "restart", "inheritEnv"),
-    *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes"),
+    *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
 )
 """What we know and what means the same wherever it stands. A "timeout" does not: some give it in milliseconds."""
 
