@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from gaia.cli.approving import approve
 from gaia.cli.calling import call
 from gaia.cli.configuring import AddCommand, add, remove
+from gaia.cli.dashboard import dashboard
 from gaia.cli.demo import demo
 from gaia.cli.diagnosis import diagnose
 from gaia.cli.doctor import doctor
@@ -60,6 +61,7 @@ _add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool 
 _add("test-client", diagnose, "gaia mcp test-client time")
 _add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
 _add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")
+_add("dashboard", dashboard, "gaia mcp dashboard", "gaia mcp dashboard --port 0 --open")
 _add(
     "import",
     import_servers,

@@ -8,13 +8,13 @@ __all__ = ["ServingUnavailable", "require"]
 
 
 class ServingUnavailable(ImportError):
-    """A package of the extra ``gaia-mcp[serve]`` is missing."""
+    """A package of an extra is missing; the message says how to get it."""
 
 
-def require(*packages: str) -> None:
-    """Raise `ServingUnavailable` unless all `packages` are installed."""
+def require(*packages: str, extra: str = "serve") -> None:
+    """Raise `ServingUnavailable` unless all `packages`, which ``gaia-mcp[<extra>]`` has, are installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ServingUnavailable(
-            f"Serving needs {', '.join(missing)}, which is not installed; run: pip install 'gaia-mcp[serve]'"
+            f"Serving needs {', '.join(missing)}, which is not installed; run: pip install 'gaia-mcp[{extra}]'"
         )

@@ -27,12 +27,13 @@ class Guard:
     """Refuses foreign hosts (421) and origins (403), wrong tokens (401) and bodies that are too large (413).
 
     The check of Host and Origin keeps web pages from reaching a server on the user's machine through a name that they
-    make resolve to it. ``/health`` is answered here: it tells nothing, and needs no token.
+    make resolve to it. ``/health`` is answered here: it tells nothing, and needs no token. Neither do `open_paths`.
     """
 
-    def __init__(self, app: App, options: HttpOptions) -> None:
+    def __init__(self, app: App, options: HttpOptions, open_paths: frozenset[str] = frozenset()) -> None:
         self._app = app
         self._options = options
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,6 +54,8 @@ class Guard:
             await self._with_counted_body(scope, receive, send)
 
     def _may_pass(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        if scope["path"] in self._open_paths:
+            return True
         if self._options.token is None or (scope["method"] == "OPTIONS" and self._options.allow_origins):
             # A browser's question whether it may ask carries no token.
             return True

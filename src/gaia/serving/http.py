@@ -1,4 +1,4 @@
-"""`run_http`: an ASGI application behind a `Guard`, until the process is told to end."""
+"""An ASGI application behind a `Guard`: `run_http` until the process is told to end, `BackgroundServer` beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -16,7 +17,10 @@ import uvicorn
 from gaia.serving.guards import App, Guard
 from gaia.serving.options import HttpOptions
 
-__all__ = ["run_http"]
+__all__ = ["BackgroundServer", "run_http"]
+
+_LAST_SECONDS = 5.0
+"""What a server needs to end after the time that its requests have for that."""
 
 
 class _Server(uvicorn.Server):
@@ -49,30 +53,70 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
+class _ThreadServer(_Server):
+    """Signals are the main thread's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class BackgroundServer:
+    """Serves `app` on a thread of its own, until `stop`. `stopping` is for requests that would never end.
+
+    Raises `UnsafeOptions`, and OSError if the address cannot be had. It accepts connections from the beginning.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        options: HttpOptions,
+        stopping: Callable[[], None],
+        *,
+        name: str,
+        open_paths: frozenset[str] = frozenset(),
+    ) -> None:
+        options.check()
+        self._listener = _listen(options)
+        self._stopping = stopping
+        self._patience = options.shutdown_grace + _LAST_SECONDS
+        self._server = _ThreadServer(_configuration(app, options, open_paths))
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return _url(self._listener)
+
+    def stop(self) -> None:
+        """Stop listening; requests have `options.shutdown_grace` seconds to end."""
+        self._stopping()
+        self._server.should_exit = True
+        self._thread.join(self._patience)
+        self._listener.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))
+
+
 def run_http(
     app: App,
     options: HttpOptions,
     started: Callable[[str], None] | None = None,
     stopping: Callable[[], None] | None = None,
+    *,
+    open_paths: frozenset[str] = frozenset(),
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
-    Requests have `options.shutdown_grace` seconds from then on; `stopping` is for those that would never end.
+    Requests have `options.shutdown_grace` seconds from then on; `stopping` is for those that would never end. Requests
+    for `open_paths` need no token.
 
     Raises `UnsafeOptions`, and OSError if the address cannot be had.
     """
     options.check()
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    with socket.create_server((options.host.strip("[]"), options.port), family=family) as listener:
-        config = uvicorn.Config(
-            _with_cors(Guard(app, options), options),
-            log_config=None,
-            access_log=False,
-            lifespan="on",
-            server_header=False,
-            timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
-        )
-        server = _Server(config)
+    with _listen(options) as listener:
+        server = _Server(_configuration(app, options, open_paths))
         if started is not None:
             # The operating system queues connections already. Whoever reads the URL may also send a signal at once.
             server.catching = lambda: started(_url(listener))
@@ -84,6 +128,22 @@ async def _serve(server: _Server, listener: socket.socket) -> None:
     await server.serve(sockets=[listener])
     if not server.started:
         sys.exit(1)
+
+
+def _listen(options: HttpOptions) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    return socket.create_server((options.host.strip("[]"), options.port), family=family)
+
+
+def _configuration(app: App, options: HttpOptions, open_paths: frozenset[str]) -> uvicorn.Config:
+    return uvicorn.Config(
+        _with_cors(Guard(app, options, open_paths), options),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
+    )
 
 
 def _with_cors(app: App, options: HttpOptions) -> Any:

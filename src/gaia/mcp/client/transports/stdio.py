@@ -98,6 +98,11 @@ class StdioTransport(ChannelTransport):
         """The server's process, for those who need to look; None before the first start."""
         return None if self._channel is None else self._channel.popen
 
+    def stderr_tail(self) -> str:
+        """The last lines that the present server, or the last one, wrote on its standard error; secrets are masked."""
+        channel = self._channel
+        return "" if channel is None else channel.stderr_tail()
+
     def open(self, listener: ChannelListener, name: str) -> StdioChannel:
         args, environment = self._expand()
         command, *args = argument_vector(self.command, args)

@@ -1,0 +1,75 @@
+"""`gaia mcp dashboard`: a local web page about all servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from gaia.cli.options import ConfigOption, DebugOption, Options
+from gaia.cli.serve import AllowHostOption, HostOption, PortOption, announce, http_options, serving
+
+__all__ = ["dashboard"]
+
+_MAX_BODY = 4 * 1024 * 1024
+_GRACE = 1.0
+
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="GAIA_DASHBOARD_TOKEN", help="What the page is opened with; made up by default. Better set the variable."
+    ),
+]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the web browser.")]
+
+
+def dashboard(
+    ctx: typer.Context,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8484,
+    token: TokenOption = None,
+    allow_host: AllowHostOption = None,
+    open_page: OpenOption = False,
+    config: ConfigOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Start all servers that are not disabled, and show them on a local web page until Ctrl-C, which stops them.
+
+    Shows states and restarts, each tool call with its spans and log events, what servers write on standard error, and
+    their tools with a form to try them. The URL on standard error contains a token: who has it can call the tools.
+    """
+    options = Options.of(ctx, config, False, debug)
+    http = http_options(host, port, token, allow_host, None, False, _MAX_BODY, _GRACE)
+
+    def run() -> None:
+        import logging
+
+        # The page shows every event; standard error goes on showing problems only.
+        for handler in logging.getLogger("gaia").handlers:
+            handler.setLevel(logging.DEBUG if options.debug else logging.WARNING)
+        from gaia.dashboard import Dashboard
+        from gaia.mcp.client import MCPClientManager
+
+        servers = options.load_config()
+        with MCPClientManager(servers, debug=options.debug) as manager:
+            page = Dashboard(manager, http, log_level=logging.DEBUG)
+            # Before the servers are started, so that nothing of it is missed.
+            page.watch()
+            manager.load_from_config(timeout=0)
+            page.run(_tell(open_page))
+
+    serving(run, options)
+
+
+def _tell(open_page: bool) -> Callable[[str], None]:
+    say = announce("Dashboard")
+
+    def started(url: str) -> None:
+        say(url)
+        if open_page:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    return started

@@ -1,0 +1,93 @@
+"""gaia's log events, kept in memory as far as the page shows them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import Any
+
+__all__ = ["LogStore"]
+
+_RECORDS = 5000
+_TEXT = 4 * 1024
+_SHOWN = 500
+"""Lines for one call."""
+_AFTERMATH = 0.5
+"""Seconds. What a call leads to, such as the loss of its server, is logged right after its end."""
+
+
+class LogStore(logging.Handler):
+    """Keeps the last events of the loggers below ``gaia``. Thread-safe."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._records: deque[dict[str, Any]] = deque(maxlen=_RECORDS)
+        self._kept = threading.Lock()
+        """Owns `_records`."""
+        self._level_before: int | None = None
+
+    def attach(self, level: int | None) -> None:
+        """Get the events from now on; `level` is set on gaia's logger for as long, None leaves it as it is."""
+        logger = logging.getLogger("gaia")
+        if level is not None:
+            self._level_before = logger.level
+            logger.setLevel(level)
+        logger.addHandler(self)
+
+    def detach(self) -> None:
+        logger = logging.getLogger("gaia")
+        logger.removeHandler(self)
+        if self._level_before is not None:
+            logger.setLevel(self._level_before)
+            self._level_before = None
+        with self._kept:
+            self._records.clear()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kept = _kept(record)
+        with self._kept:
+            self._records.append(kept)
+
+    def of_call(self, trace_id: str, server: str | None, began: float, ended: float | None) -> list[dict[str, Any]]:
+        """What was logged within a trace, and about its server at that time by threads that knew of no trace.
+
+        `began` and `ended` are in seconds since the epoch; `ended` of None is "still going on".
+        """
+        with self._kept:
+            records = list(self._records)
+        found = [
+            record
+            for record in records
+            if record["trace_id"] == trace_id
+            or (
+                record["trace_id"] is None
+                and server is not None
+                and record["server"] == server
+                and began <= record["at"]
+                and (ended is None or record["at"] <= ended + _AFTERMATH)
+            )
+        ]
+        return found[-_SHOWN:]
+
+
+def _kept(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(getattr(record, "event_fields", None) or {"event": record.getMessage()})
+    named = {name: fields.pop(name, None) for name in ("event", "trace_id", "span_id", "server")}
+    if record.exc_info:
+        fields["exception"] = logging.Formatter().formatException(record.exc_info)
+    return {
+        "at": record.created,
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": _text(named["event"]),
+        "server": named["server"],
+        "trace_id": named["trace_id"],
+        "span_id": named["span_id"],
+        "fields": {str(name): _text(value) for name, value in fields.items() if value is not None},
+    }
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"

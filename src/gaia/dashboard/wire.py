@@ -1,0 +1,54 @@
+"""What leaves for the browser: JSON, and the headers that keep a page of other people's text harmless."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+__all__ = ["HEADERS", "Answer", "encode", "event", "problem"]
+
+HEADERS = {
+    # Scripts and styles from our two files only, connections to ourselves only; text never becomes markup.
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def encode(value: Any) -> bytes:
+    """JSON, whatever servers have put into it."""
+    try:
+        return orjson.dumps(value, default=str)
+    except TypeError:
+        # Integers over 64 bits, lone surrogates.
+        return json.dumps(value, default=str).encode()
+
+
+class Answer(Response):
+    """A JSON document."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return encode(content)
+
+
+def problem(status: int, message: str) -> Answer:
+    """A refusal, in the form that `gaia.serving.guards.Guard` gives its own."""
+    return Answer({"error": {"message": message}}, status)
+
+
+def event(kind: str, data: Any) -> bytes:
+    """One server-sent event. JSON has no line breaks, so one ``data`` line is enough."""
+    return b"event: " + kind.encode() + b"\ndata: " + encode(data) + b"\n\n"
