@@ -55,17 +55,18 @@ def describe(manager: MCPClientManager, name: str) -> dict[str, Any] | None:
 
 
 def _tools(client: MCPClient) -> list[dict[str, Any]]:
-    """What is offered, and the bare names of what is denied."""
+    """What is offered, and the bare names of what is withheld, with the reason."""
     # A server that restarts keeps its tools. One that has never listed any is not waited for.
     offered = client.list_tools() if client.is_connected() or client.status.tool_count else []
-    found = [_tool(tool) for tool in offered] + [{"name": name, "denied": True} for name in client.denied_tools]
+    withheld = dict.fromkeys(client.denied_tools, "denied") | dict.fromkeys(client.blocked_tools, "not approved")
+    found = [_tool(tool) for tool in offered] + [{"name": name, "denied": why} for name, why in withheld.items()]
     return sorted(found, key=lambda tool: str(tool["name"]))
 
 
 def _tool(tool: MCPTool) -> dict[str, Any]:
     return {
         "name": tool.name,
-        "denied": False,
+        "denied": None,
         "title": tool.title,
         "description": tool.description,
         "input_schema": tool.input_schema,

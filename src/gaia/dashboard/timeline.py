@@ -9,7 +9,14 @@ from typing import Any
 
 from gaia.dashboard.journal import Journal
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, StateChanged, ToolsChanged
+from gaia.mcp.client.supervision.events import (
+    Event,
+    GaveUp,
+    Restarted,
+    StateChanged,
+    ToolDefinitionsChanged,
+    ToolsChanged,
+)
 from gaia.mcp.client.supervision.status import ServerStatus
 
 __all__ = ["Timeline"]
@@ -77,8 +84,14 @@ def _described(event: Event) -> dict[str, Any] | None:
         case GaveUp():
             return {"kind": "gave_up", "reason": event.reason, "retry_in": event.retry_in}
         case ToolsChanged():
-            changes = {"added": event.added, "removed": event.removed, "changed": event.changed}
-            return {"kind": "tools", **{name: list(tools[:_NAMES]) for name, tools in changes.items()}}
+            return {"kind": "tools", **_changes(event)}
+        case ToolDefinitionsChanged():
+            return {"kind": "definitions", "blocked": event.blocked, **_changes(event)}
         case _:
             # Messages of the servers' own logs are shown with the other log events.
             return None
+
+
+def _changes(event: ToolsChanged | ToolDefinitionsChanged) -> dict[str, list[str]]:
+    changes = {"added": event.added, "removed": event.removed, "changed": event.changed}
+    return {name: list(tools[:_NAMES]) for name, tools in changes.items()}

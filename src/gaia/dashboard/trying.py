@@ -38,8 +38,8 @@ class Trying:
         client = self._manager.get_client(wanted.server)
         if client is None:
             return wire.problem(404, f"There is no connected server {wanted.server!r}")
-        if wanted.tool in client.denied_tools:
-            return wire.problem(403, f"The tool {wanted.tool!r} is denied by a tool filter")
+        if (refusal := client.refusal_of(wanted.tool)) is not None:
+            return wire.problem(403, refusal.message)
         scope = CancelScope()
         call = asyncio.ensure_future(self._threads.run(lambda: _call(client, wanted, scope)))
         # A page that goes away, or cancels, wants the server to stop too.

@@ -97,7 +97,7 @@ class TestServers:
         assert server["server_info"]["name"] == "gaia-demo"
         assert "gaia demo server" in server["stderr"]
         assert tools["add"]["input_schema"]["required"] == ["a", "b"]
-        assert tools["environment"] == {"name": "environment", "denied": True}
+        assert tools["environment"] == {"name": "environment", "denied": "denied"}
 
     def test_an_unknown_one_is_not_found(self, demo: Served) -> None:
         assert demo.request("GET", "/api/server?name=x").status == 404

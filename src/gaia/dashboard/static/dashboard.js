@@ -13,6 +13,10 @@ const DELIVERY = {
   not_sent: "The server did not get the call: it is safe to repeat it.",
   unknown: "The server may have acted on the call: look before you repeat it.",
 };
+const WITHHELD = {
+  denied: "A tool filter denies this tool: it cannot be called.",
+  "not approved": "The definition of this tool is not the approved one: it cannot be called.",
+};
 const ANSWERED = new Set(["jsonrpc", "invalid_response", "denied"]);
 
 const state = { servers: [], running: [], calls: [], events: [] };
@@ -118,13 +122,18 @@ function describeEvent(event) {
       return `ready again after ${duration(event.downtime)}, generation ${event.generation}`;
     case "gave_up":
       return `given up: ${event.reason}${event.retry_in === null ? "" : `; tried again in ${duration(event.retry_in)}`}`;
-    case "tools": {
-      const parts = ["added", "removed", "changed"].filter((word) => event[word].length);
-      return `tools ${parts.map((word) => `${word}: ${event[word].join(", ")}`).join("; ")}`;
-    }
+    case "tools":
+      return `tools ${describeChanges(event)}`;
+    case "definitions":
+      return `tools are not as approved${event.blocked ? ", and withheld" : ""}: ${describeChanges(event)}`;
     default:
       return event.kind;
   }
+}
+
+function describeChanges(event) {
+  const parts = ["added", "removed", "changed"].filter((word) => event[word].length);
+  return parts.map((word) => `${word}: ${event[word].join(", ")}`).join("; ");
 }
 
 // The API ------------------------------------------------------------------------------------------------------------
@@ -524,14 +533,14 @@ function toolsPanel(server) {
     if (stamp === shown) return;
     shown = stamp;
     const denied = about.tools.filter((tool) => tool.denied).length;
-    count.textContent = denied ? `${about.tools.length - denied} offered, ${denied} denied` : `${about.tools.length} offered`;
+    count.textContent = denied ? `${about.tools.length - denied} offered, ${denied} withheld` : `${about.tools.length} offered`;
     list.replaceChildren(...about.tools.map((tool) => h("li", {}, h("button", {
-      type: "button", class: "pick", "data-tool": tool.name, disabled: tool.denied, "aria-pressed": "false",
-      title: tool.denied ? "A tool filter denies this tool: it cannot be called." : null, onclick: () => pick(tool),
-    }, h("span", { class: "label mono" }, tool.name), tool.denied ? badge("denied", "bad") : null))));
+      type: "button", class: "pick", "data-tool": tool.name, disabled: Boolean(tool.denied), "aria-pressed": "false",
+      title: tool.denied ? WITHHELD[tool.denied] : null, onclick: () => pick(tool),
+    }, h("span", { class: "label mono" }, tool.name), tool.denied ? badge(tool.denied, "bad") : null))));
     const first = about.tools.find((tool) => tool.name === picked && !tool.denied) || about.tools.find((tool) => !tool.denied);
     if (first) pick(first);
-    else detail.replaceChildren(empty("All tools of this server are denied by filters."));
+    else detail.replaceChildren(empty("All tools of this server are withheld."));
   };
   return { element: panel("Tools", count, both, none), show };
 }
