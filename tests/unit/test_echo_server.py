@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import echo_server
 
+from benchmarks import echo_server
 from tests.servers.raw_session import RawSession
 
 

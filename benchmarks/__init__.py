@@ -1,0 +1,1 @@
+"""How gaia-mcp compares with a bare pipe and with other clients: ``python -m benchmarks``."""

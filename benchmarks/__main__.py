@@ -1,0 +1,137 @@
+"""``python -m benchmarks``: measure gaia-mcp against a raw pipe and other clients, and judge what was found.
+
+Exit status: 0 if all is well, 1 if `--check` or `--compare` found something, 2 for a wrong command line, 3 if nothing
+could be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import echo_server, machine, page
+from benchmarks.comparison import Change, compare
+from benchmarks.contenders import ALL, PEERS, Contender
+from benchmarks.environments import CannotInstall, interpreter_for, version_of
+from benchmarks.gate import judge
+from benchmarks.measures import footprint, latency, recovery, start, throughput
+from benchmarks.results import Run, UnusableResults
+from benchmarks.session import Effort, Session
+
+_MEASURES: dict[str, Callable[[Session], None]] = {
+    "latency": latency.measure,
+    "throughput": throughput.measure,
+    "start": start.measure,
+    "footprint": footprint.measure,
+    "recovery": recovery.measure,
+}
+_DOCS = Path(__file__).parents[1] / "docs"
+_FOUND, _USAGE, _UNMEASURABLE = 1, 2, 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    try:
+        before = None if options.compare is None else Run.load(options.compare)
+        server = echo_server.build()
+    except UnusableResults as error:
+        print(error, file=sys.stderr)
+        return _USAGE
+    except echo_server.NoCompiler as error:
+        print(error, file=sys.stderr)
+        return _UNMEASURABLE
+    words = sys.argv[1:] if arguments is None else arguments
+    run = Run(
+        command=shlex.join(["python", "-m", "benchmarks", *words]),
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine.describe(),
+    )
+    contenders = _prepared(run, options.contenders)
+    if options.action == "setup":
+        return 0
+    began = time.monotonic()
+    session = Session(run, contenders, [str(server)], Effort(quick=options.quick, rounds=options.rounds))
+    for name, measure in _MEASURES.items():
+        if name in options.only:
+            measure(session)
+    run.seconds = time.monotonic() - began
+    return _conclude(run, options, before)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "action", nargs="?", choices=["run", "setup"], default="run", help="setup: only install the peers"
+    )
+    names = [contender.key for contender in ALL]
+    parser.add_argument("--only", action="append", choices=[*_MEASURES], help="one measure; may be repeated")
+    parser.add_argument("--contender", action="append", choices=names, help="one contender; may be repeated")
+    parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the raw pipe; installs nothing")
+    parser.add_argument("--quick", action="store_true", help="few and short rounds, for a first look")
+    parser.add_argument("--rounds", type=_positive, metavar="N", help="this many rounds of everything")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--check", action="store_true", help="exit with 1 unless everything that has to hold does")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="exit with 1 if it is worse than the run in FILE")
+    parser.add_argument("--update-docs", action="store_true", help="write docs/benchmarks.md, its data and its plots")
+    options = parser.parse_args(arguments)
+    options.only = options.only or [*_MEASURES]
+    excluded = {peer.key for peer in PEERS} if options.no_peers else set()
+    wanted = options.contender or names
+    options.contenders = [each for each in ALL if each.key in wanted and each.key not in excluded]
+    return options
+
+
+def _positive(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _prepared(run: Run, wanted: list[Contender]) -> list[Contender]:
+    """Install the peers. Those that cannot be installed are named in the results, with the reason."""
+    ready = []
+    for contender in wanted:
+        try:
+            run.versions[contender.key] = version_of(contender, interpreter_for(contender))
+            ready.append(contender)
+        except CannotInstall as error:
+            print(f"{contender.title} is missing: {error}", file=sys.stderr)
+            run.absent[contender.key] = str(error)
+    return ready
+
+
+def _conclude(run: Run, options: argparse.Namespace, before: Run | None) -> int:
+    for (section, title), rows in run.tables().items():
+        print(f"\n{section}: {title}", *page.table(rows), sep="\n")
+    findings = judge(run)
+    print("\nthe gate", *page.gate_table(findings), sep="\n")
+    if options.json is not None:
+        run.save(options.json)
+    if options.update_docs:
+        page.write(run, _DOCS)
+    regressions = [] if before is None else [change for change in compare(run, before) if change.regressed]
+    for change in regressions:
+        print(_words(change), file=sys.stderr)
+    missed = [finding for finding in findings if not finding.accepted] if options.check else []
+    for finding in missed:
+        print(f"missed: {finding.what}: {finding.found}, wanted {finding.wanted}", file=sys.stderr)
+    return _FOUND if missed or regressions else 0
+
+
+def _words(change: Change) -> str:
+    return (
+        f"worse: {change.key}: {change.now:.4g}, was {change.before:.4g}; "
+        f"{change.times:.2f} times, {change.tolerance:g} may be chance"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

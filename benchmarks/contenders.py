@@ -1,0 +1,38 @@
+"""Who is measured: the floor, gaia-mcp, and the clients that others wrote."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["ALL", "FLOOR", "GAIA", "PEERS", "Contender"]
+
+
+class Contender(NamedTuple):
+    """One client under measurement, in a process of its own."""
+
+    key: str
+    title: str
+    driver: str
+    """The script in ``benchmarks/drivers``."""
+    requirements: tuple[str, ...] = ()
+    """What is installed into its own virtual environment; empty for those that run in ours."""
+
+
+FLOOR = Contender("raw-pipe", "raw pipe", "raw_pipe_driver.py")
+GAIA = Contender("gaia-mcp", "gaia-mcp", "gaia_driver.py")
+
+_SDK = ("mcp>=2.3",)
+_FASTMCP = ("fastmcp>=4",)
+
+PEERS = (
+    Contender("mcp", "mcp, async", "mcp_driver.py", _SDK),
+    Contender("mcp-portal", "mcp, from sync code", "mcp_portal_driver.py", _SDK),
+    Contender("fastmcp", "fastmcp, async", "fastmcp_driver.py", _FASTMCP),
+    Contender("fastmcp-portal", "fastmcp, from sync code", "fastmcp_portal_driver.py", _FASTMCP),
+    Contender("strands", "strands-agents", "strands_driver.py", ("strands-agents>=1.62",)),
+    # It imports what left the SDK with version 2, and a package that it does not ask for.
+    Contender("mcpadapt", "mcpadapt", "mcpadapt_driver.py", ("mcpadapt", "mcp<2", "websockets")),
+    Contender("amd-gaia", "amd-gaia", "amd_gaia_driver.py", ("amd-gaia",)),
+)
+
+ALL = (FLOOR, GAIA, *PEERS)

@@ -1,0 +1,38 @@
+"""The MCP client of amd-gaia, whose API is the model of ours."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from driving import drive
+
+
+class AmdGaia:
+    def load(self) -> None:
+        from gaia.mcp.client import MCPClientManager
+        from gaia.mcp.client.config import MCPConfig
+
+        self._config, self._manager_class = MCPConfig, MCPClientManager
+
+    def connect(self, argv: list[str], servers: int) -> None:
+        manager = self._manager_class(self._config(str(Path(tempfile.mkdtemp()) / "mcp_servers.json")))
+        self._clients = []
+        for index in range(servers):
+            client = manager.add_server(f"s{index}", {"command": argv[0], "args": argv[1:]})
+            client.list_tools()
+            self._clients.append(client)
+
+    def request(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def call(self, server: int, request: dict[str, Any]) -> Any:
+        return self._clients[server].call_tool("echo", request)
+
+    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
+        return answer["content"][0]["text"] == request["text"]
+
+
+if __name__ == "__main__":
+    drive(AmdGaia())

@@ -1,0 +1,46 @@
+"""gaia-mcp as programs use it: a manager with its filter, deadline, statistics and supervision; nobody is tracing."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from driving import drive
+
+
+class Gaia:
+    def __init__(self) -> None:
+        self._manager: Any = None
+
+    def load(self) -> None:
+        from gaia.mcp.client import MCPClientManager
+        from gaia.mcp.client.config import MCPConfig
+
+        self._config, self._manager_class = MCPConfig, MCPClientManager
+
+    def connect(self, argv: list[str], servers: int) -> None:
+        file = Path(tempfile.mkdtemp()) / "mcp_servers.json"
+        entry = {"command": argv[0], "args": argv[1:]}
+        file.write_text(json.dumps({"mcpServers": {f"s{index}": entry for index in range(servers)}}))
+        self._manager = self._manager_class(self._config(file))
+        self._manager.load_from_config()
+        self._tools = [f"mcp_s{index}_echo" for index in range(servers)]
+
+    def request(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def call(self, server: int, request: dict[str, Any]) -> dict[str, Any]:
+        return self._manager.call_tool(self._tools[server], request)
+
+    def is_echo(self, request: dict[str, Any], answer: dict[str, Any]) -> bool:
+        return answer["content"][0]["text"] == request["text"]
+
+    def close(self) -> None:
+        if self._manager is not None:
+            self._manager.disconnect_all()
+
+
+if __name__ == "__main__":
+    drive(Gaia())

@@ -1,0 +1,36 @@
+"""The official SDK's client, as it is meant to be used: awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from driving import drive_async
+
+
+class Sdk:
+    def load(self) -> None:
+        import mcp
+
+        self._mcp = mcp
+
+    @asynccontextmanager
+    async def client(self, argv: list[str]) -> AsyncIterator[Any]:
+        server = self._mcp.StdioServerParameters(command=argv[0], args=argv[1:])
+        async with self._mcp.Client(server) as client:
+            await client.list_tools()
+            yield client
+
+    def request(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    async def call(self, client: Any, request: dict[str, Any]) -> Any:
+        return await client.call_tool("echo", request)
+
+    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
+        return answer.content[0].text == request["text"]
+
+
+if __name__ == "__main__":
+    drive_async(Sdk())

@@ -1,0 +1,39 @@
+"""mcpadapt's synchronous tools, with an adapter that adds nothing of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driving import drive
+
+
+class Adapt:
+    def load(self) -> None:
+        from mcp import StdioServerParameters
+        from mcpadapt.core import MCPAdapt, ToolAdapter
+
+        class Plain(ToolAdapter):
+            def adapt(self, func: Any, mcp_tool: Any) -> Any:
+                return func
+
+        self._adapt_class, self._adapter, self._parameters = MCPAdapt, Plain(), StdioServerParameters
+
+    def connect(self, argv: list[str], servers: int) -> None:
+        # One for each server: those of one object start one after another within one time limit.
+        self._adapts = [
+            self._adapt_class(self._parameters(command=argv[0], args=argv[1:]), self._adapter) for _ in range(servers)
+        ]
+        self._tools = [adapt.__enter__()[0] for adapt in self._adapts]
+
+    def request(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def call(self, server: int, request: dict[str, Any]) -> Any:
+        return self._tools[server](request)
+
+    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
+        return answer.content[0].text == request["text"]
+
+
+if __name__ == "__main__":
+    drive(Adapt())

@@ -1,0 +1,37 @@
+"""The client of strands-agents, which is synchronous over an event loop in a thread of each client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driving import drive
+
+
+class Strands:
+    def load(self) -> None:
+        from mcp import StdioServerParameters, stdio_client
+        from strands.tools.mcp import MCPClient
+
+        self._client_class, self._parameters, self._stdio = MCPClient, StdioServerParameters, stdio_client
+
+    def connect(self, argv: list[str], servers: int) -> None:
+        parameters = self._parameters(command=argv[0], args=argv[1:])
+        self._clients = []
+        for _ in range(servers):
+            client = self._client_class(lambda: self._stdio(parameters))
+            client.start()
+            client.list_tools_sync()
+            self._clients.append(client)
+
+    def request(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def call(self, server: int, request: dict[str, Any]) -> Any:
+        return self._clients[server].call_tool_sync("1", "echo", request)
+
+    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
+        return answer["content"][0]["text"] == request["text"]
+
+
+if __name__ == "__main__":
+    drive(Strands())

@@ -1,0 +1,81 @@
+"""A virtual environment for each set of requirements, because those of the peers exclude one another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.contenders import Contender
+from benchmarks.echo_server import CACHE
+
+__all__ = ["CannotInstall", "interpreter_for", "variables_for", "version_of"]
+
+_INSTALL_SECONDS = 600
+_LAST_LINES = 3
+
+
+class CannotInstall(RuntimeError):
+    """A peer's requirements could not be installed; the message says what pip said last."""
+
+
+def interpreter_for(contender: Contender) -> Path:
+    """The Python that runs the contender's driver; made first if need be, which takes a while. Raises CannotInstall.
+
+    An environment is kept until its requirements change. Delete ``.cache/benchmarks/environments`` for newer versions.
+    """
+    if not contender.requirements:
+        return Path(sys.executable)
+    recipe = json.dumps([sys.version, contender.requirements])
+    folder = (
+        CACHE / "environments" / f"{contender.driver.split('_')[0]}-{hashlib.sha256(recipe.encode()).hexdigest()[:8]}"
+    )
+    interpreter = folder / "bin" / "python"
+    finished = folder / "requirements.json"
+    if not finished.exists():
+        venv.create(folder, with_pip=True, clear=True)
+        _install(interpreter, contender.requirements)
+        finished.write_text(recipe)
+    return interpreter
+
+
+def variables_for(contender: Contender) -> dict[str, str]:
+    """The environment of the contender's driver: a search path of ours would show ``gaia`` to one that has its own."""
+    hidden = {"PYTHONPATH"} if contender.requirements else set()
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def version_of(contender: Contender, interpreter: Path) -> str:
+    """What is installed of the first requirement; the version of Python for the floor."""
+    if not contender.requirements:
+        return (
+            f"gaia-mcp {metadata.version('gaia-mcp')}"
+            if contender.key == "gaia-mcp"
+            else f"Python {sys.version.split()[0]}"
+        )
+    name = contender.requirements[0].split(">")[0]
+    code = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
+    found = subprocess.run([interpreter, "-I", "-c", code, name], check=True, capture_output=True, text=True)
+    return f"{name} {found.stdout.strip()}"
+
+
+def _install(interpreter: Path, requirements: tuple[str, ...]) -> None:
+    command = [str(interpreter), "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements]
+    with tempfile.TemporaryFile("w+") as output:
+        try:
+            code = subprocess.run(
+                command, check=False, stdout=output, stderr=output, timeout=_INSTALL_SECONDS
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+        output.seek(0)
+        said = [line.strip() for line in output if line.strip() and not line.startswith("WARNING")]
+    if code != 0:
+        why = " / ".join(said[-_LAST_LINES:]) if said else f"pip did not finish in {_INSTALL_SECONDS} s"
+        raise CannotInstall(f"pip install {' '.join(requirements)} failed: {why}")

@@ -1,0 +1,152 @@
+"""The results as a page of the documentation: what was measured and how, the gate, and a table and a plot of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.contenders import ALL, FLOOR, GAIA
+from benchmarks.figures import ratio
+from benchmarks.gate import Finding, judge
+from benchmarks.plots import plot
+from benchmarks.results import Row, Run
+from benchmarks.words import amount_with_spread
+
+__all__ = ["gate_table", "table", "write"]
+
+
+class _Words(NamedTuple):
+    heading: str
+    text: str
+
+
+_SECTIONS = {
+    "latency": _Words(
+        "Added latency",
+        "One call after the other of a tool that returns its text. The server is written in C and its own time is next "
+        "to nothing. *Two cores*: the client is bound to one and its server to the other; what it costs to wake the "
+        "other core is in all figures. *One core*: both share one, which compares the code paths. A percentile is that "
+        "of one round.",
+    ),
+    "processor time": _Words("Processor time", "The client's own, user and system together, in all of its threads."),
+    "throughput": _Words(
+        "Calls per second",
+        "As many callers as a column says, each in a thread of its own, or a task of its own where the client is "
+        "asynchronous, make calls of 64 B as fast as they are answered. The raw pipe writes that many requests at once "
+        "and reads that many answers with one thread, which is as much as one pipe can carry from Python.",
+    ),
+    "start": _Words("Start", "A new process each time, its bytecode and files in the system's cache."),
+    "footprint": _Words(
+        "Footprint", "Of the client's process, servers not included, after one call. Memory is the resident set."
+    ),
+    "recovery": _Words(
+        "Recovery",
+        "The server is killed, and the client is asked again and again, by a program that does nothing else about it. "
+        "gaia-mcp waits half a second before the first restart of a server, as its default restart policy says; that "
+        "wait is most of the figure. A call made meanwhile waits for the new server.",
+    ),
+}
+
+_INTRODUCTION = """\
+# Benchmarks
+
+What gaia-mcp costs, next to a bare pipe and to other Python clients of MCP servers. All of it is in the path: the
+manager, the tool filter, deadlines, statistics and supervision; nobody is tracing.
+
+Contenders take turns in short rounds, so that whatever else the machine does hits all of them. Each figure is the
+median of the rounds, with the range of the middle half of them in brackets; "2.00x" says that it is twice the raw
+pipe's figure, round by round. Every answer is checked. Each client runs in a process and a virtual environment of its
+own."""
+
+_GATE = """\
+## The gate
+
+What has to hold, checked by `python -m benchmarks --check`. Rows in which a peer is ahead are marked, with the reason.
+"""
+
+
+def write(run: Run, folder: Path) -> None:
+    """Write ``benchmarks.md``, ``benchmarks.json`` and the plots; those of an older run go."""
+    run.save(folder / "benchmarks.json")
+    for old in folder.glob("benchmarks-*.svg"):
+        old.unlink()
+    for rows in run.tables().values():
+        (folder / _plot_name(rows)).write_text(plot(rows), encoding="utf-8")
+    (folder / "benchmarks.md").write_text("\n".join(_page(run)) + "\n", encoding="utf-8")
+
+
+def table(rows: list[Row]) -> list[str]:
+    """One table in Markdown: a line for each contender, with how many times the floor each figure is."""
+    lines = [["", *(row.column for row in rows)]]
+    lines.extend(
+        [_bold(contender.title, contender.key), *(_cell(row, contender.key) for row in rows)]
+        for contender in ALL
+        if any(contender.key in row.values for row in rows)
+    )
+    return _markdown(lines)
+
+
+def gate_table(findings: list[Finding]) -> list[str]:
+    lines = [["", "found", "wanted", ""]]
+    lines.extend([finding.what, finding.found, finding.wanted, _verdict(finding)] for finding in findings)
+    return _markdown(lines)
+
+
+def _page(run: Run) -> Iterator[str]:
+    yield "<!-- Written by `python -m benchmarks --update-docs`; change benchmarks/page.py instead. -->\n"
+    yield _INTRODUCTION
+    yield f"\n```console\n$ {run.command}\n```\n"
+    machine = ", ".join(f"{topic}: {words}" for topic, words in run.machine.items())
+    yield f"{run.date}, {run.seconds / 60:.0f} minutes, on {machine}.\n"
+    versions = [[_title(key), version] for key, version in run.versions.items()]
+    yield from (*_markdown([["client", "version"], *versions]), "")
+    yield from (f"- {_title(key)} is missing: {why}\n" for key, why in run.absent.items())
+    section = ""
+    for (name, title), rows in run.tables().items():
+        if name != section:
+            section = name
+            yield f"## {_SECTIONS[name].heading}\n\n{_SECTIONS[name].text}\n"
+            yield from (f"- {_title(key)} is out: {why}\n" for key, why in run.failures.get(name, {}).items())
+        yield from (f"### {title[0].upper()}{title[1:]}\n", *table(rows), f"\n![{title}]({_plot_name(rows)})\n")
+    findings = judge(run)
+    yield from (_GATE, *gate_table(findings), "")
+    yield from (f"- {reason}" for reason in sorted({finding.explanation for finding in findings} - {""}))
+
+
+def _cell(row: Row, contender: str) -> str:
+    values = row.values.get(contender)
+    if not values:
+        return "–"  # noqa: RUF001
+    words = amount_with_spread(values, row.unit)
+    floor = row.values.get(FLOOR.key)
+    if floor and contender != FLOOR.key and min(floor) > 0:
+        words += f", {ratio(values, floor):.2f}x"
+    return _bold(words, contender)
+
+
+def _bold(words: str, contender: str) -> str:
+    return f"**{words}**" if contender == GAIA.key else words
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.ok:
+        return "yes"
+    return "behind, see below" if finding.explanation else "**no**"
+
+
+def _title(key: str) -> str:
+    return next((contender.title for contender in ALL if contender.key == key), key)
+
+
+def _plot_name(rows: list[Row]) -> str:
+    return f"benchmarks-{re.sub('[^a-z0-9]+', '-', f'{rows[0].section} {rows[0].table}'.lower())}.svg"
+
+
+def _markdown(lines: list[list[str]]) -> list[str]:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    padded = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    ]
+    return [padded[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *padded[1:]]

@@ -1,0 +1,71 @@
+"""One run under way: whose turn it is, what has failed, and what is shown meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from benchmarks.contenders import Contender
+from benchmarks.driver_process import DriverFailed, DriverProcess
+from benchmarks.results import Run
+
+__all__ = ["Effort", "Session"]
+
+
+class Effort:
+    """How much of it: `scale` shortens rounds, `rounds` caps them."""
+
+    def __init__(self, *, quick: bool = False, rounds: int | None = None) -> None:
+        self._quick = quick
+        self._rounds = rounds
+
+    def rounds(self, full: int, quick: int) -> int:
+        return self._rounds or (quick if self._quick else full)
+
+    def amount(self, full: int, quick: int) -> int:
+        """Calls in one round."""
+        return quick if self._quick else full
+
+
+class Session:
+    """What all measures share. `turn` is how a contender is asked to do something that may fail."""
+
+    def __init__(self, run: Run, contenders: list[Contender], server: list[str], effort: Effort) -> None:
+        self.run = run
+        self.effort = effort
+        self.server = server
+        self._contenders = contenders
+        self._began = time.monotonic()
+
+    def able(self, section: str) -> list[Contender]:
+        """Who has not failed in this section so far."""
+        failed = self.run.failures.get(section, {})
+        return [contender for contender in self._contenders if contender.key not in failed]
+
+    @contextmanager
+    def turn(self, section: str, contender: Contender) -> Iterator[None]:
+        """Whatever the contender cannot do in here, it is out of the section, and the reason is kept."""
+        try:
+            yield
+        except DriverFailed as error:
+            self.run.failures.setdefault(section, {})[contender.key] = str(error)
+            self.say(f"{contender.title} is out: {error}")
+
+    @contextmanager
+    def drivers(self, section: str, servers: int) -> Iterator[list[DriverProcess]]:
+        """All contenders at once, each loaded and connected to servers of its own."""
+        with ExitStack() as stack:
+            ready = []
+            for contender in self.able(section):
+                with self.turn(section, contender):
+                    driver = stack.enter_context(DriverProcess(contender, self.server))
+                    driver.load()
+                    driver.connect(servers)
+                    ready.append(driver)
+            yield ready
+
+    def say(self, what: str) -> None:
+        """Progress, on standard error."""
+        print(f"[{time.monotonic() - self._began:5.0f} s] {what}", file=sys.stderr, flush=True)

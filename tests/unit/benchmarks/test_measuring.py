@@ -1,0 +1,210 @@
+"""The harness at work: tiny rounds, real drivers, and a real server, the small one that comes with the package."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as program
+from benchmarks import contenders, echo_server, environments
+from benchmarks.contenders import FLOOR, GAIA, Contender
+from benchmarks.driver_process import DriverFailed, DriverProcess
+from benchmarks.measures import footprint, latency, recovery, start, throughput
+from benchmarks.results import Run
+from benchmarks.session import Effort, Session
+from gaia.mcp import demo_server
+from tests.servers.processes import is_alive
+from tests.unit.benchmarks.runs import run_of
+
+SERVER = [sys.executable, "-I", str(demo_server.__file__)]
+ASYNC = Contender("async", "async", "mcp_driver.py")
+PORTAL = Contender("portal", "portal", "mcp_portal_driver.py")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(run_of(), [FLOOR, GAIA], SERVER, Effort(quick=True, rounds=1))
+
+
+class TestDrivers:
+    @pytest.mark.parametrize("contender", [FLOOR, GAIA, ASYNC, PORTAL], ids=lambda contender: contender.key)
+    def test_do_what_the_harness_says(self, contender: Contender) -> None:
+        with DriverProcess(contender, SERVER) as driver:
+            assert driver.load() > 0
+            assert driver.connect(2) > 0
+            latencies, processor = driver.call(64, 3)
+            assert len(latencies) == 3
+            assert min(latencies) > 0
+            assert processor >= 0
+            assert driver.crowd(callers=3, servers=2, seconds=0.05) > 0
+            servers = driver.servers()
+            assert len(servers) == 2
+        assert not any(is_alive(server.pid) for server in servers)
+
+    def test_see_a_server_come_back(self) -> None:
+        with DriverProcess(GAIA, SERVER) as driver:
+            driver.load()
+            driver.connect(1)
+            assert 0 < driver.recover(give_up=10) < 10
+
+    def test_say_that_a_client_does_not_recover(self) -> None:
+        with DriverProcess(ASYNC, SERVER) as driver:
+            driver.load()
+            driver.connect(1)
+            with pytest.raises(
+                DriverFailed, match=r"no good answer within 0\.2 s; the last error: .*Connection closed"
+            ):
+                driver.recover(give_up=0.2)
+
+    def test_say_what_failed(self) -> None:
+        with DriverProcess(GAIA, SERVER) as driver:
+            driver.load()
+            with pytest.raises(DriverFailed, match="call: AttributeError"):
+                driver.call(64, 1)
+
+    def test_that_end_show_their_last_words(self) -> None:
+        missing = Contender("none", "none", "no_such_driver.py")
+        last_words = pytest.raises(DriverFailed, match=r"the driver ended: .*no_such_driver")
+        with DriverProcess(missing, SERVER) as driver, last_words:
+            driver.load()
+
+
+class TestMeasures:
+    def test_of_latency(self, session: Session) -> None:
+        latency.measure(session)
+
+        row = session.run.find("latency: 64 B, two cores: p99")
+        assert row is not None
+        assert row.values.keys() == {FLOOR.key, GAIA.key}
+        assert all(len(values) == 1 and values[0] > 0 for values in row.values.values())
+        assert session.run.find("processor time: of one call: 1 MiB, two cores") is not None
+
+    def test_of_throughput(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(throughput, "_SECONDS", 0.02)
+        throughput.measure(session)
+
+        assert len(session.run.rows) == 9
+        assert all(row.more_is_better and len(row.values) == 2 for row in session.run.rows)
+
+    def test_of_the_start(self, session: Session) -> None:
+        start.measure(session)
+
+        assert [row.column for row in session.run.rows] == [
+            "import",
+            "server, handshake, first call",
+            "from starting Python to the first answer",
+        ]
+        assert all(len(row.values) == 2 for row in session.run.rows)
+
+    def test_of_the_footprint(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(footprint, "_ROUNDS", {1: 1, 2: 1})
+        footprint.measure(session)
+
+        threads = [row.values[GAIA.key] for row in session.run.rows if row.table == "threads"]
+        assert threads == [[6.0], [11.0]]
+        memory = session.run.find("footprint: memory: 1 server")
+        assert memory is not None
+        assert memory.values[FLOOR.key] < memory.values[GAIA.key]
+
+    def test_of_recovery(self, session: Session) -> None:
+        recovery.measure(session)
+
+        (row,) = session.run.rows
+        assert row.values.keys() == {GAIA.key}
+
+    def test_leave_out_whoever_fails_and_say_why(self, session: Session) -> None:
+        broken = Contender("broken", "broken", "no_such_driver.py")
+        session = Session(session.run, [broken, GAIA], SERVER, Effort(quick=True, rounds=1))
+        recovery.measure(session)
+
+        assert "no_such_driver" in session.run.failures["recovery"]["broken"]
+        assert session.run.rows[0].values.keys() == {GAIA.key}
+
+
+class TestCommandLine:
+    @pytest.fixture(autouse=True)
+    def server(self) -> None:
+        try:
+            echo_server.build()
+        except echo_server.NoCompiler as reason:
+            pytest.skip(str(reason))
+
+    def test_measures_prints_and_saves(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "run.json"
+        arguments = ["--no-peers", "--quick", "--rounds", "1", "--only", "recovery", "--json", str(file)]
+
+        assert program.main(arguments) == 0
+        shown = capsys.readouterr()
+        assert "recovery: after kill -9" in shown.out
+        assert "recovery: the server is killed" in shown.err
+        assert Run.load(file).command == "python -m benchmarks " + " ".join(arguments)
+
+    def test_compares_with_a_stored_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "before.json"
+        run_of(("recovery: after kill -9: next good answer", "seconds", {"gaia-mcp": [1e-6]})).save(file)
+        arguments = ["--no-peers", "--rounds", "1", "--only", "recovery", "--compare", str(file)]
+
+        assert program.main(arguments) == 1
+        assert "worse: recovery: after kill -9: next good answer" in capsys.readouterr().err
+
+    def test_fails_the_check_where_a_bar_is_missed(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("benchmarks.gate._AT_MOST", {"start: cold start: import": 1e-9})
+
+        assert program.main(["--no-peers", "--rounds", "1", "--only", "start", "--check"]) == 1
+        assert "missed: start: cold start: import" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--rounds", "0"], ["--contender", "nobody"]])
+    def test_refuses_what_it_does_not_know(self, arguments: list[str]) -> None:
+        with pytest.raises(SystemExit) as exit_info:
+            program.main(arguments)
+        assert exit_info.value.code == 2
+
+    def test_refuses_a_comparison_with_something_else(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "junk.json").write_text(json.dumps({"rows": []}))
+
+        assert program.main(["--compare", str(tmp_path / "junk.json")]) == 2
+        assert "does not have the results of a run" in capsys.readouterr().err
+
+    def test_needs_a_compiler(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        def build() -> Path:
+            raise echo_server.NoCompiler("no C compiler")
+
+        monkeypatch.setattr(echo_server, "build", build)
+
+        assert program.main([]) == 3
+        assert "no C compiler" in capsys.readouterr().err
+
+    def test_names_peers_that_cannot_be_installed(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def create(folder: Path, **_: object) -> None:
+            """An environment without a pip of its own, which takes seconds to make."""
+            (folder / "bin").mkdir(parents=True)
+            (folder / "bin" / "python").symlink_to(sys.executable)
+
+        monkeypatch.setattr("venv.create", create)
+        monkeypatch.setattr(environments, "CACHE", tmp_path)
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        peer = Contender("mcp", "mcp, async", "mcp_driver.py", ("no-such-package-of-anybody",))
+        monkeypatch.setattr(program, "ALL", (peer,))
+
+        assert program.main(["setup"]) == 0
+        assert "mcp, async is missing: pip install no-such-package-of-anybody failed" in capsys.readouterr().err
+
+
+def test_each_contender_has_a_driver_and_a_key_of_its_own() -> None:
+    folder = Path(contenders.__file__).parent / "drivers"
+
+    assert all((folder / contender.driver).is_file() for contender in contenders.ALL)
+    assert len({contender.key for contender in contenders.ALL}) == len(contenders.ALL)
+
+
+def test_only_peers_get_an_environment_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "src")
+
+    assert environments.variables_for(GAIA)["PYTHONPATH"] == "src"
+    assert all("PYTHONPATH" not in environments.variables_for(peer) for peer in contenders.PEERS)
+    assert environments.interpreter_for(GAIA) == Path(sys.executable)
