@@ -9,9 +9,10 @@ import typer
 
 from gaia.cli import asking, terminal
 from gaia.cli.failures import FAILED, CommandFailed, unknown_name
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.rendering import difference_text
 from gaia.cli.servers import complete_name, connected, entry_of
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client.pinning.definition import Pin
@@ -34,6 +35,7 @@ def approve(
         list[str] | None, typer.Option("--tool", metavar="TOOL", help="Only this tool. Repeatable.")
     ] = None,
     assume_yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+    trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -48,8 +50,8 @@ def approve(
     from gaia.mcp.client.pinning.gate import compare
     from gaia.mcp.client.pinning.lock_file import pins_of
 
-    options = Options.of(ctx, config, as_json, debug)
-    servers = options.load_config()
+    options = Options.of(ctx, config, as_json, debug, trust)
+    servers = load_to_start(options)
     # Nothing is to be approved by its first use here: that is what is being asked.
     with connected(name, options, servers, pinTools="off") as client:
         pins = {tool.name: pin_of(tool) for tool in client.list_tools()}
@@ -82,7 +84,7 @@ def approve(
 
 
 def _changes(review: Review, approved: dict[str, Pin], pins: dict[str, Pin]) -> list[_Change]:
-    from gaia.mcp.client.pinning.difference import difference
+    from gaia.mcp.client.difference import difference
 
     def lines(tool: str) -> list[str]:
         old, new = approved.get(tool), pins.get(tool)

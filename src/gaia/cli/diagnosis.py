@@ -9,9 +9,10 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.failures import FAILED
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.rendering import step_table
 from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
@@ -22,6 +23,7 @@ __all__ = ["diagnose"]
 def diagnose(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -30,8 +32,8 @@ def diagnose(
 
     Says at which step it fails, why, and what may help. The exit status is 0 only if every step succeeds.
     """
-    options = Options.of(ctx, config, as_json, debug)
-    servers = options.load_config()
+    options = Options.of(ctx, config, as_json, debug, trust)
+    servers = load_to_start(options)
     entry = entry_of(servers, name)
     client = make_client(name, servers, options)
     try:

@@ -11,9 +11,10 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.failures import FAILED
 from gaia.cli.listing import say_that_there_are_none
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.rendering import check_table
 from gaia.cli.servers import complete_name, entry_of
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.doctor import Diagnosis
@@ -32,6 +33,7 @@ def doctor(
     name: Annotated[
         str | None, typer.Argument(help="The server; all if left out.", autocompletion=complete_name)
     ] = None,
+    trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -43,8 +45,8 @@ def doctor(
     """
     from gaia.mcp.doctor import Verdict, diagnose_all
 
-    options = Options.of(ctx, config, as_json, debug)
-    servers = options.load_config()
+    options = Options.of(ctx, config, as_json, debug, trust)
+    servers = load_to_start(options)
     chosen = servers.get_servers() if name is None else {name: entry_of(servers, name)}
     if not chosen and not options.json:
         say_that_there_are_none(servers)

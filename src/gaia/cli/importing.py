@@ -12,6 +12,7 @@ from gaia.cli.failures import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
 from gaia.mcp.errors import ConfigError
+from gaia.untrusted_text import escaped
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -99,9 +100,12 @@ def _take_over(
 
     `taken` says which names were dealt with: of several servers with one name the first counts, as in the programs.
     """
+    from gaia.mcp.client.trust import describe
+
     row: dict[str, Any] = {
         "name": candidate.name,
         "source": str(candidate.file),
+        "description": describe(candidate.entry),
         "needs": candidate.needs,
         "dropped": candidate.dropped,
         "problem": candidate.problem,
@@ -127,6 +131,9 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
         style = _STYLES.get(row["status"], "red" if row["status"] == _PROBLEM else "yellow")
         server = terminal.text(f"{terminal.one_line(row['name'])}  ({row['source']})")
         terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
+        # It may come from a project's file, and counts as the user's own from now on.
+        for line in escaped(row["description"]).split("\n"):
+            terminal.show(terminal.text(f"    {line}"))
         if row["problem"] is not None:
             terminal.show(terminal.text(f"    {row['problem']}"))
         for variable in row["needs"]:

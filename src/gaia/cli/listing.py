@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.rendering import server_table, tool_table
 from gaia.cli.servers import complete_name, connected, waiting_for
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -23,6 +24,7 @@ def list_servers(
     connect: Annotated[
         bool, typer.Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
     ] = True,
+    trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -31,8 +33,8 @@ def list_servers(
 
     All are started at once to see how they are, and stopped again; disabled ones are not.
     """
-    options = Options.of(ctx, config, as_json, debug)
-    servers = options.load_config()
+    options = Options.of(ctx, config, as_json, debug, trust)
+    servers = load_to_start(options) if connect else options.load_config()
     rows = _rows_connected(servers, options) if connect else _rows_read(servers)
     if options.json:
         terminal.print_json({"servers": rows})
@@ -49,6 +51,7 @@ def list_servers(
 def list_tools(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -57,7 +60,7 @@ def list_tools(
 
     Parameters in brackets may be left out.
     """
-    options = Options.of(ctx, config, as_json, debug)
+    options = Options.of(ctx, config, as_json, debug, trust)
     with connected(name, options) as client:
         tools, problem = client.list_tools(), client.last_error
         blocked = list(client.blocked_tools.values())

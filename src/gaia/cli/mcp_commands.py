@@ -17,8 +17,9 @@ from gaia.cli.diagnosis import diagnose
 from gaia.cli.doctor import doctor
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.serve import bridge, serve
+from gaia.cli.trusting import trust_project
 from gaia.cli.watch import watch
 
 __all__ = ["app"]
@@ -28,10 +29,14 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @app.callback()
 def mcp(
-    ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False, debug: DebugOption = False
+    ctx: typer.Context,
+    trust: TrustOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
 ) -> None:
     """Look after the configured MCP servers, and call their tools."""
-    Options.of(ctx, config, as_json, debug)
+    Options.of(ctx, config, as_json, debug, trust)
 
 
 def _add(name: str, command: Callable[..., None], *examples: str, cls: type[TyperCommand] | None = None) -> None:
@@ -58,6 +63,7 @@ _add(
     """gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5""",
 )
 _add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool get_current_time --yes")
+_add("trust", trust_project, "gaia mcp trust", "gaia mcp trust --list", "gaia mcp trust --revoke ~/some/project")
 _add("test-client", diagnose, "gaia mcp test-client time")
 _add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
 _add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")

@@ -11,13 +11,16 @@ import typer
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["ConfigOption", "DebugOption", "JsonOption", "Options", "TimeoutOption"]
+__all__ = ["ConfigOption", "DebugOption", "JsonOption", "Options", "TimeoutOption", "TrustOption"]
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Log what happens to standard error, and show tracebacks.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Trust the mcp_servers.json of this folder, as `gaia mcp trust --yes` does.")
+]
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")
 ]
@@ -30,20 +33,25 @@ class Options:
     config_file: Path | None = None
     json: bool = False
     debug: bool = False
+    trust: bool = False
 
     @classmethod
-    def of(cls, ctx: typer.Context, config: Path | None, as_json: bool, debug: bool) -> Options:
+    def of(cls, ctx: typer.Context, config: Path | None, as_json: bool, debug: bool, trust: bool = False) -> Options:
         """The options of this invocation, with these added. The innermost ``--config`` counts."""
         options = ctx.ensure_object(cls)
         options.config_file = config or options.config_file
         options.json |= as_json
+        options.trust |= trust
         if debug and not options.debug:
             options.debug = True
             _log_everything()
         return options
 
     def load_config(self) -> MCPConfig:
-        """The configured servers. Raises ConfigError for a file that cannot be understood."""
+        """The configured servers, to read or to change. Raises ConfigError for a file that cannot be understood.
+
+        What starts servers uses `gaia.cli.trusting.load_to_start`.
+        """
         from gaia.mcp.client.config import MCPConfig
 
         return MCPConfig(self.config_file)

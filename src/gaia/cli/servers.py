@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli import terminal
 from gaia.cli.failures import CommandFailed, unknown_name
 from gaia.cli.options import Options
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
     from gaia.mcp.client.config import MCPConfig
 
 __all__ = ["complete_name", "connected", "entry_of", "make_client", "waiting_for"]
+
+
+_PLAIN = re.compile(r"[\w][\w.@:+-]*")
 
 
 def entry_of(config: MCPConfig, name: str) -> dict[str, Any]:
@@ -50,7 +55,7 @@ def connected(name: str, options: Options, servers: MCPConfig | None = None, **k
 
     Whoever names a server wants it, so `disabled` is not looked at. Raises CommandFailed if it cannot be started.
     """
-    client = make_client(name, servers or options.load_config(), options, **keys)
+    client = make_client(name, servers or load_to_start(options), options, **keys)
     try:
         with waiting_for(f"Starting {name}", options):
             ready = client.connect()
@@ -82,5 +87,7 @@ def complete_name(incomplete: str) -> list[str]:
 
     # Completion has nowhere to show an error; the command itself will.
     with contextlib.suppress(ConfigError):
-        return [name for name in Options().load_config().get_servers() if name.startswith(incomplete)]
+        # Shells insert a name as it is, so it must not mean anything to them, whoever has written the file.
+        names = [name for name in Options().load_config().get_servers() if _PLAIN.fullmatch(name)]
+        return [name for name in names if name.startswith(incomplete)]
     return []

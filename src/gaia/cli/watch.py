@@ -11,9 +11,10 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.listing import say_that_there_are_none
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.rendering import status_table
 from gaia.cli.servers import waiting_for
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
@@ -28,6 +29,7 @@ _INTERVAL = 0.5
 def watch(
     ctx: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Print one table when all have started, and exit.")] = False,
+    trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -39,8 +41,8 @@ def watch(
     """
     from gaia.mcp.client import MCPClientManager
 
-    options = Options.of(ctx, config, as_json, debug)
-    servers = options.load_config()
+    options = Options.of(ctx, config, as_json, debug, trust)
+    servers = load_to_start(options)
     with MCPClientManager(servers, debug=options.debug) as manager:
         if once or not (options.json or sys.stdout.isatty()):
             with waiting_for("Starting the servers", options):

@@ -50,6 +50,7 @@ class _State:
     config_file: str | None = None
     tool_filter: ToolFilter | None = None
     restart_policy: RestartPolicy | None = None
+    trust_local: bool = True
     debug: bool | None = None
 
     pending: bool = False
@@ -63,6 +64,13 @@ class _State:
     tools: RegisteredTools = field(default_factory=RegisteredTools)
     registry: ToolRegistry | None = None
     """Of a host that has none."""
+
+
+def _config(state: _State) -> MCPConfig | None:
+    """None for what the manager takes by itself."""
+    if state.config_file is not None:
+        return MCPConfig(state.config_file)
+    return None if state.trust_local else MCPConfig(trust_local=False)
 
 
 class MCPClientMixin(ConstructionHook):
@@ -87,14 +95,15 @@ class MCPClientMixin(ConstructionHook):
         config_file: str | None = None,
         tool_filter: ToolFilter | None = None,
         restart_policy: RestartPolicy | None = None,
+        trust_local: bool = True,
         debug: bool | None = None,
         **kwargs: Any,
     ) -> None:
         """Note the settings, and pass all other arguments on.
 
         `auto_load_config` connects the servers of the configuration once the object is constructed. With
-        `config_file` they come from that file alone, whatever `auto_load_config` says. `debug` defaults to the
-        host's.
+        `config_file` they come from that file alone, whatever `auto_load_config` says. `trust_local` is what
+        `MCPConfig` takes it for. `debug` defaults to the host's.
 
         A broken configuration raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
         starts without it.
@@ -105,6 +114,7 @@ class MCPClientMixin(ConstructionHook):
             raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
         state.auto_load = auto_load_config
         state.config_file, state.tool_filter, state.restart_policy = chosen
+        state.trust_local = trust_local
         state.debug = debug
         state.pending = True
 
@@ -128,7 +138,7 @@ class MCPClientMixin(ConstructionHook):
             if state.manager is None:
                 debug = bool(getattr(self, "debug", False)) if state.debug is None else state.debug
                 self._mcp_manager = MCPClientManager(
-                    config=None if state.config_file is None else MCPConfig(state.config_file),
+                    config=_config(state),
                     debug=debug,
                     tool_filter=ALLOW_ALL if state.tool_filter is None else state.tool_filter,
                     restart_policy=state.restart_policy,

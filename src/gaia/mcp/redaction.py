@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Redactor", "secret_values"]
+__all__ = ["MASK", "Redactor", "secret_values", "sounds_secret"]
 
 MASK = "***"
 
@@ -23,8 +23,13 @@ def secret_values(environment: Mapping[str, str]) -> list[str]:
     return [
         value
         for name, value in environment.items()
-        if len(value) >= (_SHORTEST_NAMED if _SECRET_NAME.search(name) else _SHORTEST_ANY)
+        if len(value) >= (_SHORTEST_NAMED if sounds_secret(name) else _SHORTEST_ANY)
     ]
+
+
+def sounds_secret(name: str) -> bool:
+    """Whether a variable or header of this name is likely to hold a secret."""
+    return _SECRET_NAME.search(name) is not None
 
 
 class Redactor:

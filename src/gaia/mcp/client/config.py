@@ -18,9 +18,10 @@ from typing import Any
 from gaia.log import get_logger
 from gaia.mcp.client import json_file
 from gaia.mcp.client.server_config import unknown_keys
+from gaia.mcp.client.trust import ProjectFile, TrustStore, describe, digest
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["MCPConfig"]
+__all__ = ["MCPConfig", "read_project"]
 
 logger = get_logger(__name__)
 
@@ -53,12 +54,27 @@ class MCPConfig:
     user_file: Path
     """The global file, or the one that was named: the one that is the user's in any case."""
 
-    def __init__(self, config_file: str | os.PathLike[str] | None = None) -> None:
+    untrusted: ProjectFile | None
+    """The local file, if it was left out because the user has not trusted it."""
+
+    def __init__(self, config_file: str | os.PathLike[str] | None = None, *, trust_local: bool = True) -> None:
+        """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
+
+        Use that where the current directory may be anybody's: the file says which programs are started. By default it
+        counts like the global one, because a program mostly is in a directory that its user chose.
+        """
         files = _default_files() if config_file is None else [_absolute(config_file)]
+        self._local = files[1] if len(files) > 1 else None
+        contents = {file: json_file.read_bytes(file) for file in files}
+        self.untrusted = None
+        if self._local is not None and not trust_local and not TrustStore().trusts(self._local, contents[self._local]):
+            self.untrusted = _project(self._local, contents.pop(self._local))
+            logger.warning("local_config_untrusted", file=str(self._local), trust_it_with="gaia mcp trust")
+            files.remove(self._local)
         self.config_file, self.user_file = files[-1], files[0]
         self._lock = threading.Lock()
         """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
-        self._layers = {file: _entries(file, json_file.read(file, _EXAMPLE)) for file in files}
+        self._layers = {file: _entries(file, json_file.decode(file, contents[file], _EXAMPLE)) for file in files}
         """What each loaded file defines, the one that counts most last."""
         self._servers: dict[str, _Entry] = {}
         """All layers merged. Replaced as a whole and never changed, so readers need no lock."""
@@ -109,7 +125,8 @@ class MCPConfig:
     def _save(self, file: Path, name: str, entry: _Entry | None) -> None:
         """Set one entry of a file, or remove it if `entry` is None."""
         with json_file.locked(file) as target:
-            document = json_file.read(file, _EXAMPLE)
+            before = json_file.read_bytes(file)
+            document = json_file.decode(file, before, _EXAMPLE)
             _entries(file, document)
             defining = [key for key in _SECTIONS if name in document.get(key, {})]
             if entry is None:
@@ -120,13 +137,42 @@ class MCPConfig:
                 section = (*defining, "servers" if legacy else "mcpServers")[0]
                 document.setdefault(section, {})[name] = entry
             if entry is not None or defining:
-                json_file.write(target, document)
+                after = json_file.write(target, document)
+                if file == self._local:
+                    _keep_trusted(file, before, after)
             # Within the file's lock, so that of two threads the last one to save is the last one here too.
             with self._lock:
                 self._layers[file].pop(name, None)
                 if entry is not None:
                     self._layers[file][name] = entry
                 self._merge()
+
+
+def read_project(file: Path) -> ProjectFile:
+    """A project's configuration file, for those who have to decide whether to trust it. Raises ConfigError."""
+    return _project(file, json_file.read_bytes(file))
+
+
+def _project(file: Path, data: bytes) -> ProjectFile:
+    servers: dict[str, str] = {}
+    problem = None
+    try:
+        servers = {
+            name: describe(entry) for name, entry in _entries(file, json_file.decode(file, data, _EXAMPLE)).items()
+        }
+    except ConfigError as error:
+        # Nobody is kept from working by a file that does not count.
+        problem = error.message
+    return ProjectFile(file, digest(data), servers, problem)
+
+
+def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
+    """What the user adds to a file that they trust does not have to be trusted anew."""
+    # If the list of trusted files cannot be used, the file is not trusted, which is a question more and no harm.
+    with contextlib.suppress(ConfigError):
+        store = TrustStore()
+        if store.trusts(file, before):
+            store.trust(_project(file, after))
 
 
 def _default_files() -> list[Path]:

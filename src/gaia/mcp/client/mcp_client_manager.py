@@ -55,15 +55,17 @@ class MCPClientManager:
         restart_policy: RestartPolicy | None = None,
         pin_tools: PinMode = "off",
         tool_lock_file: str | os.PathLike[str] | None = None,
+        trust_local: bool = True,
     ) -> None:
         """Nothing is started yet. `restart_policy` and `pin_tools` are for servers whose entries say nothing of it.
 
         `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
-        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file.
+        `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
+        the `MCPConfig` that is made if there is no `config`.
         """
         if debug:
             enable_debug()
-        self.config = MCPConfig() if config is None else config
+        self.config = MCPConfig(trust_local=trust_local) if config is None else config
         self.debug = debug
         self._tool_filter = tool_filter
         self._restart_policy = restart_policy

@@ -1,13 +1,12 @@
-"""What has changed in a tool's definition, in lines that people can read."""
+"""What has changed in something that a person has approved, in lines that people can read."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gaia.mcp.client.pinning.definition import Definition
 from gaia.untrusted_text import escaped
 
 __all__ = ["difference"]
@@ -15,18 +14,18 @@ __all__ = ["difference"]
 _CONTEXT = 3
 
 
-def difference(approved: Definition | None, now: Definition | None) -> list[str]:
-    r"""A unified diff of two definitions of a tool, part by part; None is no tool at all.
+def difference(approved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
+    r"""A unified diff of two JSON objects, key by key, such as two definitions of a tool; None is nothing at all.
 
     Lines begin with ``@``, ``-``, ``+`` or a blank, as in any diff, and nothing in them is invisible: control and
     formatting characters are shown as ``\u{…}``.
     """
     before, after = approved or {}, now or {}
     lines: list[str] = []
-    for part in dict.fromkeys([*before, *after]):
-        old, new = _lines(before, part), _lines(after, part)
+    for key in dict.fromkeys([*before, *after]):
+        old, new = _lines(before, key), _lines(after, key)
         if old != new:
-            lines += [f"@ {escaped(part)}", *_unified(old, new)]
+            lines += [f"@ {escaped(key)}", *_unified(old, new)]
     return lines
 
 
@@ -36,9 +35,9 @@ def _unified(old: list[str], new: list[str]) -> Iterator[str]:
         yield "  …" if line.startswith("@@") else line
 
 
-def _lines(definition: Definition, part: str) -> list[str]:
-    if part not in definition:
+def _lines(values: Mapping[str, Any], key: str) -> list[str]:
+    if key not in values:
         return []
-    value: Any = definition[part]
+    value = values[key]
     text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     return escaped(text).split("\n")

