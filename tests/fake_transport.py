@@ -102,6 +102,26 @@ class FakeChannel:
                 raise AssertionError(f"no {method} number {nth} came, but {self._received}")
             return self._matching(method)[nth - 1]
 
+    def ask(self, method: str, params: Json | None = None, identifier: int | str = "q-1") -> None:
+        """The server sends a request."""
+        self.write({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}})
+
+    def wait_for_response(self, identifier: int | str = "q-1") -> Json:
+        """Wait until a request of the server has been answered; return the answer."""
+
+        def responses() -> list[Json]:
+            return [one for one in self._received if "method" not in one and one["id"] == identifier]
+
+        with self._changed:
+            assert self._changed.wait_for(responses, PATIENCE), f"{identifier!r} is not answered, but {self._received}"
+            return responses()[0]
+
+    @property
+    def responses(self) -> list[Json]:
+        """What requests of the server were answered with so far."""
+        with self._changed:
+            return [message for message in self._received if "method" not in message]
+
     def wait_until_closing(self) -> None:
         """Wait until somebody closes the channel."""
         with self._changed:

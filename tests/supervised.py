@@ -12,9 +12,11 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
@@ -24,6 +26,8 @@ from tests.fake_transport import PATIENCE, FakeTransport, stateless_answers
 from tests.waiting import wait_until
 
 E = TypeVar("E", bound=Event)
+
+NO_FEATURES = ClientFeatures()
 
 STEADY = RestartPolicy(jitter=0.0)
 """The default policy without chance: the first backoff is 0.5 s, the second 1 s, the third 2 s."""
@@ -43,6 +47,7 @@ class Supervised:
         timeout: float = 30.0,
         stateless: bool = False,
         protocol: str = "",
+        features: ClientFeatures = NO_FEATURES,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -53,7 +58,7 @@ class Supervised:
         self.statistics = CallStatistics()
         self.callbacks = CallbackPool("test")
         settings = WorkerSettings(
-            identity=ClientIdentity("test", "1"),
+            identity=ClientIdentity("test", "1", features.capabilities),
             negotiation=Negotiation(protocol or ("modern" if stateless else "legacy")),
             ready_timeout=timeout,
             policy=policy,
@@ -61,7 +66,9 @@ class Supervised:
             health_timeout=health_timeout,
             max_pending=max_pending,
         )
-        self.worker = Worker("fake", self.transport, settings, self, clock, random.Random(1))
+        self.question_threads = CallbackPool("test", "questions")
+        self.questions = Questions("fake", features, self.question_threads, clock, 600.0)
+        self.worker = Worker("fake", self.transport, settings, self, self.questions, clock, random.Random(1))
         self._threads = ThreadPoolExecutor(64, "test-caller")
         self._happened = threading.Condition()
         """Owns everything below."""
@@ -77,6 +84,7 @@ class Supervised:
         self.worker.stop()
         self._threads.shutdown()
         self.callbacks.close()
+        self.question_threads.close()
 
     # The worker's hooks.
 

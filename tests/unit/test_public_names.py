@@ -42,6 +42,8 @@ PUBLIC_NAMES = {
         "ToolDenied",
         "ToolNotApproved",
         "UnknownTool",
+        "UrlElicitationRequired",
+        "answered_error",
     },
 }
 """The packages' `__all__`, whole."""
@@ -66,7 +68,7 @@ PUBLIC_PATHS = [
 ]
 """Deeper paths that programs import from."""
 
-HEAVY_MODULES = ["asyncio", "filelock", "psutil", "rich", "structlog", "tenacity", "typer"]
+HEAVY_MODULES = ["asyncio", "filelock", "jsonschema", "psutil", "rich", "structlog", "tenacity", "typer"]
 """What costs much to import, and is needed by rare paths or by the command line only."""
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "ToolDenied",
     "ToolNotApproved",
     "UnknownTool",
+    "UrlElicitationRequired",
+    "answered_error",
 ]
 
 Delivery = Literal["not_sent", "unknown"]
@@ -141,3 +143,24 @@ class JsonRpcError(MCPError, RuntimeError):
         super().__init__(message, delivery="unknown")
         self.code = code
         self.data = data
+
+
+class UrlElicitationRequired(JsonRpcError):
+    """The request works only after a person has done something at a URL (specification 2025-11-25, "Elicitation").
+
+    Show the person the URLs, and call again when they are done there: `ElicitationCompleted` may say so.
+    """
+
+    error_type = "url_elicitation_required"
+    CODE = -32042
+
+    @property
+    def elicitations(self) -> list[dict[str, Any]]:
+        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}``, each."""
+        listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
+        return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def answered_error(code: int, message: str, data: Any = None) -> JsonRpcError:
+    """The exception for an error object of a server."""
+    return (UrlElicitationRequired if code == UrlElicitationRequired.CODE else JsonRpcError)(code, message, data)

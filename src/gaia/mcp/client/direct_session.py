@@ -17,7 +17,7 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.transports.base import MCPTransport
-from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, NotConnected, ServerCrashed
+from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, NotConnected, ServerCrashed, answered_error
 
 __all__ = ["DirectSession"]
 
@@ -104,6 +104,9 @@ class DirectSession:
             self._statistics.record(time.monotonic() - started, failed=failed)
         return result
 
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """A notification cannot be sent through the four methods; servers behind them have to do without."""
+
     def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
         """The request is made right here, so the future that comes back is already done."""
         future = CallFuture()
@@ -124,7 +127,6 @@ class DirectSession:
         return future
 
     def _tell(self, step: Notify | Speak) -> None:
-        # A notification cannot be sent through these four methods; servers behind them have to do without.
         if isinstance(step, Speak):
             self._dialect = step.dialect
 
@@ -150,7 +152,7 @@ def _result(method: str, response: Any) -> dict[str, Any]:
         error, result = response.get("error"), response.get("result")
         if isinstance(error, dict):
             code = error.get("code")
-            raise JsonRpcError(code if isinstance(code, int) else 0, str(error.get("message", "")), error.get("data"))
+            raise answered_error(code if isinstance(code, int) else 0, str(error.get("message", "")), error.get("data"))
         if isinstance(result, dict):
             return result
     raise InvalidResponse(f"the transport answered {method} with neither a result nor an error object")

@@ -15,8 +15,10 @@ from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation import Observation, observe
 from gaia.mcp.client.pinning.gate import ToolGate
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
+from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import paginate
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
@@ -24,10 +26,18 @@ from gaia.mcp.client.server_config import PinMode, ServerConfig, expand
 from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_features import (
+    ClientFeatures,
+    OnElicitation,
+    OnSampling,
+    Roots,
+    RootsSource,
+)
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
@@ -41,8 +51,6 @@ from gaia.mcp.errors import MCPError, NotConnected, ToolDenied
 __all__ = ["MCPClient", "MCPTool"]
 
 logger = get_logger(__name__)
-
-_IDENTITY = ClientIdentity(name="GAIA MCP Client", version=__version__)
 
 
 class MCPClient(ServerFeatures):
@@ -67,6 +75,12 @@ class MCPClient(ServerFeatures):
         max_pending: int = 1024,
         protocol: str = "auto",
         probe_timeout: float = 5.0,
+        on_elicitation: OnElicitation | None = None,
+        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
+        on_sampling: OnSampling | None = None,
+        sampling_tools: bool = False,
+        roots: RootsSource | None = None,
+        question_timeout: float = 600.0,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -81,6 +95,11 @@ class MCPClient(ServerFeatures):
 
         `pin_tools` says what to do about tools whose definitions are not those in `pins`; None means "off", or what
         the manager says. `pins` are by default in ``~/.gaia/mcp_tools.lock.json``, under the client's name.
+
+        What the server may ask of us is declared to it as it is given here: `on_elicitation` asks a person, by forms
+        and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call tools with
+        `sampling_tools`; `roots` are folders, or a function of them. They run on threads of their own, and get
+        `question_timeout` for each answer.
         """
         if debug:
             enable_debug()
@@ -99,7 +118,16 @@ class MCPClient(ServerFeatures):
         self._negotiation = Negotiation(protocol, probe_timeout)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
+        self._features = ClientFeatures(
+            on_elicitation=on_elicitation,
+            elicitation_modes=elicitation_modes,
+            on_sampling=on_sampling,
+            sampling_tools=sampling_tools,
+            roots=None if roots is None else Roots(roots),
+        )
+        self._question_timeout = question_timeout
         self._callbacks = CallbackPool(name)
+        self._question_threads = CallbackPool(name, "questions")
         self._owns_callbacks = True
         self._listeners = Listeners()
         self._on_event: Callable[[Event], None] = lambda _: None
@@ -170,18 +198,22 @@ class MCPClient(ServerFeatures):
         pin_tools: PinMode,
         pins: Callable[[], ServerPins],
         restart_policy: RestartPolicy | None,
+        features: ClientFeatures,
         callbacks: CallbackPool,
+        question_threads: CallbackPool,
         on_event: Callable[[Event], None],
         on_tools: Callable[[tuple[MCPTool, ...]], None],
     ) -> None:
-        """For the manager, before `connect`: share its filter, pins, restart policy, callback threads and listeners.
+        """For the manager, before `connect`: share its filter, pins, policy, features, threads and listeners.
 
         `on_tools` is given the tools on offer, usually on the worker's thread, whenever they may have changed.
         """
         self._manager_filter = tool_filter
         self._gate = self._new_gate(self._pin_tools or pin_tools, pins)
         self._restart_policy = self._restart_policy or restart_policy
+        self._features = self._features.or_else(features)
         self._callbacks = callbacks
+        self._question_threads = question_threads
         self._owns_callbacks = False
         self._on_event = on_event
         self._on_tools = on_tools
@@ -201,10 +233,12 @@ class MCPClient(ServerFeatures):
     def disconnect(self) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
         self._session.disconnect()
+        self._questions.withdraw_all()
         self._on_tools(())
         self._announce(self._catalog.clear())
         if self._owns_callbacks:
             self._callbacks.close()
+            self._question_threads.close()
 
     def request_disconnect(self) -> None:
         """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
@@ -221,6 +255,25 @@ class MCPClient(ServerFeatures):
 
     def __exit__(self, *_: object) -> None:
         self.disconnect()
+
+    def set_roots(self, roots: RootsSource) -> None:
+        """Offer other folders from now on; a connected server of the handshake era is told that they changed.
+
+        Raises ValueError for what is no root, and RuntimeError if the client was made without any `roots`, because
+        then its server was told that there are none to ask for.
+        """
+        offered = self._features.roots
+        if offered is None:
+            raise RuntimeError(f"client {self.name!r} was made without roots; give it some then, be it an empty list")
+        offered.replace(roots)
+        self.announce_roots()
+
+    def announce_roots(self) -> None:
+        """Tell the server that the roots changed, if it wants to be told."""
+        profile = self._profile
+        # In the stateless era the notification is gone; each request asks anew (2026-07-28, "Roots").
+        if profile is not None and profile.protocol_version in HANDSHAKE_REVISIONS:
+            self._session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event` of this server, in order, on a callback thread; returns the way to end it.
@@ -360,12 +413,20 @@ class MCPClient(ServerFeatures):
         session: Session = self.__dict__.setdefault("_session", self._new_session())
         return session
 
+    @functools.cached_property
+    def _questions(self) -> Questions:
+        """Made when first needed, as `_session` is."""
+        questions = Questions(self.name, self._features, self._question_threads, self._clock, self._question_timeout)
+        made: Questions = self.__dict__.setdefault("_questions", questions)
+        return made
+
     def _new_session(self) -> Session:
+        identity = ClientIdentity("GAIA MCP Client", __version__, self._features.capabilities)
         if not isinstance(self.transport, ChannelTransport):
             negotiation = Negotiation("legacy") if self._protocol == "auto" else self._negotiation
-            return DirectSession(self.name, self.transport, _IDENTITY, negotiation)
+            return DirectSession(self.name, self.transport, identity, negotiation)
         settings = WorkerSettings(
-            identity=_IDENTITY,
+            identity=identity,
             negotiation=self._negotiation,
             ready_timeout=self.transport.timeout,
             policy=self._restart_policy or RestartPolicy(),
@@ -373,7 +434,7 @@ class MCPClient(ServerFeatures):
             health_timeout=self._health_timeout,
             max_pending=self._max_pending,
         )
-        return SupervisedSession(self.name, self.transport, settings, self, self._clock, self._rng)
+        return SupervisedSession(self.name, self.transport, settings, self, self._questions, self._clock, self._rng)
 
     def _new_gate(self, mode: PinMode | None, pins: Callable[[], ServerPins]) -> ToolGate:
         return ToolGate(self.name, mode or "off", pins, self.happened)

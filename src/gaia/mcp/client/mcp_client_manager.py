@@ -16,9 +16,17 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
 from gaia.mcp.client.pinning.lock_file import pins_of
+from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.client_features import (
+    ClientFeatures,
+    OnElicitation,
+    OnSampling,
+    Roots,
+    RootsSource,
+)
 from gaia.mcp.client.supervision.client_request import OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.listeners import Listeners
@@ -56,12 +64,19 @@ class MCPClientManager:
         pin_tools: PinMode = "off",
         tool_lock_file: str | os.PathLike[str] | None = None,
         trust_local: bool = True,
+        on_elicitation: OnElicitation | None = None,
+        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
+        on_sampling: OnSampling | None = None,
+        sampling_tools: bool = False,
+        roots: RootsSource | None = None,
     ) -> None:
         """Nothing is started yet. `restart_policy` and `pin_tools` are for servers whose entries say nothing of it.
 
         `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
         `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
         the `MCPConfig` that is made if there is no `config`.
+
+        The rest is what servers may ask of us; see `MCPClient`. Each question says which server asks it.
         """
         if debug:
             enable_debug()
@@ -71,7 +86,15 @@ class MCPClientManager:
         self._restart_policy = restart_policy
         self._pin_tools = pin_tools
         self._tool_lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
+        self._features = ClientFeatures(
+            on_elicitation=on_elicitation,
+            elicitation_modes=elicitation_modes,
+            on_sampling=on_sampling,
+            sampling_tools=sampling_tools,
+            roots=None if roots is None else Roots(roots),
+        )
         self._callbacks = CallbackPool("manager")
+        self._question_threads = CallbackPool("manager", "questions")
         self._listeners = Listeners()
         self._lock = threading.Lock()
         """Owns everything below. Never held while a server is waited for, or user code runs."""
@@ -180,6 +203,15 @@ class MCPClientManager:
             # A listener may have called us, but never one of these threads; they have nothing left to do.
             starter.join()
         self._callbacks.close()
+        self._question_threads.close()
+
+    def set_roots(self, roots: RootsSource) -> None:
+        """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
+        if self._features.roots is None:
+            raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")
+        self._features.roots.replace(roots)
+        for client in list(self._clients.values()):
+            client.announce_roots()
 
     # Tools.
 
@@ -231,7 +263,9 @@ class MCPClientManager:
             pin_tools=self._pin_tools,
             pins=lambda: pins_of(self.config, name, self._tool_lock_file),
             restart_policy=self._restart_policy,
+            features=self._features,
             callbacks=self._callbacks,
+            question_threads=self._question_threads,
             on_event=self._publish,
             on_tools=lambda tools: self._tools_listed(name, client, tools),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
@@ -14,6 +14,7 @@ from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import CallFuture, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -53,6 +54,9 @@ class Session(Protocol):
 
     def request(self, wanted: ClientRequest) -> Outcome: ...
 
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Tell the server something, if it is there to be told."""
+
     def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture: ...
 
 
@@ -65,6 +69,7 @@ class SupervisedSession:
         transport: ChannelTransport,
         settings: WorkerSettings,
         hooks: WorkerHooks,
+        questions: Questions,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -73,7 +78,7 @@ class SupervisedSession:
         self._timeout = transport.timeout
         self._clock = clock
         self._statistics = CallStatistics()
-        self._new_worker: Callable[[], Worker] = lambda: Worker(name, transport, settings, hooks, clock, rng)
+        self._new_worker: Callable[[], Worker] = lambda: Worker(name, transport, settings, hooks, questions, clock, rng)
         self._worker = self._new_worker()
         """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
         self._lifecycle = threading.Lock()
@@ -155,6 +160,11 @@ class SupervisedSession:
             noise_bytes=noise.size,
             protocol_version=None if profile is None else profile.protocol_version,
         )
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        connection = self._worker.intake.ready
+        if connection is not None:
+            connection.notify(method, params)
 
     def request(self, wanted: ClientRequest) -> Outcome:
         return caller.request(self._worker, self._clock, self._statistics, wanted, self._timeout_of(wanted))

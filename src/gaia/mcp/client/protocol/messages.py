@@ -12,6 +12,7 @@ import orjson
 __all__ = [
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
+    "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "ErrorResponse",
     "Message",
@@ -27,6 +28,7 @@ __all__ = [
     "encode_result",
 ]
 
+INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603

@@ -34,7 +34,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError, Overloaded
+from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded, answered_error
 
 __all__ = ["Connection", "ConnectionState", "Noise"]
 
@@ -255,7 +255,7 @@ class Connection:
         if call is None:
             logger.warning("server_error", server=self.name, error=self.redact(_text_of(error))[:_SAMPLE_LENGTH])
         elif isinstance(error, dict) and type(error.get("code")) is int:
-            call.finish(error=JsonRpcError(error["code"], self.redact(_text_of(error)), error.get("data")))
+            call.finish(error=answered_error(error["code"], self.redact(_text_of(error)), error.get("data")))
         else:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
 

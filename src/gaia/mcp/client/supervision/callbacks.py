@@ -63,8 +63,9 @@ class Lane:
 class CallbackPool:
     """The threads behind the lanes; they start when first needed. Thread-safe."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, purpose: str = "callbacks") -> None:
+        """`name` and `purpose` are what the threads are called after."""
+        self._name = f"mcp-{name}-{purpose}"
         self._lock = threading.Lock()
         """Owns everything below."""
         self._ready: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
@@ -79,7 +80,7 @@ class CallbackPool:
             # Threads do not survive a fork.
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             if len(self._threads) < _THREADS:
-                name = f"mcp-{self._name}-callbacks-{len(self._threads) + 1}"
+                name = f"{self._name}-{len(self._threads) + 1}"
                 thread = threading.Thread(target=_run, args=(self._ready,), name=name, daemon=True)
                 try:
                     thread.start()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "ElicitationCompleted",
     "Event",
     "GaveUp",
     "Listener",
@@ -98,6 +99,12 @@ class ServerLog(Event, frozen=True):
     level: str
     logger: str | None
     data: Any
+
+
+class ElicitationCompleted(Event, frozen=True):
+    """What a person was to do at a URL is done, says the server; see `ElicitationRequest.elicitation_id`."""
+
+    elicitation_id: str
 
 
 Listener = Callable[[Event], None]

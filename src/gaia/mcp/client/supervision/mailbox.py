@@ -11,6 +11,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Conversation
+from gaia.mcp.client.supervision.timers import Waiting
 
 __all__ = ["Answered", "Closed", "Ended", "Expired", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
 
@@ -48,9 +49,9 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """Enforce the deadline of a call that no thread waits for."""
+    """Enforce the deadline of something that no thread waits for."""
 
-    call: Call
+    waiting: Waiting
 
 
 class Expired(msgspec.Struct, frozen=True):

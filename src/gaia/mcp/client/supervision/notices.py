@@ -1,4 +1,4 @@
-"""What a server says unasked: its tools changed, or something for the log."""
+"""What a server says unasked: its tools changed, or something for the log; and about what it asked."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerLog
 from gaia.mcp.client.supervision.mailbox import Letter, Notified
+from gaia.mcp.client.supervision.questions import Questions
 
-__all__ = ["CANCELLED", "LOG", "SUBSCRIBED", "TOOLS_CHANGED", "Notices", "server_log"]
+__all__ = ["CANCELLED", "ELICITATION_COMPLETE", "LOG", "SUBSCRIBED", "TOOLS_CHANGED", "Notices", "server_log"]
 
 logger = get_logger(__name__)
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 SUBSCRIBED = "notifications/subscriptions/acknowledged"
 CANCELLED = "notifications/cancelled"
+ELICITATION_COMPLETE = "notifications/elicitation/complete"
 LOG = "notifications/message"
-_UNDERSTOOD = {SUBSCRIBED, CANCELLED, LOG}
 
 _MOST_LETTERS = 10_000
 """A server that writes faster than its log can be read loses log messages, not our memory."""
@@ -28,8 +29,9 @@ _MOST_LETTERS = 10_000
 class Notices:
     """Lets the notifications of one connection through to the worker: those that it understands, and no flood."""
 
-    def __init__(self, mailbox: queue.SimpleQueue[Letter]) -> None:
+    def __init__(self, mailbox: queue.SimpleQueue[Letter], questions: Questions) -> None:
         self._mailbox = mailbox
+        self._questions = questions
         self.tools_change_announced = False
         """A change was announced, and not seen yet; another one would say nothing new."""
 
@@ -39,9 +41,17 @@ class Notices:
             if self.tools_change_announced:
                 return
             self.tools_change_announced = True
-        elif notification.method not in _UNDERSTOOD or self._mailbox.qsize() >= _MOST_LETTERS:
+        elif notification.method == CANCELLED and connection.dialect.server_may_ask:
+            self._questions.cancelled(connection, notification.params)
+            return
+        elif not self._is_news(notification) or self._mailbox.qsize() >= _MOST_LETTERS:
             return
         self._mailbox.put(Notified(connection, notification))
+
+    def _is_news(self, notification: Notification) -> bool:
+        if notification.method == ELICITATION_COMPLETE:
+            return self._questions.completes(notification.params.get("elicitationId"))
+        return notification.method in (SUBSCRIBED, CANCELLED, LOG)
 
     def tools_change_seen(self) -> None:
         """For the worker thread, before it lists the tools: changes from now on are news."""

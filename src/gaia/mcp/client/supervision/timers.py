@@ -1,14 +1,13 @@
-"""The deadlines that a worker watches: a few named ones, and those of calls that no thread waits for."""
+"""The deadlines that a worker watches: a few named ones, and those of calls and questions that no thread waits for."""
 
 from __future__ import annotations
 
 import enum
 import heapq
 import itertools
+from typing import Protocol
 
-from gaia.mcp.client.rpc.call import Call
-
-__all__ = ["Timer", "Timers"]
+__all__ = ["Timer", "Timers", "Waiting"]
 
 
 class Timer(enum.Enum):
@@ -22,22 +21,32 @@ class Timer(enum.Enum):
     """See whether an idle server is still alive."""
 
 
-_FEW_CALLS = 64
+class Waiting(Protocol):
+    """Something that ends, at its deadline at the latest: a call, a question."""
+
+    @property
+    def deadline(self) -> float: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+
+_FEW = 64
 
 
 class Timers:
     """Readings of the clock by name. Belongs to the worker thread.
 
-    Calls that have ended are let go soon, however far their deadlines are: at most as many of them are kept as calls
-    that have not ended, and a few.
+    What has ended is let go soon, however far its deadline is: at most as much of it is kept as of what has not ended,
+    and a few.
     """
 
     def __init__(self) -> None:
         self._named: dict[Timer, float] = {}
-        self._calls: list[tuple[float, int, Call]] = []
+        self._waiting: list[tuple[float, int, Waiting]] = []
         self._order = itertools.count()
-        self._tidy_at = _FEW_CALLS
-        """How many watched calls are worth a look which of them have ended."""
+        self._tidy_at = _FEW
+        """How much waiting is worth a look what of it has ended."""
 
     def set(self, timer: Timer, deadline: float) -> None:
         self._named[timer] = deadline
@@ -46,24 +55,24 @@ class Timers:
         for timer in timers:
             self._named.pop(timer, None)
 
-    def watch(self, call: Call) -> None:
-        heapq.heappush(self._calls, (call.deadline, next(self._order), call))
-        if len(self._calls) > self._tidy_at:
-            self._calls = [entry for entry in self._calls if not entry[2].ended]
-            heapq.heapify(self._calls)
-            self._tidy_at = max(_FEW_CALLS, 2 * len(self._calls))
+    def watch(self, waiting: Waiting) -> None:
+        heapq.heappush(self._waiting, (waiting.deadline, next(self._order), waiting))
+        if len(self._waiting) > self._tidy_at:
+            self._waiting = [entry for entry in self._waiting if not entry[2].ended]
+            heapq.heapify(self._waiting)
+            self._tidy_at = max(_FEW, 2 * len(self._waiting))
 
     def next_deadline(self) -> float | None:
-        while self._calls and self._calls[0][2].ended:
-            heapq.heappop(self._calls)
-        deadlines = [*self._named.values(), *(entry[0] for entry in self._calls[:1])]
+        while self._waiting and self._waiting[0][2].ended:
+            heapq.heappop(self._waiting)
+        deadlines = [*self._named.values(), *(entry[0] for entry in self._waiting[:1])]
         return min(deadlines, default=None)
 
-    def due(self, now: float) -> tuple[list[Timer], list[Call]]:
+    def due(self, now: float) -> tuple[list[Timer], list[Waiting]]:
         """Take what has come due."""
         timers = [timer for timer, deadline in self._named.items() if deadline <= now]
         self.cancel(*timers)
-        calls = []
-        while self._calls and self._calls[0][0] <= now:
-            calls.append(heapq.heappop(self._calls)[2])
-        return timers, [call for call in calls if not call.ended]
+        late = []
+        while self._waiting and self._waiting[0][0] <= now:
+            late.append(heapq.heappop(self._waiting)[2])
+        return timers, [waiting for waiting in late if not waiting.ended]

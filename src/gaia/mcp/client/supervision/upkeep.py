@@ -12,8 +12,9 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Converse
+from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.health import HealthCheck
-from gaia.mcp.client.supervision.notices import CANCELLED, LOG, Notices, server_log
+from gaia.mcp.client.supervision.notices import CANCELLED, ELICITATION_COMPLETE, LOG, Notices, server_log
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.subscription import Subscription
 from gaia.mcp.client.supervision.tool_listing import ToolListing
@@ -89,7 +90,10 @@ class Upkeep:
             self._ready.health.suspect(call)
 
     def notified(self, notification: Notification) -> None:
-        if notification.method == LOG:
+        if notification.method == ELICITATION_COMPLETE:
+            name = self._connection.name
+            self._hooks.happened(ElicitationCompleted(name, notification.params["elicitationId"]))
+        elif notification.method == LOG:
             self._hooks.happened(server_log(self._connection, notification.params))
         elif self._ready is None:
             # A change of the tools is remembered by the notices; the rest has no meaning yet.

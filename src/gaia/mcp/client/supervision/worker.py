@@ -42,8 +42,9 @@ from gaia.mcp.client.supervision.mailbox import (
 )
 from gaia.mcp.client.supervision.notices import Notices
 from gaia.mcp.client.supervision.policy import OpenCircuit, RestartTracker
+from gaia.mcp.client.supervision.questions import Question, Questions
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
-from gaia.mcp.client.supervision.timers import Timer, Timers
+from gaia.mcp.client.supervision.timers import Timer, Timers, Waiting
 from gaia.mcp.client.supervision.tool_listing import open_and_list
 from gaia.mcp.client.supervision.upkeep import Upkeep
 from gaia.mcp.client.transports.base import ChannelTransport
@@ -75,6 +76,7 @@ class Worker:
         transport: ChannelTransport,
         settings: WorkerSettings,
         hooks: WorkerHooks,
+        questions: Questions,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -92,6 +94,7 @@ class Worker:
         self._transport = transport
         self._settings = settings
         self._hooks = hooks
+        self._questions = questions
         self._clock = clock
         self._ids = itertools.count(1)
         self._settled = threading.Event()
@@ -173,10 +176,10 @@ class Worker:
     def next_id(self) -> int:
         return next(self._ids)
 
-    def watch(self, call: Call) -> None:
-        """Enforce the deadline of a call that no thread waits for."""
-        if not call.ended:
-            self._mailbox.put(Watch(call))
+    def watch(self, waiting: Waiting) -> None:
+        """Enforce the deadline of a call or a question that no thread waits for."""
+        if not waiting.ended:
+            self._mailbox.put(Watch(waiting))
 
     # The event loop. Everything below runs on the worker thread.
 
@@ -225,17 +228,20 @@ class Worker:
                 self._lost(connection, ending)
             case Answered(conversation, call):
                 conversation.answered(call)
-            case Watch(call):
-                self._timers.watch(call)
+            case Watch(waiting):
+                self._timers.watch(waiting)
             case Expired(call) if self._upkeep is not None:
                 self._upkeep.expired(call)
             case Notified(connection, notification) if self._upkeep is not None and connection is self._connection:
                 self._upkeep.notified(notification)
 
     def _fire_timers(self) -> None:
-        timers, calls = self._timers.due(self._clock.monotonic())
-        for call in calls:
-            self.intake.expire(call)
+        timers, late = self._timers.due(self._clock.monotonic())
+        for waiting in late:
+            if isinstance(waiting, Question):
+                waiting.expire()
+            elif isinstance(waiting, Call):
+                self.intake.expire(waiting)
         for timer in timers:
             if timer is Timer.HEALTH:
                 assert self._upkeep is not None, "the timer is cancelled with the connection"
@@ -248,7 +254,7 @@ class Worker:
 
     def _open(self) -> None:
         self.generation += 1
-        notices = Notices(self._mailbox)
+        notices = Notices(self._mailbox, self._questions)
         connection = Connection(
             self.name,
             self.generation,
@@ -256,6 +262,7 @@ class Worker:
             max_pending=self._settings.max_pending,
             on_notification=lambda notification: notices.received(connection, notification),
             on_ended=lambda ended: self._mailbox.put(Ended(ended)),
+            on_request=lambda request: self._questions.asked(connection, request, self.watch),
         )
         try:
             channel = self._transport.open(connection, self.name)
@@ -310,6 +317,7 @@ class Worker:
         reason = f"the server {ending}" if error is None else error.message
         # Callers learn of it before the cleaning up.
         wanted = self.intake.take_back(connection.close(), reason, self.next_id)
+        self._questions.lost(connection)
         loss = Loss(error, ending, was_ready, wanted)
         if was_ready and self._may_rest(loss):
             self._set_state(ServerState.EXITED, _EXITED)
@@ -387,6 +395,7 @@ class Worker:
             if connection is not None:
                 for call in connection.close():
                     call.finish(error=CallCancelled(f"server {self.name!r} is closed: {reason}"))
+                self._questions.lost(connection)
                 if self._farewell is not None:
                     self._farewell.wait()
                 elif connection.channel is not None:

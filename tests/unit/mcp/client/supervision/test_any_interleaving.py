@@ -21,10 +21,12 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision import caller, farewell
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import Event, ServerState
 from gaia.mcp.client.supervision.mailbox import Start
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
@@ -113,7 +115,8 @@ class HandshakeMachine(RuleBasedStateMachine):
             health_timeout=10.0,
             max_pending=4,
         )
-        self.worker = Worker("fake", self.transport, worker_settings, Hooks(), self.clock, random.Random(1))
+        questions = Questions("fake", ClientFeatures(), CallbackPool("questions"), self.clock, 600.0)
+        self.worker = Worker("fake", self.transport, worker_settings, Hooks(), questions, self.clock, random.Random(1))
         self.worker._mailbox.put(Start())
         while self.step():
             pass

@@ -472,7 +472,7 @@ class TestFutures:
         for _ in range(2000):
             server.submit(timeout=3600.0)
         server.settle()
-        assert len(server.worker._timers._calls) <= 128
+        assert len(server.worker._timers._waiting) <= 128
 
 
 class TestStatistics:

@@ -82,5 +82,5 @@ def test_calls_that_have_ended_do_not_pile_up_until_their_deadlines() -> None:
             one.finish({})
         else:
             open_calls.append(one)
-    assert len(timers._calls) <= 2 * len(open_calls) + 64
+    assert len(timers._waiting) <= 2 * len(open_calls) + 64
     assert timers.due(1e6)[1] == open_calls[::-1]

@@ -1,0 +1,156 @@
+"""JSON Schema as MCP wants it: 2020-12 unless the schema declares another dialect, and nothing that can hurt.
+
+Schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). So no reference leaves the
+schema, nothing is ever fetched, and a check does a bounded amount of work, whatever the schema makes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, cast
+
+__all__ = ["JsonSchema", "SchemaUnusable"]
+
+_MOST_NODES = 20_000
+_DEEPEST = 100
+_MOST_STEPS = 200_000
+"""How many keywords are evaluated, at most; takes a few seconds at worst."""
+_MOST_PROBLEMS = 5
+_LONGEST_MATCHED = 10_000
+"""Characters of a text that is matched with a pattern."""
+
+_VERBATIM = frozenset(("const", "enum", "default", "examples"))
+"""Keywords whose value is data, not schema."""
+
+_steps_left: ContextVar[list[int]] = ContextVar("json_schema_steps_left")
+
+
+class SchemaUnusable(ValueError):
+    """Nothing can be said about a value by this schema; the message says why."""
+
+
+class JsonSchema:
+    """A schema that was checked and made ready. Thread-safe."""
+
+    def __init__(self, schema: Any) -> None:
+        """Raises SchemaUnusable for what is no schema, or one of a dialect that is not supported."""
+        # The import takes a tenth of a second, which only clients of servers with schemas have to spend.
+        from jsonschema import validators
+        from jsonschema.exceptions import SchemaError
+        from referencing import Registry
+
+        if not isinstance(schema, (dict, bool)):
+            raise SchemaUnusable("it is neither an object nor a boolean")
+        declared = schema.get("$schema") if isinstance(schema, dict) else None
+        kind: Any = validators.Draft202012Validator
+        if declared is not None:
+            kind = validators.validator_for(schema, default=cast("Any", None))
+        if kind is None:
+            raise SchemaUnusable(f"its dialect {declared!r} is not supported")
+        plain = _without_dialects(schema, _Size())
+        try:
+            kind.check_schema(plain)
+        except SchemaError as error:
+            raise SchemaUnusable(f"it is no valid schema: {_place(error)}{error.message[:200]}") from None
+        except RecursionError:
+            raise SchemaUnusable("it is too deeply nested") from None
+        counting: Any = validators.extend(  # type: ignore[no-untyped-call]
+            kind, {name: _counted(name, check) for name, check in kind.VALIDATORS.items()}
+        )
+        # A registry of our own, even an empty one, is what keeps jsonschema from fetching what it does not find.
+        self._validator = counting(plain, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
+
+    def problems(self, value: Any) -> list[str]:
+        """What is wrong with `value`, the first few things; empty if nothing is.
+
+        Raises SchemaUnusable when that cannot be found out: a reference leads nowhere, or it would take too long.
+        """
+        from referencing.exceptions import Unresolvable
+
+        token = _steps_left.set([_MOST_STEPS])
+        try:
+            found = []
+            for error in self._validator.iter_errors(value):
+                found.append(f"{_place(error)}{_shortened(error.message)}")
+                if len(found) == _MOST_PROBLEMS:
+                    break
+            return found
+        except Unresolvable as error:
+            raise SchemaUnusable(f"it refers to {error.ref!r}, which is not in it; nothing is fetched") from None
+        except RecursionError:
+            raise SchemaUnusable("schema or value are too deeply nested") from None
+        finally:
+            _steps_left.reset(token)
+
+
+class _Size:
+    """How much of a schema has been seen."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+
+    def enter(self, depth: int) -> None:
+        self.nodes += 1
+        if self.nodes > _MOST_NODES or depth > _DEEPEST:
+            raise SchemaUnusable(f"it has more than {_MOST_NODES} parts, or more than {_DEEPEST} within one another")
+
+
+def _without_dialects(node: Any, size: _Size, depth: int = 0) -> Any:
+    """A copy without ``$schema``, which would make parts of the schema escape the counting."""
+    size.enter(depth)
+    if isinstance(node, dict):
+        return {
+            key: value if key in _VERBATIM else _without_dialects(value, size, depth + 1)
+            for key, value in node.items()
+            if key != "$schema" or not isinstance(value, str)
+        }
+    if isinstance(node, list):
+        return [_without_dialects(item, size, depth + 1) for item in node]
+    return node
+
+
+Check = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+
+
+def _counted(name: str, check: Check) -> Check:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        left = _steps_left.get()
+        left[0] -= _cost(name, instance)
+        if left[0] < 0:
+            raise SchemaUnusable("the check takes too long")
+        if name in ("pattern", "patternProperties"):
+            _check_patterns([value] if name == "pattern" else value, instance)
+        yield from check(validator, value, instance, schema) or ()
+
+    return counted
+
+
+def _cost(name: str, instance: Any) -> int:
+    if name == "uniqueItems" and isinstance(instance, list):
+        # In the worst case each item is compared with each other one.
+        return 1 + len(instance) ** 2 // 50
+    return 1
+
+
+def _check_patterns(patterns: Any, instance: Any) -> None:
+    """Python's regular expressions take exponential time for some patterns, and cannot be interrupted."""
+    if isinstance(instance, str) and len(instance) > _LONGEST_MATCHED:
+        raise SchemaUnusable(f"it matches a pattern with a text of {len(instance)} characters")
+    for pattern in patterns:
+        if _NESTED_REPEAT.search(pattern):
+            raise SchemaUnusable(f"its pattern {pattern[:80]!r} repeats something that repeats")
+
+
+_NESTED_REPEAT = re.compile(r"(?:[*+]|\{\d+,\d*\})[^()]*\)(?:[*+]|\{\d+,\d*\})|\|[^()]*\)(?:[*+]|\{\d+,\d*\})")
+"""A group with a repetition or an alternative in it that is itself repeated."""
+
+
+def _place(error: Any) -> str:
+    where = error.json_path.removeprefix("$").removeprefix(".")
+    return f"{where}: " if where else ""
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= 300 else f"{message[:200]} … {message[-90:]}"

@@ -1,0 +1,213 @@
+"""What one server asks of us while it runs, from being asked to the answer.
+
+The answers come from user code, which waits for people and models. It runs on callback threads of its own, so that
+neither a reader nor a listener ever waits for it. A question ends exactly once: answered, refused, expired, or
+withdrawn because nobody waits for the answer any more. Work that its answer was part of is then cancelled
+(`gaia.cancellation`).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia.cancellation import CancelScope
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Request, RequestId
+from gaia.mcp.client.protocol.refusal import Refusal
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.client_features import ClientFeatures
+
+__all__ = ["Question", "Questions"]
+
+logger = get_logger(__name__)
+
+_MOST_OPEN = 32
+"""Questions of one server at once; what comes on top of them is refused."""
+
+_MOST_URLS = 1000
+"""Of how many of the last questions with a URL it is known that they were asked."""
+
+OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
+"""Told the result or the refusal; neither, if the question was withdrawn."""
+
+
+class Question:
+    """One question. `deadline` is a reading of the clock. Thread-safe."""
+
+    def __init__(self, deadline: float, timeout: float, on_done: OnAnswered) -> None:
+        self.deadline = deadline
+        self._timeout = timeout
+        self.scope = CancelScope()
+        """What user code does for the answer belongs to it."""
+        self._claim = threading.Lock()
+        self._on_done = on_done
+
+    @property
+    def ended(self) -> bool:
+        return self._claim.locked()
+
+    def finish(self, result: dict[str, Any] | None = None, refusal: Refusal | None = None) -> bool:
+        """End it; with neither, withdraw it. False if it had already ended."""
+        if not self._claim.acquire(False):
+            return False
+        self._on_done(result, refusal)
+        return True
+
+    def expire(self) -> None:
+        """Nobody answered in time."""
+        if self.finish(refusal=Refusal(INTERNAL_ERROR, f"not answered within {self._timeout:g} s")):
+            self.scope.cancel()
+
+    def withdraw(self) -> None:
+        """Nobody wants the answer any more."""
+        if self.finish():
+            self.scope.cancel()
+
+
+class Questions:
+    """The open questions of one server. Thread-safe."""
+
+    def __init__(self, server: str, features: ClientFeatures, pool: CallbackPool, clock: Clock, timeout: float) -> None:
+        """User code runs on `pool` and gets `timeout` seconds for each answer."""
+        self.features = features
+        self._server = server
+        self._pool = pool
+        self._clock = clock
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        """Owns everything below. Never held while a question ends."""
+        self._open: set[Question] = set()
+        self._by_request: dict[tuple[Connection, RequestId], Question] = {}
+        """Those that came as requests, which are answered on their connection."""
+        self._urls: deque[str] = deque(maxlen=_MOST_URLS)
+
+    def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> Question:
+        """Have user code answer. `on_done` is called once, on the thread that ends the question: be quick there.
+
+        The question ends by itself only if somebody sees to its deadline. Of a `method` that is offered.
+        """
+        question = Question(
+            self._clock.monotonic() + self._timeout,
+            self._timeout,
+            lambda result, refusal: self._ended(question, on_done, result, refusal),
+        )
+        with self._lock:
+            full = len(self._open) >= _MOST_OPEN
+            if not full:
+                self._open.add(question)
+        if full:
+            question.finish(refusal=Refusal(INTERNAL_ERROR, f"{_MOST_OPEN} questions wait already; ask again later"))
+            return question
+        if method == "elicitation/create" and params.get("mode") == "url":
+            self.note_url(params.get("elicitationId"))
+        # Its answer is part of what the asking thread does: traces and cancellation go on in it.
+        context = contextvars.copy_context()
+        self._pool.lane().post(lambda: context.run(self._answer, question, method, params))
+        return question
+
+    def withdraw_all(self) -> None:
+        """Nobody waits for any answer any more."""
+        with self._lock:
+            questions = list(self._open)
+        for question in questions:
+            question.withdraw()
+
+    def note_url(self, identifier: object) -> None:
+        """A person was sent to a URL, and it may be announced that all was done there."""
+        if isinstance(identifier, str):
+            with self._lock:
+                self._urls.append(identifier)
+
+    def completes(self, identifier: object) -> bool:
+        """Whether this is the id of a URL that a person was sent to. Others MUST be ignored ("Elicitation")."""
+        with self._lock:
+            return identifier in self._urls
+
+    # Questions that come as requests: the handshake era. The first two run on the reader's thread.
+
+    def asked(self, connection: Connection, request: Request, watch: Callable[[Question], None]) -> bool:
+        """Answer a request, sooner or later, unless it is not offered. `watch` sees to the deadline."""
+        if not self.features.offers(request.method):
+            return False
+        key = (connection, request.id)
+        with self._lock:
+            known = key in self._by_request
+        if known:
+            connection.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
+            return True
+        question = self.ask(request.method, request.params, lambda *outcome: self._reply(connection, request, *outcome))
+        with self._lock:
+            # It may have ended meanwhile; who ends it later finds it here.
+            if question in self._open:
+                self._by_request[key] = question
+        # The worker sets the state before it withdraws the questions of a connection. One of us sees the other.
+        if connection.state is ConnectionState.CLOSED:
+            question.withdraw()
+        watch(question)
+        return True
+
+    def cancelled(self, connection: Connection, params: Mapping[str, Any]) -> None:
+        """The server no longer wants an answer (specification, "Cancellation")."""
+        identifier = params.get("requestId")
+        if isinstance(identifier, int | str):
+            with self._lock:
+                question = self._by_request.get((connection, identifier))
+            if question is not None:
+                logger.debug("question_withdrawn", server=self._server, request_id=identifier)
+                question.withdraw()
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is over, so its questions cannot be answered any more."""
+        with self._lock:
+            questions = [question for (asker, _), question in self._by_request.items() if asker is connection]
+        for question in questions:
+            question.withdraw()
+
+    def _reply(
+        self, connection: Connection, request: Request, result: dict[str, Any] | None, refusal: Refusal | None
+    ) -> None:
+        with self._lock:
+            self._by_request.pop((connection, request.id), None)
+        if refusal is not None:
+            connection.refuse(request, refusal.code, refusal.message)
+        elif result is not None:
+            try:
+                connection.answer(request, result)
+            except ValueError as error:
+                logger.error("answer_unusable", server=self._server, method=request.method, error=str(error))
+                connection.refuse(request, INTERNAL_ERROR, _NO_ANSWER)
+
+    def _ended(
+        self, question: Question, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None
+    ) -> None:
+        with self._lock:
+            self._open.discard(question)
+        on_done(result, refusal)
+
+    def _answer(self, question: Question, method: str, params: Mapping[str, Any]) -> None:
+        """Runs on a callback thread."""
+        if question.ended:
+            return
+        refusal = Refusal(INTERNAL_ERROR, _NO_ANSWER)
+        try:
+            with question.scope.entered():
+                result = self.features.answer(self._server, method, params)
+        except Refusal as refused:
+            refusal = refused
+        except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server is owed an answer
+            logger.error("question_failed", server=self._server, method=method, error=repr(error))
+        else:
+            question.finish(result)
+        finally:
+            # Whatever user code raised, SystemExit included. It has ended already, if all went well.
+            question.finish(refusal=refusal)
+
+
+_NO_ANSWER = "the client could not answer"
+"""What the server is told of our mistakes, and of exceptions in user code: no more than that."""
