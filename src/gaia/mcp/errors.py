@@ -14,14 +14,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 __all__ = [
+    "AnswerLost",
     "CallCancelled",
     "CallTimeout",
     "ConfigError",
     "Delivery",
     "HandshakeFailed",
+    "HttpError",
     "InvalidResponse",
     "JsonRpcError",
     "MCPError",
+    "NeedsAuthorization",
     "NotConnected",
     "Overloaded",
     "ServerCrashed",
@@ -83,6 +86,10 @@ class ServerCrashed(MCPError, RuntimeError):
     """The server ended while the call was under way."""
 
     error_type = "server_crashed"
+
+
+class AnswerLost(ServerCrashed):
+    """The connection broke before the answer to this one call came. The server itself may be well."""
 
 
 class Overloaded(MCPError, RuntimeError):
@@ -164,3 +171,22 @@ class UrlElicitationRequired(JsonRpcError):
 def answered_error(code: int, message: str, data: Any = None) -> JsonRpcError:
     """The exception for an error object of a server."""
     return (UrlElicitationRequired if code == UrlElicitationRequired.CODE else JsonRpcError)(code, message, data)
+
+
+class HttpError(MCPError, RuntimeError):
+    """A server that is reached over HTTP answered a request with something that is no MCP message.
+
+    `status` is the status code; None if there was none, or if it is not what is wrong.
+    """
+
+    error_type = "http"
+
+    def __init__(self, message: str, *, status: int | None = None, delivery: Delivery = "unknown") -> None:
+        super().__init__(message, delivery=delivery)
+        self.status = status
+
+
+class NeedsAuthorization(HttpError):
+    """The server lets nobody in who is not logged in; the message says how to log in."""
+
+    error_type = "needs_authorization"

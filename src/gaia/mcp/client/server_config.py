@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from gaia.mcp.client.authorization.config import AuthConfig
 from gaia.mcp.client.protocol.negotiation import PROTOCOLS
 from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
@@ -25,6 +26,8 @@ it is reported. ``block``: it is reported, and the tool is neither offered nor c
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SHORTEST_SECRET = 4
+_AUTH_SECRETS = ("client_secret", "private_key", "assertion")
+_AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -44,6 +47,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     type: ServerType | None = None
     url: str | None = None
     headers: dict[str, str] | None = None
+    auth: AuthConfig | None = None
+    """How to log in at a server that is reached over HTTP; None leaves that to a person, see `OAuth`."""
     timeout: float = 30.0
     """How long one call may take, waiting included."""
     disabled: bool = False
@@ -118,20 +123,24 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def unknown_keys(mapping: Mapping[str, Any]) -> dict[str, str | None]:
     """The keys of a server's JSON object that mean nothing here, each with the known key that it resembles, or None.
 
-    Keys within ``restart`` are named ``restart.<key>``.
+    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``.
     """
     found = _strangers(mapping, ServerConfig, "")
-    restart = mapping.get("restart")
-    return found | _strangers(restart, RestartPolicy, "restart.") if isinstance(restart, dict) else found
+    restart, auth = mapping.get("restart"), mapping.get("auth")
+    if isinstance(restart, dict):
+        found |= _strangers(restart, RestartPolicy, "restart.")
+    if isinstance(auth, dict) and (kind := _AUTH_KINDS.get(auth.get("type"))) is not None:
+        found |= _strangers(auth, kind, "auth.")
+    return found
 
 
 def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     """A copy in which ``${VAR}`` and ``${VAR:-default}`` are replaced by what `environ` says.
 
-    That is in the values of `env` and `headers`, in `url` and in `args`, nowhere else. As in a shell, the default,
-    which is taken literally, counts for variables that are unset or empty. Any other ``$`` stays as it is, and what a
-    variable contains is not expanded again. Raises ConfigError naming server, key and variable if a variable is unset
-    and has no default.
+    That is in the values of `env`, `headers` and `auth`, in `url` and in `args`, nowhere else. As in a shell, the
+    default, which is taken literally, counts for variables that are unset or empty. Any other ``$`` stays as it is, and
+    what a variable contains is not expanded again. Raises ConfigError naming server, key and variable if a variable is
+    unset and has no default.
     """
 
     def text(where: str, value: str) -> str:
@@ -157,6 +166,7 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         "headers": values("headers", config.headers),
         "url": config.url and text("url", config.url),
         "args": config.args and [text(f"args[{index}]", value) for index, value in enumerate(config.args)],
+        "auth": config.auth and _expanded_auth(config.name, config.auth, text),
     }
     try:
         return msgspec.structs.replace(config, **changes)
@@ -169,16 +179,30 @@ def secrets(config: ServerConfig) -> list[str]:
 
     From `env`, what `gaia.mcp.redaction.secret_values` takes for a secret: values of 8 characters, or of 4 under a
     name that sounds like one. From `headers` every value of 4 characters, and what follows its scheme ("Bearer"),
-    which servers like to repeat alone. Masking still shorter values would only make messages unreadable.
+    which servers like to repeat alone. From `auth` the secret. Masking still shorter values would only make messages
+    unreadable.
     """
     found = secret_values(config.env or {})
     for value in (config.headers or {}).values():
         found += [part for part in (value, value.partition(" ")[2]) if len(part) >= _SHORTEST_SECRET]
+    own = [getattr(config.auth, name, None) or "" for name in _AUTH_SECRETS]
+    found += [value for value in own if len(value) >= _SHORTEST_SECRET]
     return list(dict.fromkeys(found))
+
+
+def _expanded_auth(server: str, auth: AuthConfig, text: Callable[[str, str], str]) -> AuthConfig:
+    values = {name: getattr(auth, name) for name in auth.__struct_fields__}
+    changes = {name: text(f"auth.{_camel(name)}", value) for name, value in values.items() if isinstance(value, str)}
+    try:
+        return msgspec.structs.replace(auth, **changes)
+    except ValueError as error:
+        raise ConfigError(f"server {server!r}: auth: {error}") from error
 
 
 def _strangers(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix: str) -> dict[str, str | None]:
     known = [key for key in struct.__struct_encode_fields__ if key != "name"]
+    if struct.__struct_config__.tag_field is not None:
+        known.append(struct.__struct_config__.tag_field)
     lowered = {key.lower(): key for key in known}
     found: dict[str, str | None] = {}
     for key in mapping:
@@ -203,11 +227,14 @@ _WORDS = {
     "NoneType": "null",
 }
 _PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$")
+_NOT_A_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)")
 _MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
     "restart.restart": ("always", "on-failure", "never"),
+    "auth.type": tuple(map(str, _AUTH_KINDS)),
+    "auth.tokenAuth": ("basic", "post"),
 }
 
 
@@ -221,8 +248,8 @@ def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
         where = f"{where}.{_camel(field)}".removeprefix(".")
     elif place and place[1]:
         problem = "the keys must be strings"
-    elif where in _CHOICES and problem.startswith("Invalid enum value"):
-        problem = f"expected one of {', '.join(_CHOICES[where])}, got {problem.removeprefix('Invalid enum value ')}"
+    elif where in _CHOICES and (match := _NOT_A_CHOICE.fullmatch(problem)):
+        problem = f"expected one of {', '.join(_CHOICES[where])}, got {match[1]}"
     elif match := _MISMATCH.fullmatch(problem):
         expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
         if match[1] == "int" and match[2] == "float":

@@ -1,0 +1,122 @@
+"""The ``auth`` object of a server's configuration: how to log in there."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+__all__ = ["AuthConfig", "ClientCredentials", "NoLogin", "OAuth", "PrivateKeyJwt", "WorkloadIdentity"]
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class OAuth(msgspec.Struct, frozen=True, kw_only=True, tag="oauth", tag_field="type", rename="camel"):
+    """A person logs in, in a browser (the authorization code flow with PKCE). What counts when nothing is configured.
+
+    Without `client_id` this client makes itself known to the authorization server: by `client_metadata_url` where the
+    server takes that, else by dynamic registration. The `repr` shows no secret.
+    """
+
+    client_id: str | None = None
+    """From registering with the authorization server beforehand."""
+    client_secret: str | None = None
+    client_metadata_url: str | None = None
+    """The https address of a client id metadata document."""
+    scopes: list[str] | None = None
+    """What to ask for instead of what the server suggests; what a server insists on comes on top."""
+    issuer: str | None = None
+    """The authorization server to log in at. Without it, the first one that the server names."""
+    redirect_uri: str | None = None
+    """Where the browser is sent back to; without it, a free port of this machine."""
+
+    def __post_init__(self) -> None:
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("client_secret: there is no clientId that it belongs to")
+        if self.client_metadata_url is not None:
+            parts = urlsplit(self.client_metadata_url)
+            if parts.scheme != "https" or parts.path in ("", "/"):
+                raise ValueError("client_metadata_url: must be an https address with a path")
+            if self.client_id is not None:
+                raise ValueError("client_metadata_url: there is a clientId too; keep one of them")
+        if self.issuer is not None:
+            _require_url("issuer", self.issuer)
+        if self.redirect_uri is not None:
+            parts = urlsplit(self.redirect_uri)
+            if parts.scheme == "http" and (parts.hostname not in _LOOPBACK or not parts.port):
+                raise ValueError("redirect_uri: over http, only a port of this machine: http://127.0.0.1:<port>/…")
+
+    def __repr__(self) -> str:
+        return f"OAuth(client_id={self.client_id!r})"
+
+
+class ClientCredentials(
+    msgspec.Struct, frozen=True, kw_only=True, tag="client_credentials", tag_field="type", rename="camel"
+):
+    """The program logs in as itself, with a secret. Nobody is asked."""
+
+    client_id: str
+    client_secret: str
+    issuer: str
+    """The authorization server that gave out the secret: it is sent nowhere else, whatever the server says."""
+    scopes: list[str] | None = None
+    token_auth: Literal["basic", "post"] = "basic"  # noqa: S105 - the way in which the secret is sent
+    """How the authorization server wants the secret: in a header or in the form."""
+
+    def __post_init__(self) -> None:
+        _require_url("issuer", self.issuer)
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials(client_id={self.client_id!r})"
+
+
+class PrivateKeyJwt(msgspec.Struct, frozen=True, kw_only=True, tag="private_key_jwt", tag_field="type", rename="camel"):
+    """The program logs in as itself, and proves it with a signature (RFC 7523). Nobody is asked."""
+
+    client_id: str
+    private_key: str
+    """In PEM."""
+    issuer: str
+    algorithm: str = "RS256"
+    scopes: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        _require_url("issuer", self.issuer)
+
+    def __repr__(self) -> str:
+        return f"PrivateKeyJwt(client_id={self.client_id!r})"
+
+
+class WorkloadIdentity(
+    msgspec.Struct, frozen=True, kw_only=True, tag="workload_identity", tag_field="type", rename="camel"
+):
+    """The platform that this program runs on vouches for it with a token of its own (RFC 7523, SEP-1933)."""
+
+    client_id: str
+    issuer: str
+    assertion: str | None = None
+    assertion_file: str | None = None
+    """Read each time, because platforms replace it."""
+    scopes: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        _require_url("issuer", self.issuer)
+        if (self.assertion is None) == (self.assertion_file is None):
+            raise ValueError("assertion: give either assertion or assertionFile")
+
+    def __repr__(self) -> str:
+        return f"WorkloadIdentity(client_id={self.client_id!r})"
+
+
+class NoLogin(msgspec.Struct, frozen=True, tag="none", tag_field="type"):
+    """Never log in, even if the server asks for it."""
+
+
+AuthConfig = OAuth | ClientCredentials | PrivateKeyJwt | WorkloadIdentity | NoLogin
+
+
+def _require_url(name: str, value: str) -> None:
+    # A variable is checked when it has been expanded.
+    if "${" not in value and urlsplit(value).scheme not in ("http", "https"):
+        raise ValueError(f"{name}: must be the https address of an authorization server, got {value!r}")

@@ -1,0 +1,312 @@
+"""The SDK's OAuth providers, made from our configuration and from what is kept of the last login.
+
+Importing this module imports the SDK: only what asks for a token does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.utils import issuers_match, union_scopes
+from mcp.shared.auth import (
+    JWT_BEARER_GRANT_TYPE,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import BaseModel, Field, field_serializer
+
+from gaia.mcp.client.authorization.config import ClientCredentials, OAuth, PrivateKeyJwt, WorkloadIdentity
+from gaia.mcp.client.authorization.token_file import Login, TokenFile
+
+__all__ = ["Keeper", "credentials_provider", "person_provider"]
+
+# The SDK logs each failure with a traceback. It is ours to report; an application that wants it still gets it.
+logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
+
+_NOBODY = "http://127.0.0.1/callback"
+"""The redirect URI of flows that never get as far as a browser."""
+
+M = TypeVar("M", bound=BaseModel)
+
+OnRedirect = Callable[[str], Awaitable[None]]
+OnCallback = Callable[[], Awaitable[AuthorizationCodeResult]]
+
+
+class Keeper:
+    """The SDK's token storage: keeps what one flow learns in the file, as soon as it is known."""
+
+    def __init__(self, file: TokenFile, *, keeps_token: bool = False) -> None:
+        """`keeps_token` says that the file holds a token that is still good, and stays until there is a new one."""
+        self._file = file
+        self._keeps_token = keeps_token
+        self.provider: OAuthClientProvider | None = None
+        """Whose context is kept."""
+        self.login: Login | None = None
+        """What has been kept, once there is a new token."""
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.login = self._login(tokens)
+        self._file.write(self.login)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        if not self._keeps_token:
+            # A login that is not finished must not register anew the next time.
+            self._file.write(self._login(None, client_info))
+
+    def _login(self, tokens: OAuthToken | None, client_info: OAuthClientInformationFull | None = None) -> Login:
+        assert self.provider is not None, "set before the flow begins"
+        context = self.provider.context
+        metadata = context.oauth_metadata
+        return Login(
+            server=context.server_url,
+            issuer=None if metadata is None else str(metadata.issuer),
+            access_token=None if tokens is None else tokens.access_token,
+            refresh_token=None if tokens is None else tokens.refresh_token,
+            scope=None if tokens is None else tokens.scope,
+            expires_at=None if tokens is None or tokens.expires_in is None else time.time() + tokens.expires_in,
+            client=_json(client_info or context.client_info),
+            redirect_uri=next((str(uri) for uri in context.client_metadata.redirect_uris or ()), None),
+            authorization_server=_json(metadata),
+            protected_resource=_json(context.protected_resource_metadata),
+        )
+
+
+class _Registration(OAuthClientMetadata):
+    """What this client tells of itself when it registers. Some servers refuse scopes that are not in there."""
+
+    chosen: str | None = Field(default=None, exclude=True)
+
+    @field_serializer("scope")
+    def _all_scopes(self, scope: str | None) -> str | None:
+        return union_scopes(self.chosen, scope)
+
+
+class _Scoped(OAuthClientProvider):
+    """Asks for the scopes that somebody chose, where somebody did, and not for those that the server suggests."""
+
+    chosen: str | None = None
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self.chosen is not None:
+            self.context.client_metadata.scope = self.chosen
+        return await super()._perform_authorization()
+
+
+class _ClientCredentialsProvider(_Scoped, ClientCredentialsOAuthProvider):
+    pass
+
+
+class _PrivateKeyJwtProvider(_Scoped, PrivateKeyJWTOAuthProvider):
+    pass
+
+
+class _PersonProvider(_Scoped):
+    """The authorization code flow, going on from an earlier login.
+
+    The SDK itself forgets with the process when a token expires and where it is renewed.
+    """
+
+    def __init__(
+        self,
+        config: OAuth,
+        url: str,
+        login: Login | None,
+        keeper: Keeper,
+        *,
+        expired: bool,
+        redirect_uri: str,
+        chosen: str | None,
+        on_redirect: OnRedirect | None,
+        on_callback: OnCallback | None,
+    ) -> None:
+        metadata = _Registration.model_validate(
+            {"redirect_uris": [redirect_uri], "client_name": "gaia-mcp", "chosen": chosen}
+        )
+        super().__init__(url, metadata, keeper, on_redirect, on_callback, config.client_metadata_url)
+        self.chosen = chosen
+        self._config = config
+        self._login = login
+        self._expired = expired
+        keeper.provider = self
+
+    async def _initialize(self) -> None:
+        login, context = self._login, self.context
+        if login is not None:
+            context.oauth_metadata = _from_json(OAuthMetadata, login.authorization_server)
+            context.protected_resource_metadata = _from_json(ProtectedResourceMetadata, login.protected_resource)
+            context.client_info = _from_json(OAuthClientInformationFull, login.client)
+            if context.protected_resource_metadata is not None:
+                context.auth_server_url = login.issuer
+            if login.access_token is not None:
+                context.current_tokens = OAuthToken(
+                    access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
+                )
+                context.token_expiry_time = 1.0 if self._expired else None
+        if self._config.client_id is not None:
+            context.client_info = OAuthClientInformationFull(
+                client_id=self._config.client_id,
+                client_secret=self._config.client_secret,
+                token_endpoint_auth_method=self._secret_method(),
+                issuer=self._config.issuer,
+            )
+        self._initialized = True
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        issuer = self._config.issuer
+        if issuer is None:
+            return advertised[0]
+        for server in advertised:
+            if issuers_match(server, issuer):
+                return server
+        raise OAuthFlowError(
+            f"the server wants a login at {', '.join(advertised)}, and its configuration insists on {issuer}"
+        )
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self._config.client_id is not None and self.context.client_info is not None:
+            self.context.client_info.token_endpoint_auth_method = self._secret_method()
+        return await super()._perform_authorization()
+
+    def _secret_method(self) -> str | None:
+        """How a configured secret is sent: as the authorization server wants it, preferably in the header."""
+        if self._config.client_secret is None:
+            return "none"
+        metadata = self.context.oauth_metadata
+        methods = metadata.token_endpoint_auth_methods_supported if metadata is not None else None
+        return "client_secret_basic" if not methods or "client_secret_basic" in methods else "client_secret_post"
+
+
+class _WorkloadIdentityProvider(_Scoped):
+    """The grant of RFC 7523, section 2.1: the platform's token is the authorization. A failure is not tried again."""
+
+    def __init__(self, config: WorkloadIdentity, url: str, keeper: Keeper) -> None:
+        metadata = OAuthClientMetadata(
+            redirect_uris=None,
+            grant_types=[JWT_BEARER_GRANT_TYPE],
+            token_endpoint_auth_method="none",  # noqa: S106 - there is no secret
+        )
+        super().__init__(url, metadata, keeper)
+        self._config = config
+
+    async def _initialize(self) -> None:
+        self.context.client_info = OAuthClientInformationFull(
+            client_id=self._config.client_id,
+            grant_types=[JWT_BEARER_GRANT_TYPE],
+            token_endpoint_auth_method="none",  # noqa: S106 - there is no secret
+        )
+        self._initialized = True
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        return next((one for one in advertised if issuers_match(one, self._config.issuer)), advertised[0])
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self.chosen is not None:
+            self.context.client_metadata.scope = self.chosen
+        metadata = self.context.oauth_metadata
+        if metadata is None or not issuers_match(str(metadata.issuer), self._config.issuer):
+            raise OAuthFlowError(f"the server does not name the configured authorization server {self._config.issuer}")
+        form: dict[str, Any] = {
+            "grant_type": JWT_BEARER_GRANT_TYPE,
+            "assertion": self._assertion(),
+            "client_id": self._config.client_id,
+            "resource": self.context.get_resource_url(),
+        }
+        if self.context.client_metadata.scope:
+            form["scope"] = self.context.client_metadata.scope
+        return httpx2.Request("POST", self._get_token_endpoint(), data=form)
+
+    def _assertion(self) -> str:
+        if self._config.assertion_file is None:
+            return self._config.assertion or ""
+        try:
+            return Path(self._config.assertion_file).expanduser().read_text("utf-8").strip()
+        except OSError as error:
+            raise OAuthFlowError(f"{self._config.assertion_file}: cannot be read: {error.strerror or error}") from error
+
+
+def person_provider(
+    config: OAuth,
+    url: str,
+    login: Login | None,
+    keeper: Keeper,
+    *,
+    expired: bool = False,
+    redirect_uri: str | None = None,
+    scope: str | None = None,
+    on_redirect: OnRedirect | None = None,
+    on_callback: OnCallback | None = None,
+) -> OAuthClientProvider:
+    """A provider that can renew a login, and with `on_redirect` and `on_callback` make a new one.
+
+    `expired` says that the token of `login` is no longer good. `scope` is asked for instead of what the server
+    suggests.
+    """
+    return _PersonProvider(
+        config,
+        url,
+        login,
+        keeper,
+        expired=expired,
+        redirect_uri=redirect_uri or (login is not None and login.redirect_uri) or _NOBODY,
+        chosen=scope,
+        on_redirect=on_redirect,
+        on_callback=on_callback,
+    )
+
+
+def credentials_provider(
+    config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, url: str, keeper: Keeper
+) -> OAuthClientProvider:
+    """A provider that needs nobody."""
+    provider: _Scoped
+    if isinstance(config, WorkloadIdentity):
+        provider = _WorkloadIdentityProvider(config, url, keeper)
+    elif isinstance(config, PrivateKeyJwt):
+        signer = SignedJWTParameters(
+            issuer=config.client_id,
+            subject=config.client_id,
+            signing_key=config.private_key,
+            signing_algorithm=config.algorithm,
+        )
+        assertions = signer.create_assertion_provider()
+        provider = _PrivateKeyJwtProvider(url, keeper, config.client_id, assertions, issuer=config.issuer)
+    else:
+        provider = _ClientCredentialsProvider(
+            url,
+            keeper,
+            config.client_id,
+            config.client_secret,
+            "client_secret_basic" if config.token_auth == "basic" else "client_secret_post",  # noqa: S105 - no secret
+            issuer=config.issuer,
+        )
+    provider.chosen = " ".join(config.scopes or []) or None
+    keeper.provider = provider
+    return provider
+
+
+def _json(model: BaseModel | None) -> dict[str, Any] | None:
+    return None if model is None else model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _from_json(kind: type[M], document: dict[str, Any] | None) -> M | None:
+    return None if document is None else kind.model_validate(document)

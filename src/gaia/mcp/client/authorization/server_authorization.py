@@ -1,0 +1,319 @@
+"""One server's login: puts the token on each request, renews it, and has a person log in where that is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from gaia.log import get_logger
+from gaia.mcp.client.authorization.challenge import Challenge
+from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OAuth
+from gaia.mcp.client.authorization.token_file import Login, Stamp, TokenFile
+from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
+
+__all__ = ["LOGIN_SECONDS", "AuthorizationRequest", "OnAuthorization", "ServerAuthorization"]
+
+logger = get_logger(__name__)
+
+T = TypeVar("T")
+
+LOGIN_SECONDS = 300.0
+"""How long a person may take to log in."""
+
+
+class AuthorizationRequest(msgspec.Struct, frozen=True):
+    """A server wants a person to log in."""
+
+    server: str
+    """Its name."""
+    url: str
+    """Where the person logs in: to be opened in a browser, and shown whole."""
+
+
+OnAuthorization = Callable[[AuthorizationRequest], str | None]
+"""Takes a person to the authorization server.
+
+Returns the address that the browser was sent back to, if the application received it itself; None if that is to be
+waited for on a port of this machine. Runs in a thread of its own, and may wait for the person.
+"""
+
+
+class ServerAuthorization(httpx2.Auth):
+    """The login at one server, for a synchronous HTTP client. Thread-safe.
+
+    Requests wait for each other only while a token is asked for: then all of them share the one that comes. A request
+    that is not let in raises `NeedsAuthorization`; the server has not acted on it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        config: AuthConfig | None = None,
+        *,
+        on_authorization: OnAuthorization | None = None,
+        login_seconds: float = LOGIN_SECONDS,
+    ) -> None:
+        """`name` and `url` are the server's. Without `config` a person logs in; before, if there is no callback."""
+        self._name = name
+        self._config = OAuth() if config is None else config
+        self._on_authorization = on_authorization
+        self._login_seconds = login_seconds
+        client_id = getattr(self._config, "client_id", None)
+        self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
+        self._challenge = Challenge()
+        """The last one, for `log_in`. Replaced as a whole."""
+        self._login: Login | None = None
+        """What the file held when it was looked at. Replaced as a whole, so that requests read it without the lock."""
+        self._asking = threading.Lock()
+        """Held while a token is asked for: one at a time."""
+        self._failures = 0
+        self._failure: MCPError | None = None
+        """Those who waited for a login that failed do not begin another one. Written by the holder of `_asking`."""
+        self._loaded: Stamp = None
+        self._refused: Stamp = None
+        """The file as it was when the server last refused what it holds."""
+        self._run_lock = threading.Lock()
+        """Owns `_task` and `_closed`."""
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._closed = False
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person can be asked to log in."""
+        return self._on_authorization is not None and isinstance(self._config, OAuth)
+
+    @property
+    def secrets(self) -> list[str]:
+        """The tokens that must not be shown."""
+        login = self._login
+        return [] if login is None else login.secrets
+
+    def changed(self) -> bool:
+        """Whether there is a login that the server has not refused yet. Quick enough for each call."""
+        stamp = self._file.stamp()
+        return stamp is not None and stamp != self._refused
+
+    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        token = self._token()
+        for attempt in (1, 2):
+            if token is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
+            response = yield request
+            challenge = Challenge.of(response)
+            if challenge is None:
+                return
+            self._challenge = challenge
+            if isinstance(self._config, NoLogin):
+                return
+            if attempt == 2:
+                raise self._needs("the server does not take the new login", challenge)
+            token = self._new_token(challenge, token)
+
+    def log_in(self, scope: str | None = None) -> None:
+        """Have a person log in, or log in with the configured credentials. Raises MCPError.
+
+        `scope` is asked for on top of what the configuration says.
+        """
+        with self._one_at_a_time():
+            login = self._read()
+            if isinstance(self._config, OAuth):
+                self._ask_person(login, self._challenge, scope)
+            else:
+                self._use_credentials(self._challenge)
+
+    def log_out(self) -> bool:
+        """Forget the login; False if there was none."""
+        self._login = self._loaded = None
+        return self._file.delete()
+
+    def abort(self) -> None:
+        """Give up a login that is under way, now and for ever."""
+        with self._run_lock:
+            self._closed = True
+            if self._task is not None:
+                loop, task = self._task
+                # The loop may just have come to its end.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(task.cancel)
+
+    def reopen(self) -> None:
+        """After `abort`: logins are possible again."""
+        with self._run_lock:
+            self._closed = False
+
+    # Inside.
+
+    def _token(self) -> str | None:
+        """The token to begin with; None to see what the server says without one."""
+        login = self._login or self._read()
+        if login is None:
+            return None
+        token = login.token
+        if token is None and login.refresh_token is not None and isinstance(self._config, OAuth):
+            # It is known to have expired: the server need not say so.
+            with contextlib.suppress(NeedsAuthorization):
+                return self._new_token(None, None)
+        return token
+
+    def _new_token(self, challenge: Challenge | None, used: str | None) -> str:
+        """A token other than `used`. Without a challenge it can only be renewed. Raises MCPError."""
+        failures = self._failures
+        with self._one_at_a_time():
+            if failures != self._failures and self._failure is not None:
+                raise self._failure
+            login = self._read()
+            if login is not None and login.token not in (None, used):
+                # Another thread or another process was first.
+                return str(login.token)
+            if not isinstance(self._config, OAuth):
+                return self._use_credentials(challenge or Challenge())
+            if challenge is not None and challenge.wants_more:
+                return self._step_up(login, challenge)
+            renewed = self._renew(login)
+            if renewed is None:
+                raise self._needs("it needs authorization", challenge)
+            return renewed
+
+    def _renew(self, login: Login | None) -> str | None:
+        if login is None or login.refresh_token is None:
+            return None
+        assert isinstance(self._config, OAuth), "programs log in anew instead"
+        from gaia.mcp.client.authorization import flows
+
+        with self._file.locked():
+            current = self._read()
+            if current is None or current.access_token != login.access_token:
+                # Another process was first.
+                return None if current is None else current.token
+            renewed = self._run(flows.renew(self._config, current, self._file))
+            if renewed is None:
+                logger.info("login_expired", server=self._name)
+                self._file.write(msgspec.structs.replace(current, access_token=None, refresh_token=None))
+            else:
+                logger.info("login_renewed", server=self._name)
+        return self._take(renewed)
+
+    def _step_up(self, login: Login | None, challenge: Challenge) -> str:
+        suggested = (login.protected_resource or {}).get("scopes_supported") if login is not None else None
+        wanted = set(suggested or () if challenge.scope is None else challenge.scope.split())
+        given = set(((login.scope if login is not None else None) or "").split())
+        if not wanted or wanted <= given:
+            raise self._needs("the server refuses what the login should allow", challenge)
+        if not self.interactive:
+            raise self._needs(
+                f"the login does not allow that; it takes the scope {' '.join(sorted(wanted))!r}", challenge
+            )
+        return self._ask_person(login, challenge, None)
+
+    def _ask_person(self, login: Login | None, challenge: Challenge, scope: str | None) -> str:
+        on_authorization = self._on_authorization
+        if on_authorization is None:
+            raise self._needs("it needs authorization", challenge)
+        assert isinstance(self._config, OAuth), "nobody else asks a person"
+        from gaia.mcp.client.authorization import flows
+
+        chosen = self._config.scopes
+        if chosen is not None or scope is not None:
+            before = login.scope if login is not None and challenge.wants_more else None
+            chosen = [*(chosen or []), *f"{challenge.scope or ''} {before or ''} {scope or ''}".split()]
+        logger.info("login_begins", server=self._name)
+        token = self._take(
+            self._run(
+                flows.log_in(
+                    self._config,
+                    login,
+                    challenge,
+                    self._file,
+                    scope=None if chosen is None else " ".join(dict.fromkeys(chosen)),
+                    visit=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
+                    seconds=self._login_seconds,
+                )
+            )
+        )
+        if token is None:
+            raise self._needs("the login did not succeed", challenge)
+        logger.info("login_succeeded", server=self._name)
+        return token
+
+    def _use_credentials(self, challenge: Challenge) -> str:
+        if isinstance(self._config, (OAuth, NoLogin)):
+            raise ConfigError(f"server {self._name!r}: auth: its configuration says not to log in there")
+        from gaia.mcp.client.authorization import flows
+
+        token = self._take(self._run(flows.use_credentials(self._config, challenge, self._file)))
+        if token is None:
+            raise self._needs("the configured credentials gave no token", challenge)
+        return token
+
+    def _run(self, flow: Coroutine[Any, Any, T]) -> T:
+        """Run a flow in this thread, in an event loop of its own. Raises MCPError, and `httpx2.TransportError`."""
+        from gaia.mcp.client.authorization.flows import OAuthFlowError
+
+        async def run() -> T:
+            task = asyncio.current_task()
+            assert task is not None, "this runs in a task"
+            with self._run_lock:
+                if self._closed:
+                    task.cancel()
+                self._task = (asyncio.get_running_loop(), task)
+            return await flow
+
+        try:
+            return asyncio.run(run())
+        except asyncio.CancelledError as error:
+            raise CallCancelled(f"the login at server {self._name!r} was given up") from error
+        except OAuthFlowError as error:
+            raise self._needs(f"logging in failed: {error}", None) from error
+        except httpx2.TransportError as error:
+            raise ServerUnavailable(
+                f"the authorization server of {self._name!r} cannot be reached: {str(error) or type(error).__name__}"
+            ) from error
+        except MCPError:
+            raise
+        except (ValueError, OSError) as error:
+            # Documents that make no sense, a port that is taken.
+            raise self._needs(f"logging in failed: {error}", None) from error
+        finally:
+            flow.close()
+            with self._run_lock:
+                self._task = None
+
+    def _take(self, login: Login | None) -> str | None:
+        if login is None:
+            return None
+        self._login = login
+        self._loaded = self._file.stamp()
+        return login.access_token
+
+    def _read(self) -> Login | None:
+        """What the file holds now; it is read again only if it has changed."""
+        stamp = self._file.stamp()
+        if stamp != self._loaded or stamp is None:
+            self._login = None if stamp is None else self._file.read()
+            self._loaded = stamp
+        return self._login
+
+    def _needs(self, problem: str, challenge: Challenge | None) -> NeedsAuthorization:
+        self._refused = self._file.stamp()
+        message = f"server {self._name!r}: {problem}"
+        if isinstance(self._config, OAuth):
+            more = f" --scope {challenge.scope!r}" if challenge and challenge.wants_more and challenge.scope else ""
+            message += f"; run: gaia mcp login {self._name}{more}"
+        return NeedsAuthorization(message, status=401 if challenge is None else challenge.status, delivery="not_sent")
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        with self._asking:
+            try:
+                yield
+            except MCPError as error:
+                self._failures += 1
+                self._failure = error
+                raise
