@@ -10,7 +10,7 @@ import pytest
 
 from gaia.mcp.client.supervision.events import Restarted, ServerState
 from tests.recorder import Recorder
-from tests.unit.dashboard.conftest import Served
+from tests.served_dashboard import Served
 from tests.waiting import wait_until
 
 Serve = Callable[..., Served]

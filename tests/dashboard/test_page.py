@@ -1,0 +1,288 @@
+"""What people see on the dashboard's page, and what they can do there."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.served_dashboard import Served
+
+pytest.importorskip("playwright.sync_api", reason="Playwright for Python is not installed")
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def demo(serve: Serve, demo_server: dict[str, Any]) -> Served:
+    return serve(demo=demo_server | {"disabledTools": ["environment"]}, off={"command": "x", "disabled": True})
+
+
+def rows(page: Page) -> Locator:
+    return page.get_by_role("table", name="Tool calls").locator("tbody tr")
+
+
+class TestOverview:
+    def test_servers_are_shown_with_their_states(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        servers = page.get_by_role("navigation", name="Servers").get_by_role("listitem")
+
+        expect(servers).to_have_count(2)
+        expect(servers.nth(0)).to_contain_text("demo")
+        expect(servers.nth(0)).to_contain_text("ready")
+        expect(servers.nth(1)).to_contain_text("disabled")
+        expect(page.get_by_role("status")).to_have_text("live")
+        expect(page.get_by_text("No tool has been called yet")).to_be_visible()
+
+    def test_calls_appear_while_one_looks(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        expect(page.get_by_text("No tool has been called yet")).to_be_visible()
+        demo.manager.call_tool("mcp_demo_add", {"a": 1, "b": 2})
+        demo.manager.call_tool("mcp_demo_fail", {"message": "no"})
+
+        expect(rows(page)).to_have_count(2)
+        expect(rows(page).nth(0)).to_contain_text(re.compile(r"fail.*error.*ms.*tool_error"))
+        expect(rows(page).nth(1)).to_contain_text(re.compile(r"add.*ok.*ms"))
+
+    def test_calls_can_be_searched(self, demo: Served, page: Page) -> None:
+        for number in range(3):
+            demo.manager.call_tool("mcp_demo_add", {"a": number, "b": 2})
+        demo.manager.call_tool("mcp_demo_fail", {"message": "no"})
+        page.goto(demo.dashboard.url)
+        expect(rows(page)).to_have_count(4)
+
+        page.get_by_label("failures only").check()
+        expect(rows(page)).to_have_count(1)
+        page.get_by_label("failures only").uncheck()
+        page.get_by_label("Find calls").fill("ADD")
+        expect(rows(page)).to_have_count(3)
+        page.get_by_label("Find calls").fill("nothing like it")
+        expect(page.get_by_text("No call fits the filter.")).to_be_visible()
+
+    def test_a_restart_is_seen_on_the_timeline(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        expect(page.get_by_role("img", name="demo: ready, 0 restarts")).to_be_visible()
+        client = demo.manager.get_client("demo")
+        assert client is not None
+        assert client.status.pid is not None
+        os.kill(client.status.pid, signal.SIGKILL)
+
+        expect(page.get_by_role("img", name="demo: ready, 1 restart")).to_be_visible()
+        page.get_by_text("Events in words").click()
+        events = page.get_by_role("table", name="Events")
+        expect(events).to_contain_text("became restarting: the server was killed by SIGKILL")
+        expect(events).to_contain_text("ready again after")
+
+    def test_a_server_that_failed_says_why(self, serve: Serve, fault_server: Callable[..., Any], page: Page) -> None:
+        served = serve(bad=fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
+        page.goto(served.dashboard.url)
+        page.get_by_role("link", name="bad").click()
+
+        expect(page.get_by_role("heading", name="bad")).to_be_visible()
+        expect(page.get_by_role("main")).to_contain_text("exited with code 3")
+        expect(page.get_by_role("main")).to_contain_text("no licence")
+        expect(page.get_by_text("Tools are shown once the server is ready.")).to_be_visible()
+
+
+class TestOneCall:
+    def test_its_spans_and_log_events_are_shown(self, demo: Served, page: Page) -> None:
+        demo.manager.call_tool("mcp_demo_add", {"a": 1, "b": 2})
+        page.goto(demo.dashboard.url)
+        rows(page).get_by_role("link", name="add").click()
+
+        expect(page.get_by_role("heading", name="add")).to_be_visible()
+        spans = page.get_by_role("region", name="Spans")
+        expect(spans).to_contain_text("tools/call add")
+        expect(spans).to_contain_text("gen_ai.tool.name")
+        expect(page.get_by_role("table", name="Log events")).to_contain_text("tool_called")
+
+    def test_one_that_is_not_kept_says_so(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        expect(page.get_by_role("status")).to_have_text("live")
+        page.goto(f"http://127.0.0.1:{demo.port}/#/call/1/2")
+
+        expect(page.get_by_text("no longer kept")).to_be_visible()
+
+
+class TestTrying:
+    @pytest.fixture
+    def tools(self, demo: Served, page: Page) -> Page:
+        page.goto(demo.dashboard.url)
+        page.get_by_role("link", name="demo").first.click()
+        expect(page.get_by_role("list", name="Tools")).to_be_visible()
+        return page
+
+    def test_a_form_is_made_of_the_schema(self, tools: Page) -> None:
+        tools.get_by_role("button", name="add").click()
+        form = tools.get_by_role("form", name="Call add")
+        form.get_by_label(re.compile("^a ")).fill("1.5")
+        form.get_by_label(re.compile("^b ")).fill("2")
+        form.get_by_role("button", name="Call").click()
+
+        expect(form).to_contain_text("3.5")
+        expect(rows(tools).first).to_contain_text("add")
+
+    def test_wrong_input_is_explained_before_anything_is_sent(self, demo: Served, tools: Page) -> None:
+        tools.get_by_role("button", name="add").click()
+        form = tools.get_by_role("form", name="Call add")
+        form.get_by_label(re.compile("^a ")).fill("many")
+        form.get_by_role("button", name="Call").click()
+
+        expect(form.get_by_role("alert")).to_have_text("a: expected a number")
+        assert demo.get("/api/state")["calls"] == []
+
+    def test_arguments_can_be_written_as_json(self, tools: Page) -> None:
+        tools.get_by_role("button", name="echo").click()
+        form = tools.get_by_role("form", name="Call echo")
+        form.get_by_label("Edit as JSON").check()
+        form.get_by_label("Arguments as JSON").fill('{"text": "from JSON"}')
+        form.get_by_role("button", name="Call").click()
+
+        expect(form.locator("pre.output").first).to_have_text("from JSON")
+
+    def test_a_failure_is_shown(self, tools: Page) -> None:
+        tools.get_by_role("button", name="crash").click()
+        form = tools.get_by_role("form", name="Call crash")
+        form.get_by_role("button", name="Call").click()
+
+        expect(form).to_contain_text("was lost during tools/call")
+        expect(form).to_contain_text("The server may have acted on the call")
+
+    def test_a_call_can_be_cancelled(self, demo: Served, tools: Page) -> None:
+        tools.get_by_role("button", name="sleep").click()
+        form = tools.get_by_role("form", name="Call sleep")
+        form.get_by_label(re.compile("^seconds ")).fill("60")
+        form.get_by_role("button", name="Call").click()
+        expect(rows(tools).first).to_contain_text("running")
+        form.get_by_role("button", name="Cancel").click()
+
+        expect(form).to_contain_text("Cancelled. The server was told.")
+        expect(rows(tools).first).to_contain_text("cancelled")
+
+    def test_a_denied_tool_cannot_be_chosen(self, tools: Page) -> None:
+        denied = tools.get_by_role("button", name="environment")
+
+        expect(denied).to_be_disabled()
+        expect(denied).to_contain_text("denied")
+
+    def test_what_is_typed_stays_while_the_page_is_updated(self, demo: Served, tools: Page) -> None:
+        tools.get_by_role("button", name="echo").click()
+        text = tools.get_by_role("form", name="Call echo").get_by_label(re.compile("^text "))
+        text.fill("half a sen")
+        demo.manager.call_tool("mcp_demo_add", {"a": 1, "b": 2})
+        expect(rows(tools)).to_have_count(1)
+
+        expect(text).to_have_value("half a sen")
+        expect(text).to_be_focused()
+
+    def test_standard_error_is_shown(self, tools: Page) -> None:
+        expect(tools.get_by_role("region", name="Standard error")).to_contain_text("gaia demo server")
+
+
+class TestToken:
+    def test_it_does_not_stay_in_the_address(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        expect(page.get_by_role("status")).to_have_text("live")
+        assert demo.dashboard.token not in page.url
+
+        page.reload()
+        expect(page.get_by_role("status")).to_have_text("live")
+
+    def test_without_it_the_page_asks_for_it(self, demo: Served, page: Page) -> None:
+        page.goto(f"http://127.0.0.1:{demo.port}/")
+        expect(page.get_by_label("Token")).to_be_visible()
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_role("alert")).to_contain_text("not the right one")
+
+        page.get_by_label("Token").fill(demo.dashboard.token)
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_role("status")).to_have_text("live")
+        expect(page.get_by_role("heading", name="All servers")).to_be_visible()
+
+
+ATTACK = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+
+
+class TestTextOfOthers:
+    def test_it_is_shown_as_text_and_nothing_else(
+        self, serve: Serve, fault_server: Callable[..., Any], page: Page
+    ) -> None:
+        tool = {
+            "name": f"a{ATTACK}",
+            "title": ATTACK,
+            "description": ATTACK,
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "__proto__": {"type": "string", "description": ATTACK, "default": ATTACK},
+                    ATTACK: {"enum": [ATTACK, "b"]},
+                },
+                "required": ["__proto__", ATTACK],
+            },
+        }
+        answer = {"content": [{"type": "text", "text": ATTACK}, {"type": "image", "mimeType": ATTACK, "data": ATTACK}]}
+        faults = [{"on": "tools/list", "result": {"tools": [tool]}}, {"tool": f"a{ATTACK}", "result": answer}]
+        served = serve(**{f"evil{ATTACK}": fault_server(faults=faults, instructions=ATTACK)})
+        page.goto(served.dashboard.url)
+        page.locator(".server").first.click()
+        form = page.get_by_role("form")
+        form.get_by_role("button", name="Call").click()
+
+        expect(form.locator("pre.output").first).to_have_text(ATTACK)
+        rows(page).locator("td a").nth(1).click()
+        expect(page.get_by_role("region", name="Spans")).to_contain_text("onerror")
+        assert page.locator("img, main script").count() == 0
+        assert "taken" not in page.title()
+
+    def test_the_policy_forbids_markup_even_to_the_page_s_own_script(self, demo: Served, browser: Browser) -> None:
+        # Not in `page`, to which this is a complaint of the browser.
+        with browser.new_context() as context:
+            page = context.new_page()
+            page.goto(demo.dashboard.url)
+            script = "() => { try { document.body.innerHTML = '<b>x</b>'; } catch (e) { return e.name; } }"
+            refused = page.evaluate(script)
+
+        assert refused == "TypeError"
+
+
+class TestConnection:
+    def test_a_dashboard_that_ends_is_noticed(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        expect(page.get_by_role("status")).to_have_text("live")
+        demo.dashboard.close()
+
+        expect(page.get_by_role("status")).to_have_text("not connected, trying again")
+
+
+class TestAppearance:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_it_follows_the_system_s_colours(self, scheme: Any, demo: Served, browser: Browser) -> None:
+        with browser.new_context(color_scheme=scheme) as context:
+            page = context.new_page()
+            page.goto(demo.dashboard.url)
+            red, *_ = map(
+                int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+            )
+
+        assert (red > 128) == (scheme == "light")
+
+    def test_nothing_is_wider_than_a_phone(self, demo: Served, browser: Browser) -> None:
+        demo.manager.call_tool("mcp_demo_fail", {"message": "x" * 500})
+        with browser.new_context(viewport={"width": 390, "height": 800}) as context:
+            page = context.new_page()
+            page.goto(demo.dashboard.url)
+            expect(rows(page)).to_have_count(1)
+            for address in ("#/", "#/server/demo"):
+                page.goto(f"http://127.0.0.1:{demo.port}/{address}")
+                expect(page.get_by_role("heading", level=1)).to_be_visible()
+                assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,99 @@
+"""`gaia mcp dashboard` as a process of its own."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import wait_until
+
+
+def ask(base: str, token: str, path: str, body: Any = None) -> Any:
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{base}{path}", content, {"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return json.load(response)
+
+
+def test_it_serves_all_servers_until_it_is_told_to_end(
+    configure: Callable[..., Path],
+    gaia_argv: list[str],
+    environment: dict[str, str],
+    fault_server: Callable[..., dict[str, Any]],
+    processes_of: Callable[[], list[int]],
+    tmp_path: Path,
+) -> None:
+    configure(it=fault_server(state_file=tmp_path / "state"), bad={"command": "nonono"})
+    with subprocess.Popen(
+        [*gaia_argv, "mcp", "dashboard", "--port", "0"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as serving:
+        assert serving.stderr is not None
+        assert serving.stdout is not None
+        lines = iter(serving.stderr.readline, "")
+        address = next(line for line in lines if line.startswith("Dashboard: "))
+        match = re.fullmatch(r"Dashboard: (http://127\.0\.0\.1:\d+)/#token=(\S+)\n", address)
+        assert match is not None, address
+        base, token = match.groups()
+        assert wait_until(lambda: ask(base, token, "/api/state")["servers"][0]["state"] == "ready", 20)
+        result = ask(base, token, "/api/try", {"server": "it", "tool": "echo", "arguments": {"text": "hello"}})
+        (call,) = ask(base, token, "/api/state")["calls"]
+        os.kill(serving.pid, signal.SIGINT)
+        rest, output = serving.stderr.read(), serving.stdout.read()
+
+    assert result["content"] == [{"type": "text", "text": "hello"}]
+    assert (call["tool"], call["outcome"]) == ("echo", "ok")
+    assert serving.returncode == 0
+    assert output == ""
+    # What was logged while it ran is for the page, but for problems; and the token is nowhere.
+    assert token not in rest
+    assert "tool_called" not in rest
+    assert processes_of() == []
+
+
+def test_a_token_may_come_from_the_environment(
+    configure: Callable[..., Path], gaia_argv: list[str], environment: dict[str, str]
+) -> None:
+    configure()
+    with subprocess.Popen(
+        [*gaia_argv, "mcp", "dashboard", "--port", "0"],
+        env=environment | {"GAIA_DASHBOARD_TOKEN": "open-sesame"},
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as serving:
+        assert serving.stderr is not None
+        assert serving.stderr.readline().endswith("/#token=open-sesame\n")
+        serving.terminate()
+        assert serving.wait(20) == 0
+
+
+def test_a_port_that_is_taken_is_explained(run: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("dashboard", "--port", taken.getsockname()[1])
+
+    assert result.returncode == 1
+    assert "cannot listen" in result.stderr
+
+
+def test_missing_packages_are_named(invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "uvicorn" else find_spec(name, *rest)
+    )
+    result = invoke("dashboard")
+
+    assert result.exit_code == 2
+    assert "pip install 'gaia-mcp[dashboard]'" in result.stderr
