@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gaia import telemetry
 from gaia.mcp import MCPClient
+from gaia.telemetry import spans
 from tests.serving.served import command, environment
 
 RELAY = "tests.serving.agents:RelayAgent"
@@ -25,7 +25,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
     return exporter
 
 

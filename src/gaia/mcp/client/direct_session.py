@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from gaia.log import get_logger
+from gaia.mcp.client.observation.requests import Observer
 from gaia.mcp.client.protocol.dialect import UNDECIDED
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
@@ -30,15 +31,17 @@ class DirectSession:
     Deadlines are the transport's own: its `send_request` takes none. Thread-safe as far as the transport is.
     """
 
-    def __init__(self, name: str, transport: MCPTransport, identity: ClientIdentity, negotiation: Negotiation) -> None:
+    def __init__(
+        self, name: str, transport: MCPTransport, identity: ClientIdentity, negotiation: Negotiation, observer: Observer
+    ) -> None:
         self._name = name
         self._transport = transport
         self._identity = identity
         self._negotiation = negotiation
+        self._observer = observer
         self._dialect = UNDECIDED
         self._statistics = CallStatistics()
         self._closed = False
-        self.network_transport: str | None = None
         self.profile: ServerProfile | None = None
         self.last_error: str | None = None
 
@@ -58,7 +61,7 @@ class DirectSession:
         if not connected:
             return False
         try:
-            self.profile = drive(self._negotiation.open(self._identity), self._answer, self._tell)
+            self.profile = drive(self._negotiation.open(self._identity), self._ask, self._tell)
         except MCPError as error:
             self.last_error = error.message
             logger.error("handshake_failed", server=self._name, error=error.message)
@@ -92,7 +95,7 @@ class DirectSession:
         )
 
     def request(self, wanted: ClientRequest) -> Outcome:
-        """See `Session`. Only the transport knows ids and progress, so `on_call` and `on_progress` are never called."""
+        """See `Session`. Only the transport knows ids and progress, so nothing is told of them."""
         if not self.is_connected():
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
         started = time.monotonic()
@@ -129,6 +132,18 @@ class DirectSession:
     def _tell(self, step: Notify | Speak) -> None:
         if isinstance(step, Speak):
             self._dialect = step.dialect
+            self._observer.protocol_version = step.dialect.revision
+
+    def _ask(self, send: Send) -> dict[str, Any]:
+        """For the handshake; other requests are followed by whoever makes them."""
+        observation = self._observer.begin(send.method, send.params)
+        try:
+            result = self._answer(Send(send.method, observation.prepare(send.params)))
+        except BaseException as error:
+            observation.ended(error, {})
+            raise
+        observation.ended(None, result)
+        return result
 
     def _answer(self, send: Send) -> dict[str, Any]:
         params = self._dialect.dress(send.params, None)

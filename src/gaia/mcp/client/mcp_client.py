@@ -12,7 +12,7 @@ from gaia import __version__
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.observation import Observation, observe
+from gaia.mcp.client.observation.requests import Observation, Observer
 from gaia.mcp.client.pinning.gate import ToolGate
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
@@ -47,6 +47,7 @@ from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.errors import MCPError, NotConnected, ToolDenied
+from gaia.telemetry.content import ContentPolicy
 
 __all__ = ["MCPClient", "MCPTool"]
 
@@ -75,6 +76,7 @@ class MCPClient(ServerFeatures):
         max_pending: int = 1024,
         protocol: str = "auto",
         probe_timeout: float = 5.0,
+        capture_content: ContentPolicy | None = None,
         on_elicitation: OnElicitation | None = None,
         elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
         on_sampling: OnSampling | None = None,
@@ -95,6 +97,8 @@ class MCPClient(ServerFeatures):
 
         `pin_tools` says what to do about tools whose definitions are not those in `pins`; None means "off", or what
         the manager says. `pins` are by default in ``~/.gaia/mcp_tools.lock.json``, under the client's name.
+
+        `capture_content` says how much of arguments and results goes into traces; see `ContentPolicy`.
 
         What the server may ask of us is declared to it as it is given here: `on_elicitation` asks a person, by forms
         and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call tools with
@@ -126,6 +130,7 @@ class MCPClient(ServerFeatures):
             roots=None if roots is None else Roots(roots),
         )
         self._question_timeout = question_timeout
+        self._observer = Observer(name, policy=capture_content)
         self._callbacks = CallbackPool(name)
         self._question_threads = CallbackPool(name, "questions")
         self._owns_callbacks = True
@@ -183,6 +188,7 @@ class MCPClient(ServerFeatures):
             max_pending=server.max_pending,
             protocol=server.protocol,
             probe_timeout=server.probe_timeout,
+            capture_content=ContentPolicy(server.capture_content, server.capture_content_tools),
         )
 
     @classmethod
@@ -228,6 +234,9 @@ class MCPClient(ServerFeatures):
         connected = self._session.connect()
         if not connected and self.last_error is not None:
             logger.error("connect_failed", server=self.name, error=self.last_error)
+        if not connected and self._owns_callbacks:
+            # Whoever could not connect does not think of disconnecting.
+            self._callbacks.close()
         return connected
 
     def disconnect(self) -> None:
@@ -375,12 +384,9 @@ class MCPClient(ServerFeatures):
         `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
         is not allowed, or a client that is not connected, raises at once.
         """
-        wanted = self._tool_request(tool_name, arguments, timeout, on_progress)
-        observation = self._observe(tool_name)
-        if observation is None:
-            return self._session.submit(wanted, self._callbacks.lane())
+        wanted, observation = self._tool_request(tool_name, arguments, timeout, on_progress)
         try:
-            return self._session.submit(observation.of(wanted), self._callbacks.lane(), observation.ended)
+            return self._session.submit(wanted, self._callbacks.lane(), observation.ended)
         except BaseException as error:
             observation.ended(error, {})
             raise
@@ -402,7 +408,10 @@ class MCPClient(ServerFeatures):
         if method == "tools/call":
             params = params or {}
             return self._request_tool(params.get("name"), params.get("arguments"), timeout, None)
-        return self._session.request(ClientRequest(method, params, timeout))
+        observation = self._observer.begin(method, params)
+        return self._request(
+            ClientRequest(method, observation.prepare(params), timeout, observer=observation), observation
+        )
 
     # Inside.
 
@@ -424,7 +433,10 @@ class MCPClient(ServerFeatures):
         identity = ClientIdentity("GAIA MCP Client", __version__, self._features.capabilities)
         if not isinstance(self.transport, ChannelTransport):
             negotiation = Negotiation("legacy") if self._protocol == "auto" else self._negotiation
-            return DirectSession(self.name, self.transport, identity, negotiation)
+            # Nothing is known of its secrets, if it has any.
+            self._observer.redact = str
+            return DirectSession(self.name, self.transport, identity, negotiation, self._observer)
+        self._observer.network = self.transport.network
         settings = WorkerSettings(
             identity=identity,
             negotiation=self._negotiation,
@@ -434,7 +446,17 @@ class MCPClient(ServerFeatures):
             health_timeout=self._health_timeout,
             max_pending=self._max_pending,
         )
-        return SupervisedSession(self.name, self.transport, settings, self, self._questions, self._clock, self._rng)
+        return SupervisedSession(
+            self.name,
+            self.transport,
+            settings,
+            self,
+            self._questions,
+            self._clock,
+            self._rng,
+            self._observer,
+            self._callbacks.lane().post,
+        )
 
     def _new_gate(self, mode: PinMode | None, pins: Callable[[], ServerPins]) -> ToolGate:
         return ToolGate(self.name, mode or "off", pins, self.happened)
@@ -444,8 +466,8 @@ class MCPClient(ServerFeatures):
 
     def _tool_request(
         self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
-    ) -> ClientRequest:
-        """A `tools/call`, unless it is not allowed. Every tool call passes here."""
+    ) -> tuple[ClientRequest, Observation]:
+        """A `tools/call`, unless it is not allowed, and what follows it. Every tool call passes here."""
         if not isinstance(tool_name, str):
             raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
         if arguments is None:
@@ -457,41 +479,39 @@ class MCPClient(ServerFeatures):
             self.list_tools()
         refusal = self.refusal_of(tool_name)
         if refusal is not None:
+            self._observer.refused(refusal)
             raise refusal
         tool = self._catalog.get(tool_name)
-        return ClientRequest(
+        params = {"name": tool_name, "arguments": arguments}
+        observation = self._observer.begin("tools/call", params)
+        wanted = ClientRequest(
             "tools/call",
-            {"name": tool_name, "arguments": arguments},
+            observation.prepare(params),
             timeout,
             repeatable=tool is not None and tool.safe_to_repeat,
             on_progress=on_progress,
+            observer=observation,
         )
+        return wanted, observation
 
     def _request_tool(
         self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
     ) -> dict[str, Any]:
-        wanted = self._tool_request(tool_name, arguments, timeout, on_progress)
-        observation = self._observe(tool_name)
-        if observation is None:
-            return self._session.request(wanted)
+        wanted, observation = self._tool_request(tool_name, arguments, timeout, on_progress)
+        return self._request(wanted, observation)
+
+    def _request(self, wanted: ClientRequest, observation: Observation) -> dict[str, Any]:
+        """Make a request in this thread, from the beginning to the end of its observation."""
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
-            result = self._session.request(observation.of(wanted))
+            result = self._session.request(wanted)
         except BaseException as caught:
             error = caught
             raise
         finally:
             observation.ended(error, result)
         return result
-
-    def _observe(self, tool: str) -> Observation | None:
-        return observe(
-            self.name,
-            tool,
-            protocol_version=self.protocol_version,
-            network_transport=self._session.network_transport,
-        )
 
     # What the worker calls, on its thread (`WorkerHooks`).
 

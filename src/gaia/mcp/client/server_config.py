@@ -14,6 +14,7 @@ from gaia.mcp.client.protocol.negotiation import PROTOCOLS
 from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_values
+from gaia.telemetry.content import CaptureMode
 
 __all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
 
@@ -67,6 +68,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_pending: int = 1024
     """Calls that may wait at once; more are refused."""
     max_message_bytes: int = 256 * 1024 * 1024
+    capture_content: CaptureMode | None = None
+    """How much of arguments and results goes into traces; None leaves it to the environment, see `gaia.telemetry`."""
+    capture_content_tools: dict[str, CaptureMode] = msgspec.field(default_factory=dict)
+    """The same for tools and prompts by globs of their names; the first one that matches counts."""
     protocol: str = "auto"
     """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`."""
     probe_timeout: float = 5.0

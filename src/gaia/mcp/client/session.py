@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gaia.mcp.client.observation.requests import Observer, Run
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision import caller
@@ -29,9 +30,6 @@ _ASK_AGAIN_SECONDS = 0.05
 
 class Session(Protocol):
     """One client's way to its server. Thread-safe. A request without a `timeout` gets the transport's own."""
-
-    network_transport: str | None
-    """What OpenTelemetry calls the transport: "pipe", "tcp"; None if it is not known."""
 
     @property
     def profile(self) -> ServerProfile | None: ...
@@ -72,13 +70,17 @@ class SupervisedSession:
         questions: Questions,
         clock: Clock,
         rng: random.Random,
+        observer: Observer,
+        run: Run,
     ) -> None:
-        self.network_transport: str | None = transport.network_transport
+        """`observer` sees all requests; `run` has time for what the worker may not wait for."""
         self._name = name
         self._timeout = transport.timeout
         self._clock = clock
         self._statistics = CallStatistics()
-        self._new_worker: Callable[[], Worker] = lambda: Worker(name, transport, settings, hooks, questions, clock, rng)
+        self._new_worker: Callable[[], Worker] = lambda: Worker(
+            name, transport, settings, hooks, questions, clock, rng, observer, run
+        )
         self._worker = self._new_worker()
         """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
         self._lifecycle = threading.Lock()

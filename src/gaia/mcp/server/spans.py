@@ -14,40 +14,29 @@ import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import metrics, propagate, trace
+from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from pydantic import ValidationError
 
-from gaia import telemetry
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
 
 __all__ = ["ServerSpans"]
 
-CALLERS_FAULT = {-32700, -32600, -32601, -32602, -32002}
-"""Codes that say that the caller erred: no errors of the server's."""
-
-BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-
 _tracer = trace.get_tracer("gaia.mcp.server")
-_duration = metrics.get_meter("gaia.mcp.server").create_histogram(
-    "mcp.server.operation.duration",
-    unit="s",
-    description="MCP request or notification duration as observed on the receiver from the time it was received "
-    "until the result or ack is sent.",
-    explicit_bucket_boundaries_advisory=BUCKETS,
-)
 
 Attributes = dict[str, str | int]
 
-_NAMES = (telemetry.TOOL_NAME, "gen_ai.prompt.name")
+_NAMES = (names.TOOL_NAME, names.PROMPT_NAME)
 
 
 class ServerSpans:
     """The outermost middleware of the SDK's server."""
 
     def __init__(self, transport: str) -> None:
-        self._transport: Attributes = {telemetry.NETWORK_TRANSPORT: transport}
+        self._transport: Attributes = {names.NETWORK_TRANSPORT: transport}
         if transport == "tcp":
-            self._transport["network.protocol.name"] = "http"
+            self._transport[names.NETWORK_PROTOCOL_NAME] = "http"
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "subscriptions/listen":
@@ -80,73 +69,73 @@ class ServerSpans:
                 outcome = _protocol_error(types.INVALID_PARAMS)
                 raise
             except asyncio.CancelledError:
-                outcome = {telemetry.ERROR_TYPE: "cancelled"}
+                outcome = {names.ERROR_TYPE: "cancelled"}
                 raise
             except BaseException as error:
-                outcome = {telemetry.ERROR_TYPE: type(error).__qualname__}
+                outcome = {names.ERROR_TYPE: type(error).__qualname__}
                 raise
             finally:
                 _end(span, outcome)
-                _duration.record(time.perf_counter() - began, _countable(attributes, outcome))
+                metrics.instruments.served_duration.record(time.perf_counter() - began, _countable(attributes, outcome))
 
     def _attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[str | None, Attributes]:
         attributes: Attributes = {
-            telemetry.METHOD_NAME: ctx.method,
-            telemetry.PROTOCOL_VERSION: ctx.protocol_version,
+            names.METHOD_NAME: ctx.method,
+            names.PROTOCOL_VERSION: ctx.protocol_version,
             **self._transport,
         }
         name = ctx.params.get("name") if ctx.params else None
         if not isinstance(name, str) or ctx.method not in ("tools/call", "prompts/get"):
             return None, attributes
         if ctx.method == "tools/call":
-            attributes |= {telemetry.OPERATION_NAME: "execute_tool", telemetry.TOOL_NAME: name}
+            attributes |= {names.OPERATION_NAME: "execute_tool", names.TOOL_NAME: name}
         else:
-            attributes["gen_ai.prompt.name"] = name
+            attributes[names.PROMPT_NAME] = name
         return name, attributes
 
     def _only_on_spans(self, ctx: ServerRequestContext[Any, Any]) -> Attributes:
         """What tells single requests apart, and so would make a metric useless."""
         attributes: Attributes = {}
         if ctx.request_id is not None:
-            attributes[telemetry.REQUEST_ID] = str(ctx.request_id)
+            attributes[names.REQUEST_ID] = str(ctx.request_id)
         uri = ctx.params.get("uri") if ctx.params else None
         if isinstance(uri, str) and ctx.method.startswith("resources/"):
-            attributes["mcp.resource.uri"] = uri
+            attributes[names.RESOURCE_URI] = uri
         headers = getattr(ctx.request, "headers", None)
         if headers is not None:
             session = headers.get("mcp-session-id")
             if session and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                attributes["mcp.session.id"] = session
+                attributes[names.SESSION_ID] = session
             client = getattr(ctx.request, "client", None)
             if client is not None:
-                attributes |= {"client.address": client.host, "client.port": client.port}
+                attributes |= {names.CLIENT_ADDRESS: client.host, names.CLIENT_PORT: client.port}
         return attributes
 
 
 def _countable(attributes: Attributes, outcome: Attributes) -> Attributes:
     """For a metric: names that clients make up would each be a series of its own."""
-    code = outcome.get(telemetry.STATUS_CODE)
+    code = outcome.get(names.STATUS_CODE)
     if code == str(types.METHOD_NOT_FOUND):
-        attributes = {**attributes, telemetry.METHOD_NAME: "_OTHER"}
+        attributes = {**attributes, names.METHOD_NAME: "_OTHER"}
     elif code == str(types.INVALID_PARAMS):
         attributes = {key: value for key, value in attributes.items() if key not in _NAMES}
     return {**attributes, **outcome}
 
 
 def _protocol_error(code: int) -> Attributes:
-    outcome: Attributes = {telemetry.STATUS_CODE: str(code)}
-    if code not in CALLERS_FAULT:
-        outcome[telemetry.ERROR_TYPE] = str(code)
+    outcome: Attributes = {names.STATUS_CODE: str(code)}
+    if code not in names.CALLERS_FAULT:
+        outcome[names.ERROR_TYPE] = str(code)
     return outcome
 
 
 def _tool_error(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> Attributes:
     if ctx.method == "tools/call" and isinstance(result, dict) and result.get("isError") is True:
-        return {telemetry.ERROR_TYPE: telemetry.TOOL_ERROR}
+        return {names.ERROR_TYPE: names.TOOL_ERROR}
     return {}
 
 
 def _end(span: Span, outcome: Attributes) -> None:
     span.set_attributes(outcome)
-    if telemetry.ERROR_TYPE in outcome:
+    if names.ERROR_TYPE in outcome:
         span.set_status(Status(StatusCode.ERROR))

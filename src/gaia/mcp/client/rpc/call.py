@@ -17,16 +17,41 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+from opentelemetry.context import Context
 
 from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import Delivery, MCPError
 
-__all__ = ["Call", "ProgressSink"]
+__all__ = ["Call", "CallObserver", "ProgressSink"]
 
 ProgressSink = Callable[[Mapping[str, Any]], None]
+
+
+class CallObserver(Protocol):
+    """Told what becomes of a call on its way, by whichever thread does it: quick, and never raising."""
+
+    @property
+    def context(self) -> Context | None:
+        """Where what belongs to the call is recorded; None if it is not followed."""
+
+    def numbered(self, call_id: int) -> None:
+        """It has got its id."""
+
+    def queued(self) -> None:
+        """It waits for its server to be ready."""
+
+    def resumed(self) -> None:
+        """Its server is ready again."""
+
+    def requeued(self, reason: str) -> None:
+        """Its connection was lost before it was written; it waits for the next one."""
+
+    def repeated(self, call_id: int, reason: str) -> None:
+        """Its connection was lost; it waits for the next one, and will be written once more under this id."""
 
 
 class Call:
@@ -49,6 +74,7 @@ class Call:
         "frame",
         "id",
         "method",
+        "observer",
         "on_done",
         "on_progress",
         "params",
@@ -73,6 +99,7 @@ class Call:
         dialect: Dialect = UNDECIDED,
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
+        observer: CallObserver | None = None,
     ) -> None:
         """Raises ValueError when `params` cannot be expressed in JSON."""
         self.id = identifier
@@ -85,6 +112,7 @@ class Call:
         self.dialect = dialect
         self.on_done = on_done
         self.on_progress = on_progress
+        self.observer = observer
         self.written = False
         self.withdrawn = False
         self.repeated = False

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from opentelemetry.context import Context
 
 from gaia.log import get_logger
+from gaia.mcp.client.observation.requests import Observation, Observer, Run
+from gaia.mcp.client.observation.served import Served, begin_serving
 from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import (
@@ -86,11 +89,16 @@ class Connection:
         on_notification: Callable[[Notification], None],
         on_ended: Callable[[Connection], None],
         on_request: Callable[[Request], bool] = lambda _: False,
+        observer: Observer | None = None,
+        run: Run | None = None,
     ) -> None:
         """The hooks run on the channel's threads: they must be quick and must not raise.
 
         `on_request` is told of what the server asks, `ping` excepted. True says that it will be answered, with `answer`
         or `refuse`; False, that we do not offer that.
+
+        `observer` follows notifications to the server and its requests; `run` has time for the application's span
+        processors, which the channel's threads have not.
         """
         self.name = name
         self.generation = generation
@@ -105,6 +113,11 @@ class Connection:
         self._on_notification = on_notification
         self._on_ended = on_ended
         self._on_request = on_request
+        self._observer = observer or Observer(name)
+        self._run = run
+        self._served: dict[int, Served] = {}
+        """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
+        One belongs to whoever pops it, as with `_in_flight`."""
         self._in_flight: dict[int, Call] = {}
         self._channel: Channel | None = None
         self._transition = threading.Lock()
@@ -136,6 +149,7 @@ class Connection:
     def speak(self, dialect: Dialect) -> None:
         """Dress what is sent from now on like this."""
         self.dialect = dialect
+        self._observer.protocol_version = dialect.revision
         if self._channel is not None:
             self._channel.speak(dialect)
 
@@ -168,16 +182,31 @@ class Connection:
             self.abandon(call, "given up")
         return True
 
+    def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
+        """Follow a message that is about to be sent, on behalf of the worker; `context` is what it belongs to."""
+        return self._observer.begin(method, params, context=context, run=self._run)
+
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         if self._channel is not None:
+            observation = self.observe(method, params)
+            params = observation.prepare(params)
             self._channel.send(Frame(encode_notification(method, params), method, params))
+            observation.ended(None, {})
 
     def answer(self, request: Request, result: dict[str, Any]) -> None:
         """Answer a request of the server. Raises ValueError when `result` cannot be expressed in JSON."""
         self._respond(encode_result(request.id, result))
+        self._answered(request, None)
 
     def refuse(self, request: Request, code: int, message: str) -> None:
         self._respond(encode_error(request.id, code, message))
+        self._answered(request, code)
+
+    def withdraw(self, request: Request) -> None:
+        """The server does not want the answer any more."""
+        served = self._served.pop(id(request), None)
+        if served is not None:
+            served.answered(error_type="cancelled")
 
     def abandon(self, call: Call, reason: str) -> None:
         """Forget a call that its owner gave up, and tell the server if it may have seen it ("Cancellation")."""
@@ -185,9 +214,13 @@ class Connection:
             return
         # The specification forbids cancelling `initialize`.
         if call.written and call.method != "initialize" and self.state is not ConnectionState.CLOSED:
-            method, params = "notifications/cancelled", {"requestId": call.id, "reason": reason}
+            method = "notifications/cancelled"
+            params: dict[str, Any] | None = {"requestId": call.id, "reason": reason}
+            observation = self.observe(method, params, None if call.observer is None else call.observer.context)
+            params = observation.prepare(params)
             assert self._channel is not None, "what was written went through a channel"
             self._channel.cancel(Frame(encode_notification(method, params), method, params))
+            observation.ended(None, {})
 
     def close(self) -> list[Call]:
         """Enter CLOSED and hand over the calls that are still unanswered, oldest first."""
@@ -198,6 +231,10 @@ class Connection:
             call = self._in_flight.pop(identifier, None)
             if call is not None:
                 orphans.append(call)
+        for identity in list(self._served):
+            served = self._served.pop(identity, None)
+            if served is not None:
+                served.answered(error_type="connection_closed")
         return orphans
 
     # What the channel's threads call.
@@ -269,10 +306,21 @@ class Connection:
         """Every client answers `ping`; what we have not declared is "method not found"."""
         if not self.dialect.server_may_ask:
             logger.warning("server_request_ignored", server=self.name, method=request.method[:_SAMPLE_LENGTH])
-        elif request.method == "ping":
+            return
+        served = begin_serving(self._observer, request.method, request.params, request.id, self._run)
+        self._served[id(request)] = served
+        if request.method == "ping":
             self.answer(request, {})
-        elif not self._on_request(request):
+            return
+        with served.current():
+            known = self._on_request(request)
+        if not known:
             self.refuse(request, METHOD_NOT_FOUND, f"the client does not offer {request.method}")
+
+    def _answered(self, request: Request, code: int | None) -> None:
+        served = self._served.pop(id(request), None)
+        if served is not None:
+            served.answered(code)
 
     def _respond(self, answer: bytes) -> None:
         if self._channel is not None and self.state is not ConnectionState.CLOSED:
@@ -295,6 +343,7 @@ class Connection:
         if self.noise.lines == 0:
             logger.warning("noise_on_stdout", server=self.name, sample=text)
         self.noise = Noise(self.noise.lines + 1, self.noise.size + size, text)
+        self._observer.heard_junk(size)
 
     def redact(self, text: str) -> str:
         return text if self._channel is None else self._channel.redact(text)

@@ -101,9 +101,10 @@ def _call(
         dialect=worker.dialect,
         on_done=on_done,
         on_progress=on_progress,
+        observer=wanted.observer,
     )
-    if wanted.on_call is not None:
-        wanted.on_call(call.id)
+    if wanted.observer is not None:
+        wanted.observer.numbered(call.id)
     return call
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["ClientRequest", "OnCall", "OnProgress"]
+from gaia.mcp.client.rpc.call import CallObserver
+
+__all__ = ["ClientRequest", "OnProgress"]
 
 OnProgress = Callable[[float, float | None, str | None], object]
 """``on_progress(progress, total, message)``; `total` and `message` are None when the server does not give them."""
-
-OnCall = Callable[[int], None]
-"""Told the id that the request has on the wire."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True):
@@ -26,4 +25,4 @@ class ClientRequest(msgspec.Struct, frozen=True):
     repeatable: bool = False
     """Whether writing it twice does no harm."""
     on_progress: OnProgress | None = None
-    on_call: OnCall | None = None
+    observer: CallObserver | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from gaia.mcp.client.observation.requests import Observation
 from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, Step
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
@@ -31,11 +32,11 @@ class Conversation(Generic[T]):
         self,
         exchange: Exchange[T],
         connection: Connection,
-        make_call: Callable[[Conversation[T], str, dict[str, Any] | None, float | None], Call],
+        make_call: Callable[[Conversation[T], Send, Observation], Call],
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
     ) -> None:
-        """`make_call(conversation, method, params, timeout)` makes a call whose end is reported back to `answered`."""
+        """`make_call(conversation, step, observation)` makes a call whose end is reported back to `answered`."""
         self._connection = connection
         self._exchange = exchange
         self._make_call = make_call
@@ -43,16 +44,30 @@ class Conversation(Generic[T]):
         self._on_error = on_error
         self.call: Call | None = None
         """The request that was made last."""
+        self._observation: Observation | None = None
+        """Of that request, until it is answered."""
 
     def start(self) -> None:
         self._advance(lambda: next(self._exchange))
 
     def answered(self, call: Call) -> None:
-        error = call.error
-        if error is None:
-            self._advance(lambda: self._exchange.send(call.result))
-        else:
-            self._advance(lambda: self._exchange.throw(error))
+        self._advance(lambda: self._take(call))
+
+    def _take(self, call: Call) -> Step:
+        """Give the exchange its answer. Only then it is known whether it reckoned with an error."""
+        handled = True
+        try:
+            return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
+        except MCPError:
+            handled = False
+            raise
+        finally:
+            self._observed(call.error, call.result, handled=handled)
+
+    def _observed(self, error: MCPError | None, result: dict[str, Any], *, handled: bool) -> None:
+        observation, self._observation = self._observation, None
+        if observation is not None:
+            observation.ended(error, result, handled=handled)
 
     def _advance(self, resume: Callable[[], Step]) -> None:
         try:
@@ -70,9 +85,13 @@ class Conversation(Generic[T]):
             if self._matters():
                 self._on_error(error)
         else:
-            self.call = call = self._make_call(self, step.method, step.params, step.timeout)
+            self._observation = self._connection.observe(step.method, step.params)
+            self.call = call = self._make_call(self, step, self._observation)
             if not self._connection.submit(call):
                 call.finish(error=ServerCrashed("the server ended during the exchange"))
+            elif call.is_standing:
+                # Its answer comes in hours, if at all; a span or a duration of that would tell nothing.
+                self._observed(None, {}, handled=False)
 
     def _matters(self) -> bool:
         return self._connection.state is not ConnectionState.CLOSED
@@ -117,19 +136,23 @@ class Conversations:
     ) -> Conversation[T]:
         limit = self._clock.monotonic() + self._timeout
 
-        def make_call(
-            conversation: Conversation[T], method: str, params: dict[str, Any] | None, timeout: float | None
-        ) -> Call:
+        def make_call(conversation: Conversation[T], step: Send, observation: Observation) -> Call:
+            def done(call: Call) -> None:
+                observation.stop()
+                self._on_answered(conversation, call)
+
             now = self._clock.monotonic()
             call = Call(
                 self._next_id(),
-                method,
-                params,
+                step.method,
+                observation.prepare(step.params),
                 now,
-                max(0.0, limit - now) if timeout is None else timeout,
+                max(0.0, limit - now) if step.timeout is None else step.timeout,
                 bound=True,
-                on_done=lambda done: self._on_answered(conversation, done),
+                on_done=done,
+                observer=observation,
             )
+            observation.numbered(call.id)
             if not call.is_standing:
                 self._watch(call)
             return call

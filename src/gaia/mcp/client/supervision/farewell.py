@@ -8,10 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from gaia.log import get_logger
+from gaia.mcp.client.observation.lifecycle import LossReason, Lost
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Farewell", "Loss"]
+__all__ = ["Farewell", "Loss", "loss_reason"]
 
 logger = get_logger(__name__)
 
@@ -25,6 +26,18 @@ class Loss(msgspec.Struct, frozen=True):
     was_ready: bool
     wanted: bool
     """Somebody wanted something of the server."""
+    hung: bool = False
+    """It was ended because it did not answer any more."""
+
+    def described(self, final: Ending) -> Lost:
+        """For traces. How the server ended is what was known when it was lost: what we force later says nothing."""
+        return Lost(
+            loss_reason(self.error, self.ending, hung=self.hung),
+            "" if self.error is None else self.error.message,
+            self.ending.exit_code,
+            self.ending.signal,
+            final.stderr_tail or self.ending.stderr_tail,
+        )
 
     def reason(self, stderr_tail: str = "") -> str:
         """For people. `stderr_tail` may be longer than what was known when the connection was lost."""
@@ -34,6 +47,19 @@ class Loss(msgspec.Struct, frozen=True):
         if stderr_tail and not self.was_ready:
             return f"{self.error.message}; the server last wrote on stderr:\n{stderr_tail}"
         return self.error.message
+
+
+def loss_reason(error: MCPError | None, ending: Ending, *, hung: bool) -> LossReason:
+    """The word for how a connection was lost: `error` says why we gave it up, None that the server ended it."""
+    if hung:
+        return "hung"
+    if error is not None:
+        return "handshake_failed"
+    if ending.signal is not None:
+        return "signal"
+    if ending.exit_code is not None:
+        return "exited" if ending.clean else "exit_code"
+    return "output_closed"
 
 
 class Farewell:

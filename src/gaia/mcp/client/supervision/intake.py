@@ -86,7 +86,10 @@ class Intake:
                     self._backlog.append(call)
             if error is not None:
                 call.finish(error=error)
-            elif self._state is ServerState.EXITED:
+                return
+            if call.observer is not None:
+                call.observer.queued()
+            if self._state is ServerState.EXITED:
                 self._on_wanted()
             return
 
@@ -143,6 +146,8 @@ class Intake:
                 call.finish(error=error)
                 continue
             call.readmit()
+            if call.observer is not None:
+                call.observer.resumed()
             self.submit(call)
 
     def suspend(self) -> None:
@@ -166,6 +171,11 @@ class Intake:
                 continue
             if not unwritten:
                 call.prepare_repeat(next_id())
+            if call.observer is not None:
+                if unwritten:
+                    call.observer.requeued(reason)
+                else:
+                    call.observer.repeated(call.id, reason)
             kept.append(call)
         with self._lock:
             self._backlog.extendleft(reversed(kept))

@@ -182,6 +182,8 @@ class Questions:
             except ValueError as error:
                 logger.error("answer_unusable", server=self._server, method=request.method, error=str(error))
                 connection.refuse(request, INTERNAL_ERROR, _NO_ANSWER)
+        else:
+            connection.withdraw(request)
 
     def _ended(
         self, question: Question, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None

@@ -10,6 +10,7 @@ A worker lives once, from `start` to `stop`; connecting again after that takes a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import random
@@ -17,6 +18,8 @@ import threading
 from typing import Any
 
 from gaia.log import get_logger
+from gaia.mcp.client.observation.lifecycle import Lifecycle
+from gaia.mcp.client.observation.requests import Observer, Run
 from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.call import Call
@@ -25,7 +28,7 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
 from gaia.mcp.client.supervision.conversation import Conversations
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState, StateChanged
-from gaia.mcp.client.supervision.farewell import Farewell, Loss
+from gaia.mcp.client.supervision.farewell import Farewell, Loss, loss_reason
 from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.client.supervision.lifetime import live_workers
 from gaia.mcp.client.supervision.mailbox import (
@@ -49,6 +52,7 @@ from gaia.mcp.client.supervision.tool_listing import open_and_list
 from gaia.mcp.client.supervision.upkeep import Upkeep
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
+from gaia.telemetry import metrics
 
 __all__ = ["Worker"]
 
@@ -79,8 +83,12 @@ class Worker:
         questions: Questions,
         clock: Clock,
         rng: random.Random,
+        observer: Observer | None = None,
+        run: Run = lambda task: task(),
     ) -> None:
+        """`observer` sees the calls, and is told of the server's life; `run` has time for what that may take."""
         self.name = name
+        self.observer = observer or Observer(name)
         self.profile: ServerProfile | None = None
         """What the server told about itself in its last handshake."""
         self.generation = 0
@@ -107,6 +115,8 @@ class Worker:
         self._earlier_noise = Noise()
 
         # Only the worker thread touches these.
+        self._run_elsewhere = run
+        self._lifecycle = Lifecycle(self.observer, run)
         self._down_since: float | None = None
         self._upkeep: Upkeep | None = None
         self._farewell: Farewell | None = None
@@ -138,6 +148,15 @@ class Worker:
         return None if since is None else self._clock.monotonic() - since
 
     @property
+    def queued(self) -> int:
+        return len(self.intake)
+
+    @property
+    def in_flight(self) -> int:
+        ready = self.intake.ready
+        return 0 if ready is None else ready.in_flight
+
+    @property
     def noise(self) -> Noise:
         """Over all generations."""
         connection = self._connection
@@ -145,7 +164,9 @@ class Worker:
 
     def start(self) -> bool:
         """Start the server and wait until it is ready or has failed; True if it is ready."""
+        self._lifecycle.requested()
         live_workers.add(self)
+        metrics.observed.add(self)
         self._mailbox.put(Start())
         self._thread.start()
         self._settled.wait()
@@ -165,6 +186,7 @@ class Worker:
 
     def request_stop(self) -> None:
         """Like `stop`, without waiting for it."""
+        self._lifecycle.requested()
         self._mailbox.put(Stop())
 
     def disown(self) -> None:
@@ -196,6 +218,7 @@ class Worker:
                 except queue.Empty:
                     continue
                 self._handle(letter)
+            self._close_conversations()
         except Exception as error:
             # A mistake of ours must not leave callers waiting, nor the server running.
             logger.error("worker_broken", server=self.name, error=repr(error))
@@ -204,11 +227,20 @@ class Worker:
             raise
         finally:
             live_workers.discard(self)
+            metrics.observed.discard(self)
             self._settled.set()
 
     def _failed_for_good(self) -> bool:
         """A server that was never ready is not retried; its worker ends, and a new connect() makes a new one."""
         return self.state is ServerState.FAILED and self.profile is None
+
+    def _close_conversations(self) -> None:
+        """Let those that were interrupted take note of it; nothing comes of them any more."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                match self._mailbox.get_nowait():
+                    case Answered(conversation, call):
+                        conversation.answered(call)
 
     def _handle(self, letter: Letter) -> None:
         match letter:
@@ -263,13 +295,19 @@ class Worker:
             on_notification=lambda notification: notices.received(connection, notification),
             on_ended=lambda ended: self._mailbox.put(Ended(ended)),
             on_request=lambda request: self._questions.asked(connection, request, self.watch),
+            observer=self.observer.anew(),
+            run=self._run_elsewhere,
         )
+        self._lifecycle.opening(self.generation)
         try:
             channel = self._transport.open(connection, self.name)
         except MCPError as error:
+            self._lifecycle.not_spawned(error.message)
             self._not_running(error.message)
             return
         connection.attach(channel)
+        self.observer.redact = connection.redact
+        self._lifecycle.spawned(channel.pid)
         self._connection = connection
         logger.debug("server_started", server=self.name, generation=self.generation, pid=channel.pid)
         converse = self._conversations.on(connection)
@@ -288,13 +326,15 @@ class Worker:
         self._tracker.on_ready(now)
         self._timers.set(Timer.HEALTH, self._upkeep.begin(profile, tools))
         self._set_state(ServerState.READY)
-        if self._down_since is not None:
+        downtime = None if self._down_since is None else now - self._down_since
+        if downtime is not None:
             # Before the calls that waited are sent: whoever has an answer may look at once.
             self.restarts += 1
-            self._hooks.happened(Restarted(self.name, self.generation, downtime=now - self._down_since))
+            self._hooks.happened(Restarted(self.name, self.generation, downtime=downtime))
             self._down_since = None
         self.intake.admit(connection, self._hooks.refusal)
         logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
+        self._lifecycle.ready(profile.protocol_version, downtime)
         self._settled.set()
 
     # Ending.
@@ -305,7 +345,7 @@ class Worker:
         assert connection is not None, "only a current connection can be lost"
         channel = connection.channel
         assert channel is not None, "a connection becomes current with its channel"
-        was_ready = self._ready_since is not None
+        was_ready, uptime = self._ready_since is not None, self.uptime
         self.intake.suspend()
         self._ready_since = None
         if self._down_since is None:
@@ -315,10 +355,11 @@ class Worker:
         # An exit that we force, later, says nothing about the server.
         ending = (channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
         reason = f"the server {ending}" if error is None else error.message
+        self._lifecycle.lost(loss_reason(error, ending, hung=hung), uptime)
         # Callers learn of it before the cleaning up.
         wanted = self.intake.take_back(connection.close(), reason, self.next_id)
         self._questions.lost(connection)
-        loss = Loss(error, ending, was_ready, wanted)
+        loss = Loss(error, ending, was_ready, wanted, hung)
         if was_ready and self._may_rest(loss):
             self._set_state(ServerState.EXITED, _EXITED)
         elif was_ready and self._settings.policy.restart != "never":
@@ -334,13 +375,16 @@ class Worker:
         loss = self._farewell.loss
         self._connection = self._farewell = None
         self._earlier_noise = self._earlier_noise.plus(connection.noise)
-        if not loss.was_ready and loss.error is None and self._settings.negotiation.died_of_the_probe():
+        died_of_the_probe = not loss.was_ready and loss.error is None and self._settings.negotiation.died_of_the_probe()
+        may_rest = self._may_rest(loss)
+        self._lifecycle.gone(loss.described(final), expected=died_of_the_probe or may_rest or loss.ending.renewable)
+        if died_of_the_probe:
             logger.debug("server_died_of_the_probe", server=self.name)
             if self.profile is None:
                 # Nobody had it before, so nobody missed it.
                 self._down_since = None
             self._open()
-        elif self._may_rest(loss):
+        elif may_rest:
             self._rest(loss.reason(final.stderr_tail))
         else:
             self._not_running(loss.reason(final.stderr_tail))
@@ -353,6 +397,7 @@ class Worker:
     def _rest(self, reason: str) -> None:
         self.last_error = reason
         self._set_state(ServerState.EXITED, _EXITED)
+        self._lifecycle.rests()
         if len(self.intake) > 0:
             # A call that came before the state was EXITED, or during the farewell, could not ask.
             self._mailbox.put(Wanted())
@@ -377,17 +422,21 @@ class Worker:
             self._timers.set(Timer.BACKOFF, now + decision.delay)
             self._set_state(ServerState.RESTARTING, reason)
             logger.warning("server_lost", server=self.name, reason=reason, restart_in=decision.delay)
+            self._lifecycle.backing_off(decision.delay)
 
     def _fail(self, reason: str, retry_in: float | None) -> None:
         hint = "" if retry_in is None else f"; the next attempt is in {retry_in:.0f} s"
         self._set_state(ServerState.FAILED, reason + hint)
         logger.error("server_failed", server=self.name, reason=reason, retry_in=retry_in)
+        self._lifecycle.gave_up(reason)
         self._hooks.happened(GaveUp(self.name, reason=reason, retry_in=retry_in))
         self._settled.set()
 
     def _close(self, reason: str) -> None:
         connection = self._connection
+        self._lifecycle.closing(self.uptime)
         self._ready_since = None
+        final = Ending()
         try:
             self._set_state(ServerState.CLOSED, reason)
         finally:
@@ -399,8 +448,9 @@ class Worker:
                 if self._farewell is not None:
                     self._farewell.wait()
                 elif connection.channel is not None:
-                    connection.channel.close(_GRACE_SECONDS)
+                    final = connection.channel.close(_GRACE_SECONDS)
             self._connection = None
+            self._lifecycle.closed(final.exit_code, final.signal)
 
     # While it runs.
 

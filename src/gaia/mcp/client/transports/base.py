@@ -44,6 +44,11 @@ class ChannelTransport(MCPTransport):
     network_transport: str
     """What OpenTelemetry calls it: "pipe" or "tcp"."""
 
+    @property
+    def network(self) -> dict[str, str | int]:
+        """The attributes `network.*` and `server.*` of the OpenTelemetry conventions that hold for all requests."""
+        return {"network.transport": self.network_transport}
+
     timeout: float
     """Seconds that a request may take, and that a server has to get ready."""
 

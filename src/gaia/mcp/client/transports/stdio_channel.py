@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import subprocess
 import threading
@@ -156,7 +157,9 @@ class StdioChannel:
         return msgspec.structs.replace(ending, stderr_tail=self._stderr.text())
 
     def _start(self, name: str, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
+        # What it logs belongs to the trace of this start.
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=lambda: context.run(target), name=name, daemon=True)
         thread.start()
         self._readers.append(thread)
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -81,9 +82,8 @@ class TestWaiting:
 
     def test_the_id_of_the_request_is_told_before_it_is_sent(self, server: Supervised, channel: FakeChannel) -> None:
         told: list[int] = []
-        result = server.in_background(
-            server.request, ClientRequest("tools/call", {"name": "echo"}, on_call=told.append)
-        )
+        observer = Mock(context=None, numbered=told.append)
+        result = server.in_background(server.request, ClientRequest("tools/call", {"name": "echo"}, observer=observer))
         request = channel.wait_for("tools/call")
         assert told == [request["id"]]
         channel.answer(request, TEXT)

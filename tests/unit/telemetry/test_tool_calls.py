@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gaia import telemetry
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.protocol.era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.transports.base import MCPTransport
+from gaia.telemetry.spans import start_client_span
 from tests.servers.answers import received, text
+from tests.tracing import Tracing, attributes_of
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
@@ -27,38 +26,9 @@ FaultServer = Callable[..., Json]
 PATIENCE = 10.0
 
 
-class Tracing:
-    """A tracer provider of a test's own, and what it exports. The global one can be set only once per process."""
-
-    def __init__(self, provider: TracerProvider) -> None:
-        self.provider = provider
-        self._exporter = InMemorySpanExporter()
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-
-    @property
-    def spans(self) -> list[ReadableSpan]:
-        """The spans that have ended, in that order."""
-        return list(self._exporter.get_finished_spans())
-
-    @property
-    def span(self) -> ReadableSpan:
-        """The only span."""
-        (span,) = self.spans
-        return span
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        return dict(self.span.attributes or {})
-
-
-def patched(monkeypatch: pytest.MonkeyPatch, provider: TracerProvider) -> Tracing:
-    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("gaia.mcp"))
-    return Tracing(provider)
-
-
 @pytest.fixture
 def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
-    return patched(monkeypatch, TracerProvider())
+    return Tracing.installed(monkeypatch)
 
 
 @pytest.fixture
@@ -90,19 +60,24 @@ class TestSpan:
     def test_of_a_call_that_succeeds(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
         assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
-        span = tracing.span
+        span = tracing.call
         assert span.name == "tools/call echo"
         assert span.kind is SpanKind.CLIENT
         assert span.status.status_code is StatusCode.UNSET
-        # initialize and tools/list came before it.
-        assert dict(span.attributes or {}) == {
+        # The probe, initialize and tools/list came before it.
+        assert attributes_of(span) == {
             "mcp.method.name": "tools/call",
             "gen_ai.tool.name": "echo",
             "gen_ai.operation.name": "execute_tool",
             "mcp.protocol.version": HANDSHAKE_REVISIONS[0],
             "network.transport": "pipe",
-            "jsonrpc.request.id": "3",
+            "jsonrpc.request.id": "4",
             "gaia.mcp.server.name": "fault",
+            "gen_ai.tool.call.arguments": '{"text":"hi"}',
+            "gen_ai.tool.call.result": '{"content":[{"type":"text","text":"hi"}]}',
+            "gaia.mcp.arguments.size": 13,
+            "gaia.mcp.result.size": 41,
+            "gaia.mcp.result.types": ("text",),
         }
         assert span.start_time is not None
         assert span.end_time is not None
@@ -116,21 +91,21 @@ class TestSpan:
         client = connect(fault_server())
         client.call_tool("echo", {"text": "hi"})
         (call,) = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
-        assert (tracing.spans[0].attributes or {})["jsonrpc.request.id"] == str(call["id"])
+        assert (tracing.calls[0].attributes or {})["jsonrpc.request.id"] == str(call["id"])
 
     def test_a_call_that_only_makes_no_tool_call_has_none(
         self, tracing: Tracing, fault_server: FaultServer, connect: Connect
     ) -> None:
         client = connect(fault_server(), disabledTools=["pid"])
         assert client.call_tool("pid")["error_type"] == "denied"
-        assert tracing.spans == []
+        assert tracing.calls == []
 
     def test_it_is_a_child_of_the_callers(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
         with tracing.provider.get_tracer("agent").start_as_current_span("think") as parent:
             client.call_tool("echo", {"text": "hi"})
             client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        first, second, _ = tracing.spans
+        first, second = tracing.calls
         for span in (first, second):
             assert span.parent is not None
             assert span.parent.span_id == parent.get_span_context().span_id
@@ -151,8 +126,8 @@ class TestSpan:
         with MCPClientManager(MCPConfig(tmp_path / "servers.json")) as manager:
             manager.add_server("my-server", fault_server())
             manager.call_tool("mcp_my-server_echo", {"text": "hi"})
-        assert tracing.span.name == "tools/call echo"
-        assert tracing.attributes["gaia.mcp.server.name"] == "my-server"
+        assert tracing.call.name == "tools/call echo"
+        assert attributes_of(tracing.call)["gaia.mcp.server.name"] == "my-server"
 
     def test_a_call_that_is_repeated_after_a_crash_has_one_and_it_is_no_error(
         self, tracing: Tracing, fault_server: FaultServer, connect: Connect, tmp_path: Path
@@ -165,7 +140,7 @@ class TestSpan:
         client = connect(config, restart={"initialDelay": 0.05})
         assert int(text(client.call_tool("pid", timeout=PATIENCE))) > 0
         assert client.status.restarts == 1
-        assert tracing.span.status.status_code is StatusCode.UNSET
+        assert tracing.call.status.status_code is StatusCode.UNSET
 
     def test_over_a_transport_that_we_know_nothing_of_it_says_less(self, tracing: Tracing) -> None:
         class Own(MCPTransport):
@@ -183,26 +158,30 @@ class TestSpan:
         with MCPClient("own", Own()) as client:
             client.call_tool("echo", {})
             client.submit_tool("echo", {}).result(PATIENCE)
-        for span in tracing.spans:
+        for span in tracing.calls:
             assert dict(span.attributes or {}) == {
                 "mcp.method.name": "tools/call",
                 "gen_ai.tool.name": "echo",
                 "gen_ai.operation.name": "execute_tool",
                 "mcp.protocol.version": "2025-06-18",
                 "gaia.mcp.server.name": "own",
+                "gen_ai.tool.call.arguments": "{}",
+                "gen_ai.tool.call.result": '{"protocolVersion":"2025-06-18"}',
+                "gaia.mcp.arguments.size": 2,
+                "gaia.mcp.result.size": 32,
             }
-        assert len(tracing.spans) == 2
+        assert len(tracing.calls) == 2
 
 
 class TestFailure:
     """Every failure has an `error.type` of few values, and every span an end."""
 
     def assert_failed(self, tracing: Tracing, error_type: str, description: str, **more: str | None) -> None:
-        assert tracing.span.status.status_code is StatusCode.ERROR
-        assert description in str(tracing.span.status.description)
-        assert tracing.attributes["error.type"] == error_type
-        assert tracing.attributes.get("rpc.response.status_code") == more.get("code")
-        assert tracing.attributes.get("gaia.mcp.delivery") == more.get("delivery")
+        assert tracing.call.status.status_code is StatusCode.ERROR
+        assert description in str(tracing.call.status.description)
+        assert attributes_of(tracing.call)["error.type"] == error_type
+        assert attributes_of(tracing.call).get("rpc.response.status_code") == more.get("code")
+        assert attributes_of(tracing.call).get("gaia.mcp.delivery") == more.get("delivery")
 
     def test_a_result_that_is_an_error(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         result = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
@@ -237,18 +216,18 @@ class TestFailure:
         for call in (client.call_tool, client.submit_tool):
             with pytest.raises(RuntimeError):
                 call("echo", {})
-        assert [(span.attributes or {})["error.type"] for span in tracing.spans] == ["not_connected"] * 2
+        assert [(span.attributes or {})["error.type"] for span in tracing.calls] == ["not_connected"] * 2
 
     def test_arguments_that_are_no_json(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
         for call in (client.call_tool, client.submit_tool):
             with pytest.raises(ValueError, match="JSON"):
                 call("echo", {"text": object()})
-        for span in tracing.spans:
+        for span in tracing.calls:
             assert (span.attributes or {})["error.type"] == "ValueError"
             assert "jsonrpc.request.id" not in (span.attributes or {})
             assert span.status.status_code is StatusCode.ERROR
-        assert len(tracing.spans) == 2
+        assert len(tracing.calls) == 2
 
     def test_an_interrupt(
         self, tracing: Tracing, fault_server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
@@ -287,7 +266,7 @@ class TestPropagation:
     ) -> None:
         client = connect(fault_server())
         client.call_tool("echo", {"text": "hi"})
-        span_context = tracing.span.context
+        span_context = tracing.call.context
         assert span_context is not None
         trace_id = trace.format_trace_id(span_context.trace_id)
         span_id = trace.format_span_id(span_context.span_id)
@@ -311,10 +290,10 @@ class TestPropagation:
     def test_of_a_trace_that_is_not_sampled_the_server_learns_just_that(
         self, monkeypatch: pytest.MonkeyPatch, fault_server: FaultServer, connect: Connect
     ) -> None:
-        tracing = patched(monkeypatch, TracerProvider(sampler=ALWAYS_OFF))
+        tracing = Tracing.installed(monkeypatch, TracerProvider(sampler=ALWAYS_OFF))
         client = connect(fault_server())
         client.call_tool("echo", {"text": "hi"})
-        assert tracing.spans == []
+        assert tracing.calls == []
         flags = int(meta_of_echo(client)["traceparent"].rpartition("-")[2], 16)
         assert not trace.TraceFlags(flags).sampled
 
@@ -328,7 +307,7 @@ class TestPropagation:
 
 class TestWithoutTracing:
     def test_there_is_no_span_object_at_all(self) -> None:
-        assert telemetry.start_call_span("tools/call", server="fault", tool="echo") is None
+        assert start_client_span("tools/call echo", {}) is None
 
     def test_the_request_is_as_without_telemetry(self, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
@@ -336,7 +315,7 @@ class TestWithoutTracing:
         (call,) = [one for one in received(client) if one.get("params", {}).get("name") == "echo"]
         assert call == {
             "jsonrpc": "2.0",
-            "id": 3,
+            "id": 4,
             "method": "tools/call",
             "params": {"name": "echo", "arguments": {"text": "hi"}},
         }
@@ -356,15 +335,15 @@ class ThreadNames(SpanProcessor):
     """Notes where spans end. Processors and exporters are the application's code, and may be slow."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.names: list[tuple[str, str]] = []
 
     def on_start(self, span: Span, parent_context: Any = None) -> None: ...
 
     def on_end(self, span: ReadableSpan) -> None:
-        self.names.append(threading.current_thread().name)
+        self.names.append((span.name, threading.current_thread().name))
 
 
-def test_no_thread_of_a_connection_runs_span_processors(
+def test_no_thread_of_a_worker_or_a_connection_runs_span_processors(
     tracing: Tracing, fault_server: FaultServer, connect: Connect
 ) -> None:
     threads = ThreadNames()
@@ -372,7 +351,12 @@ def test_no_thread_of_a_connection_runs_span_processors(
     client = connect(fault_server())
     client.call_tool("echo", {"text": "hi"})
     client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-    assert threads.names == [threading.current_thread().name, "mcp-fault-callbacks-1"]
+    client.disconnect()
+    here = threading.current_thread().name
+    assert ("tools/call echo", here) in threads.names
+    elsewhere = [(name, thread) for name, thread in threads.names if thread != here]
+    assert {name for name, _ in elsewhere} >= {"gaia.mcp.start fault", "initialize", "tools/call echo"}
+    assert all(thread.startswith("mcp-fault-callbacks-") for _, thread in elsewhere)
 
 
 def test_the_span_of_a_future_has_ended_when_its_result_is_there(
@@ -381,7 +365,7 @@ def test_the_span_of_a_future_has_ended_when_its_result_is_there(
     client = connect(fault_server())
     for number in range(1, 20):
         client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        assert len(tracing.spans) == number
+        assert len(tracing.calls) == number
 
 
 class TestLog:
@@ -396,8 +380,8 @@ class TestLog:
             client.call_tool("pid")
         events = [getattr(record, "event_fields", {}) for record in caplog.records if "tool_called" in record.message]
         assert [(one["server"], one["tool"], one["call_id"], one["error_type"]) for one in events] == [
-            ("fault", "echo", 3, None),
-            ("fault", "pid", 4, "jsonrpc"),
+            ("fault", "echo", 4, None),
+            ("fault", "pid", 5, "jsonrpc"),
         ]
         assert all(one["seconds"] > 0 for one in events)
         assert "secret text" not in caplog.text

@@ -1,0 +1,234 @@
+"""What is seen of a server's life: spans for its starts, losses and stops, and the metrics about them.
+
+A start or a restart is one trace: ``gaia.mcp.start <server>`` or ``gaia.mcp.restart <server>``, with what happens until
+the server is ready, or given up, as children. A call that lives through a restart has a link to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, Status, StatusCode
+
+from gaia.mcp.client.observation.requests import Observer, Run
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics, spans
+
+__all__ = ["Lifecycle", "LossReason", "Lost"]
+
+LossReason = Literal[
+    "exit_code", "exited", "signal", "output_closed", "hung", "handshake_failed", "start_failed", "disconnected"
+]
+"""Why a server was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
+
+_FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
+"""From this revision on the protocol has no sessions whose duration could be measured."""
+
+
+class Lost(NamedTuple):
+    """How a connection ended, as far as it is known."""
+
+    reason: LossReason
+    message: str = ""
+    """For people."""
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str = ""
+    """With its secrets masked."""
+
+
+class Lifecycle:
+    """Follows one worker. Belongs to its thread, except for `requested`.
+
+    While a server is being started or restarted, the span about that is the current one in the worker's thread: what
+    is sent, started and logged meanwhile belongs to it.
+    """
+
+    def __init__(self, observer: Observer, run: Run) -> None:
+        """`run` has time for the application's span processors, which the worker has not."""
+        self._observer = observer
+        self._run = run
+        self._requested_in: Context | None = None
+        self._leave: Callable[[], None] = _nothing
+        self._episode: _Step | None = None
+        """The start or restart under way."""
+        self._step: _Step | None = None
+        """What is being done now, within the episode if there is one."""
+
+    def requested(self) -> None:
+        """For the thread that wants the server started or stopped: what comes next belongs to its trace."""
+        self._requested_in = contexts.get_current()
+
+    # Starting.
+
+    def opening(self, generation: int) -> None:
+        """The server is about to be started."""
+        self._end_step()
+        if self._episode is None:
+            self._begin_episode("start" if generation == 1 else "restart")
+        self._begin_step("spawn", {names.GENERATION: generation})
+
+    def spawned(self, pid: int | None) -> None:
+        """It runs, and the conversation that makes it ready begins."""
+        if self._step is not None and pid is not None:
+            self._step.span.set_attribute(names.PID, pid)
+        self._end_step()
+        self._begin_step("handshake", {})
+
+    def not_spawned(self, message: str) -> None:
+        self._fail_step(Lost("start_failed", message))
+        self._count_crash("start_failed")
+
+    def ready(self, protocol_version: str, downtime: float | None) -> None:
+        """Calls can be sent. `downtime` is in seconds; None if nobody missed the server."""
+        self._observer.protocol_version = protocol_version
+        self._end_step()
+        self._end_episode()
+        if downtime is not None:
+            metrics.instruments.restarts.add(1, self._labels)
+            metrics.instruments.recovery_duration.record(downtime, self._labels)
+
+    # Losing.
+
+    def lost(self, reason: LossReason, uptime: float | None) -> None:
+        """The connection is over. `uptime` is in seconds, None if it never was ready."""
+        self._end_step()
+        if uptime is not None:
+            self._count_session(uptime, None if reason == "exited" else reason)
+        if self._episode is None:
+            self._begin_episode("restart")
+        self._begin_step("exit" if reason == "exited" else "crash", {} if uptime is None else {names.UPTIME: uptime})
+
+    def gone(self, lost: Lost, *, expected: bool) -> None:
+        """The lost server and all it started have ended. `expected`: it left as it may, or as a probe can make it."""
+        if self._step is not None:
+            self._step.describe(lost)
+        if expected:
+            self._end_step()
+        else:
+            self._fail_step(lost)
+            self._count_crash(lost.reason)
+
+    def rests(self) -> None:
+        """It left by itself while nobody wanted anything, and is started again when somebody does."""
+        if self._episode is not None:
+            self._episode.span.update_name(f"gaia.mcp.rest {self._observer.server}")
+        self._end_episode()
+
+    def backing_off(self, delay: float) -> None:
+        """It is started again in `delay` seconds."""
+        self._begin_step("backoff", {names.DELAY: delay})
+
+    def gave_up(self, message: str) -> None:
+        """It is not started again, or not soon."""
+        self._end_step()
+        if self._episode is not None:
+            self._episode.span.set_status(Status(StatusCode.ERROR, message))
+            self._episode.span.set_attribute(names.ERROR_TYPE, "gave_up")
+        self._end_episode()
+
+    # Stopping.
+
+    def closing(self, uptime: float | None) -> None:
+        """It is being disconnected. `uptime` as for `lost`."""
+        self._end_step()
+        self._end_episode()
+        if uptime is not None:
+            self._count_session(uptime, None)
+        self._begin_step("close", {} if uptime is None else {names.UPTIME: uptime})
+
+    def closed(self, exit_code: int | None, signal: str | None) -> None:
+        if self._step is not None:
+            self._step.describe(Lost("disconnected", "", exit_code, signal))
+        self._end_step()
+
+    # Inside.
+
+    @property
+    def _labels(self) -> dict[str, Any]:
+        return {names.SERVER_NAME: self._observer.server}
+
+    def _begin_episode(self, what: str) -> None:
+        self._episode = self._start(what, {}, self._take_request())
+        self._enter(self._episode.context)
+
+    def _end_episode(self) -> None:
+        episode, self._episode = self._episode, None
+        self._enter(None)
+        if episode is not None:
+            self._end(episode.span)
+
+    def _begin_step(self, what: str, attributes: dict[str, Any]) -> None:
+        parent = self._take_request() if self._episode is None else self._episode.context
+        self._step = self._start(what, attributes, parent)
+        self._enter(self._step.context)
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            self._end(step.span)
+        self._enter(None if self._episode is None else self._episode.context)
+
+    def _fail_step(self, lost: Lost) -> None:
+        if self._step is not None:
+            self._step.span.set_attribute(names.ERROR_TYPE, lost.reason)
+            self._step.span.set_status(Status(StatusCode.ERROR, lost.message or None))
+        self._end_step()
+
+    def _take_request(self) -> Context:
+        parent, self._requested_in = self._requested_in, None
+        return Context() if parent is None else parent
+
+    def _start(self, what: str, attributes: dict[str, Any], parent: Context) -> _Step:
+        all_attributes = {names.SERVER_NAME: self._observer.server, **attributes}
+        span = spans.start_internal_span(f"gaia.mcp.{what} {self._observer.server}", all_attributes, parent)
+        return _Step(span, trace.set_span_in_context(span, parent))
+
+    def _enter(self, context: Context | None) -> None:
+        """Make it the context of the worker's thread."""
+        self._leave()
+        if context is None:
+            self._leave = _nothing
+        else:
+            token = contexts.attach(context)
+            self._leave = lambda: contexts.detach(token)
+
+    def _end(self, span: Span) -> None:
+        if span.is_recording():
+            now = time.time_ns()
+            self._run(lambda: span.end(now))
+
+    def _count_crash(self, reason: LossReason) -> None:
+        metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})
+
+    def _count_session(self, seconds: float, reason: LossReason | None) -> None:
+        revision = self._observer.protocol_version
+        if revision is None or revision >= _FIRST_WITHOUT_SESSIONS:
+            return
+        attributes = self._observer.common
+        if reason is not None:
+            attributes[names.ERROR_TYPE] = reason
+        metrics.instruments.session_duration.record(seconds, attributes)
+
+
+class _Step(NamedTuple):
+    span: Span
+    context: Context
+
+    def describe(self, lost: Lost) -> None:
+        found = {
+            names.REASON: lost.reason,
+            names.EXIT_CODE: lost.exit_code,
+            names.SIGNAL: lost.signal,
+            names.STDERR_TAIL: lost.stderr_tail or None,
+        }
+        self.span.set_attributes({name: value for name, value in found.items() if value is not None})
+
+
+def _nothing() -> None:
+    """There is no context to leave."""

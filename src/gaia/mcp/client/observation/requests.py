@@ -1,0 +1,344 @@
+"""What is seen of one request from outside: its CLIENT span, its duration in the metrics, and its log event."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from gaia.log import get_logger
+from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.telemetry import attributes as names
+from gaia.telemetry import content, metrics, spans
+from gaia.telemetry.content import ContentPolicy, Recorded
+from gaia.telemetry.spans import Attributes, ClientSpan, Outcome
+
+__all__ = ["Observation", "Observer", "Run"]
+
+logger = get_logger(__name__)
+
+Run = Callable[[Callable[[], object]], object]
+"""Runs what may run the application's span processors: at once, or on a thread that has the time."""
+
+_MOST_DESCRIPTIONS = 1024
+
+_RESOURCES = frozenset(
+    {"resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated"}
+)
+"""The messages whose params have the URI of a resource."""
+
+_TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
+"""The methods whose params name a target of few values, and the attribute that it goes into."""
+
+
+class _Description(NamedTuple):
+    """What all requests of one method and target have in common."""
+
+    name: str
+    attributes: Attributes
+    counted: Attributes
+    """For metrics."""
+    tools: tuple[str, ...]
+
+
+class Observer:
+    """Follows the requests of one client to one server. Thread-safe."""
+
+    def __init__(
+        self,
+        server: str,
+        network: Attributes | None = None,
+        policy: ContentPolicy | None = None,
+    ) -> None:
+        """`network` is what the conventions call ``network.*`` and ``server.*``."""
+        self.server = server
+        self.policy = policy or ContentPolicy()
+        self.redact: Callable[[str], str] | None = None
+        """Masks the server's secrets. No content is recorded as long as they are not known."""
+        self.network: Attributes = network or {}
+        """Set before the first request."""
+        self._protocol_version: str | None = None
+        self._descriptions: dict[tuple[str, str | None], _Description] = {}
+        """Filled by whichever thread comes first, and replaced as a whole when what it was made of changes."""
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The attributes of everything that is recorded of this server."""
+        common: dict[str, Any] = {**self.network, names.SERVER_NAME: self.server}
+        if self._protocol_version is not None:
+            common[names.PROTOCOL_VERSION] = self._protocol_version
+        return common
+
+    def anew(self) -> Observer:
+        """An observer for a new connection, of which no protocol version is known yet."""
+        return Observer(self.server, self.network, self.policy)
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The revision that was agreed on last; None before the first time."""
+        return self._protocol_version
+
+    @protocol_version.setter
+    def protocol_version(self, revision: str | None) -> None:
+        if revision != self._protocol_version:
+            self._protocol_version = revision
+            self._descriptions = {}
+
+    def begin(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        context: Context | None = None,
+        run: Run | None = None,
+    ) -> Observation:
+        """Follow a message that is about to be sent. `context` is where it was wanted; None is here and now.
+
+        `run` runs what may take the application's time when it has ended; None: the thread that reports the end.
+        """
+        target = None if params is None else params.get("name")
+        key = (method, target if method in _TARGETS and isinstance(target, str) else None)
+        description = self._descriptions.get(key) or self._describe(*key)
+        span = spans.start_client_span(
+            description.name, description.attributes, tools=description.tools, context=context
+        )
+        observation = Observation(self, method, key[1], description.counted, span, run)
+        if span is not None and span.is_recording and params is not None:
+            span.set_attributes(self._details(method, key[1], params))
+        return observation
+
+    def refused(self, error: MCPError) -> None:
+        """A call was not made at all."""
+        metrics.instruments.refused.add(1, {names.SERVER_NAME: self.server, names.ERROR_TYPE: error.error_type})
+
+    def heard_junk(self, size: int) -> None:
+        """The server wrote so many bytes that are no message."""
+        metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
+
+    def record(self, tool: str, kind: Any, value: Any) -> str | None:
+        """What may be recorded of arguments or a result."""
+        mode = self.policy.mode_for(tool)
+        if mode == "off" or self.redact is None:
+            return None
+        return content.render(Recorded(self.server, tool, kind, mode, value), self.redact)
+
+    def _describe(self, method: str, target: str | None) -> _Description:
+        attributes = {names.METHOD_NAME: method, **self.common}
+        tools: tuple[str, ...] = ()
+        if target is not None:
+            attributes[_TARGETS[method]] = target
+        if method == "tools/call":
+            attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
+            # As the server names it, and as models do.
+            tools = () if target is None else (target, f"mcp_{self.server}_{target}")
+        name = method if target is None else f"{method} {target}"
+        description = _Description(name, attributes, attributes, tools)
+        if len(self._descriptions) >= _MOST_DESCRIPTIONS:
+            self._descriptions = {}
+        self._descriptions[(method, target)] = description
+        return description
+
+    def _details(self, method: str, target: str | None, params: Mapping[str, Any]) -> Attributes:
+        """What tells this request from others of its kind."""
+        details: dict[str, Any] = {}
+        if method in _RESOURCES:
+            uri = str(params.get("uri"))
+            details[names.RESOURCE_URI] = uri if self.redact is None else self.redact(uri)
+        arguments = params.get("arguments")
+        if target is None or arguments is None:
+            return details
+        size = content.size_of(arguments)
+        if size is not None:
+            details[names.ARGUMENTS_SIZE] = size
+        if method == "tools/call":
+            text = self.record(target, "arguments", arguments)
+            if text is not None:
+                details[names.TOOL_ARGUMENTS] = text
+        elif isinstance(arguments, Mapping):
+            for name, value in arguments.items():
+                text = self.record(target, "arguments", {name: value})
+                if text is not None:
+                    details[f"{names.PROMPT_VARIABLE}{name}"] = text
+        return details
+
+
+class Observation:
+    """Follows one message. `ended` or `failed` is called once; the rest comes before, from any thread."""
+
+    __slots__ = (
+        "_call_id",
+        "_counted",
+        "_linked",
+        "_method",
+        "_observer",
+        "_run",
+        "_started",
+        "_stopped",
+        "_target",
+        "span",
+    )
+
+    def __init__(
+        self,
+        observer: Observer,
+        method: str,
+        target: str | None,
+        counted: Attributes,
+        span: ClientSpan | None,
+        run: Run | None,
+    ) -> None:
+        self._observer = observer
+        self._method = method
+        self._target = target
+        self._counted = counted
+        self.span = span
+        self._run = run
+        self._call_id: int | None = None
+        self._linked = False
+        self._started = time.perf_counter()
+        self._stopped: tuple[float, int] | None = None
+
+    def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The params with the trace context, which the server may continue."""
+        return params if self.span is None else self.span.inject(params)
+
+    @property
+    def context(self) -> Context | None:
+        """Where what belongs to the request is recorded; None when nobody is tracing."""
+        return None if self.span is None else self.span.context
+
+    # What a call tells of itself (`gaia.mcp.client.rpc.call.CallObserver`).
+
+    def numbered(self, call_id: int) -> None:
+        """The request has got its JSON-RPC id."""
+        self._call_id = call_id
+        if self.span is not None:
+            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+
+    def queued(self) -> None:
+        """The request waits for its server to be ready."""
+        if self.span is not None:
+            self.span.add_event("gaia.mcp.call.queued", {})
+
+    def requeued(self, reason: str) -> None:
+        """The server was lost before the request was written; it waits for the next one."""
+        if self.span is not None:
+            self.span.add_event("gaia.mcp.call.requeued", {"gaia.mcp.call.reason": reason})
+            self._link_restart(self.span)
+
+    def repeated(self, call_id: int, reason: str) -> None:
+        """The server was lost with the request; it will be sent to the next one under a new id."""
+        earlier, self._call_id = self._call_id, call_id
+        if self.span is not None:
+            event = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
+            self.span.add_event("gaia.mcp.call.repeated", {**event, "gaia.mcp.call.reason": reason})
+            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+            self._link_restart(self.span)
+
+    def resumed(self) -> None:
+        """The request goes to the next connection."""
+        if self.span is not None:
+            self.span.add_event("gaia.mcp.call.resumed", {})
+            self._link_restart(self.span)
+
+    def round_trip(self, number: int, call_id: int) -> None:
+        """The server wanted to know more, has got it, and is asked for the `number`th time under a new id."""
+        self._call_id = call_id
+        if self.span is not None:
+            self.span.add_event("gaia.mcp.call.round_trip", {"gaia.mcp.round": number, names.REQUEST_ID: str(call_id)})
+            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+
+    def _link_restart(self, span: ClientSpan) -> None:
+        """Runs on the worker's thread, where the restart is the current span."""
+        if not self._linked:
+            self._linked = True
+            span.link_current()
+
+    # The end.
+
+    def stop(self) -> None:
+        """The answer is there, although it may take a while until somebody can say what it means."""
+        self._stopped = (time.perf_counter(), time.time_ns())
+
+    def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:
+        """The request has its outcome, or was not made because of `error`, with which its maker may go on."""
+        stopped = self._stopped
+        seconds = (time.perf_counter() if stopped is None else stopped[0]) - self._started
+        outcome = _outcome(self._method, error, result, handled)
+        counted = self._counted if outcome is _SUCCESS else {**self._counted, **outcome.counted}
+        if self._method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
+            counted = {**counted, names.PROTOCOL_VERSION: agreed}
+            if self.span is not None:
+                self.span.set_attributes({names.PROTOCOL_VERSION: agreed})
+        metrics.instruments.operation_duration.record(seconds, counted)
+        if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
+            metrics.instruments.refused.add(
+                1, {names.SERVER_NAME: self._observer.server, names.ERROR_TYPE: outcome.error_type or ""}
+            )
+        span = self.span
+        if span is not None:
+            self._end_span(span, outcome, result)
+        if self._method == "tools/call" and logger.is_enabled_for(logging.DEBUG):
+            self._log(seconds, None if error is None else _error_type(error), outcome)
+
+    def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
+        now = time.time_ns() if self._stopped is None else self._stopped[1]
+        if self._target is not None and result and span.is_recording:
+            span.set_attributes(self._of_result(self._target, result))
+        span.conclude(outcome)
+        if self._run is None:
+            span.end(now)
+        else:
+            self._run(lambda: span.end(now))
+
+    def _of_result(self, target: str, result: Mapping[str, Any]) -> Attributes:
+        found: dict[str, Any] = {}
+        size = content.size_of(result)
+        if size is not None:
+            found[names.RESULT_SIZE] = size
+        if self._method == "tools/call":
+            blocks = result.get("content")
+            if isinstance(blocks, list):
+                found[names.RESULT_TYPES] = sorted({str(block.get("type")) for block in blocks if type(block) is dict})
+            text = self._observer.record(target, "result", result)
+            if text is not None:
+                found[names.TOOL_RESULT] = text
+        return found
+
+    def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
+        current = None if self.span is None else trace.get_current_span(self.span.context)
+        with trace.use_span(current or trace.get_current_span(), end_on_exit=False, record_exception=False):
+            logger.debug(
+                "tool_called",
+                server=self._observer.server,
+                tool=self._target,
+                call_id=self._call_id,
+                seconds=round(seconds, 6),
+                error_type=failure or outcome.error_type,
+            )
+
+
+_SUCCESS = Outcome()
+_TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
+
+_REFUSALS = frozenset({"overloaded", "server_unavailable", "not_connected"})
+"""The error types of calls that the client did not send because it could not."""
+
+
+def _outcome(method: str, error: BaseException | None, result: Mapping[str, Any], handled: bool) -> Outcome:
+    if error is None:
+        return _TOOL_ERROR if method == "tools/call" and result.get("isError") is True else _SUCCESS
+    if isinstance(error, JsonRpcError):
+        return Outcome(str(error.code), str(error.code), error.message, handled=handled)
+    if isinstance(error, MCPError):
+        return Outcome(error.error_type, None, error.message, error.delivery, handled)
+    # Arguments that are no JSON, say, or Ctrl-C in the waiting thread.
+    return Outcome(_error_type(error), None, str(error), handled=handled)
+
+
+def _error_type(error: BaseException) -> str:
+    return error.error_type if isinstance(error, MCPError) else type(error).__qualname__

@@ -1,0 +1,66 @@
+"""The names of the conventions for MCP, and our own.
+
+Those of the conventions (open-telemetry/semantic-conventions-genai, `docs/gen-ai/mcp.md`, 2026-08) are literals: the
+constants of the semantic-conventions package are private and deprecated. Our own begin with ``gaia.mcp.``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+METHOD_NAME: Final = "mcp.method.name"
+PROTOCOL_VERSION: Final = "mcp.protocol.version"
+RESOURCE_URI: Final = "mcp.resource.uri"
+SESSION_ID: Final = "mcp.session.id"
+REQUEST_ID: Final = "jsonrpc.request.id"
+STATUS_CODE: Final = "rpc.response.status_code"
+ERROR_TYPE: Final = "error.type"
+OPERATION_NAME: Final = "gen_ai.operation.name"
+TOOL_NAME: Final = "gen_ai.tool.name"
+PROMPT_NAME: Final = "gen_ai.prompt.name"
+TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+TOOL_RESULT: Final = "gen_ai.tool.call.result"
+PROMPT_VARIABLE: Final = "gen_ai.prompt.variable."
+"""Followed by the name of a prompt's argument."""
+NETWORK_TRANSPORT: Final = "network.transport"
+NETWORK_PROTOCOL_NAME: Final = "network.protocol.name"
+NETWORK_PROTOCOL_VERSION: Final = "network.protocol.version"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+CLIENT_ADDRESS: Final = "client.address"
+CLIENT_PORT: Final = "client.port"
+
+EXECUTE_TOOL: Final = "execute_tool"
+"""`gen_ai.operation.name` of a tool call; other requests have none."""
+
+TOOL_ERROR: Final = "tool_error"
+"""`error.type` of a tool result whose `isError` is true."""
+
+CALLERS_FAULT: Final = frozenset({-32700, -32600, -32601, -32602, -32002})
+"""JSON-RPC codes that say that the caller erred: on SERVER spans they are no errors."""
+
+# Our own.
+SERVER_NAME: Final = "gaia.mcp.server.name"
+"""The name under which the client knows the server."""
+DELIVERY: Final = "gaia.mcp.delivery"
+HANDLED_ERROR: Final = "gaia.mcp.handled_error.type"
+"""What went wrong and was meant to be possible, such as a probe's refusal; the span is no error."""
+GENERATION: Final = "gaia.mcp.generation"
+PID: Final = "gaia.mcp.process.pid"
+EXIT_CODE: Final = "gaia.mcp.process.exit_code"
+SIGNAL: Final = "gaia.mcp.process.signal"
+STDERR_TAIL: Final = "gaia.mcp.process.stderr_tail"
+UPTIME: Final = "gaia.mcp.uptime"
+"""Seconds."""
+REASON: Final = "gaia.mcp.reason"
+"""Why a server was lost, one of the words of `gaia.mcp.client.observation.lifecycle`."""
+DELAY: Final = "gaia.mcp.backoff.delay"
+"""Seconds."""
+ARGUMENTS_SIZE: Final = "gaia.mcp.arguments.size"
+"""Bytes of the arguments as JSON."""
+RESULT_SIZE: Final = "gaia.mcp.result.size"
+"""Bytes of the result as JSON."""
+RESULT_TYPES: Final = "gaia.mcp.result.types"
+"""The types of its content blocks."""
+EARLIER_REQUEST_ID: Final = "gaia.mcp.request.earlier_id"
+"""The JSON-RPC id under which a repeated call was sent before."""

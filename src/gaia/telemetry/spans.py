@@ -1,0 +1,189 @@
+"""Spans of requests, after the OpenTelemetry conventions for MCP (`gaia.telemetry.attributes` names the revision).
+
+Nothing here is recorded unless the application has a tracer. A span is passed on to the other side in the request's
+``_meta`` with the propagators that the application configured, baggage included (SEP-414).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from opentelemetry import context as contexts
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.util.types import AttributeValue
+
+from gaia.telemetry import attributes as names
+
+__all__ = [
+    "Attributes",
+    "ClientSpan",
+    "Outcome",
+    "remote_parent",
+    "reuse_execute_tool_spans",
+    "start_client_span",
+    "start_internal_span",
+    "start_server_span",
+]
+
+Attributes = Mapping[str, AttributeValue]
+
+_tracer = trace.get_tracer("gaia.mcp")
+
+_reuse_execute_tool_spans = True
+
+
+def reuse_execute_tool_spans(reuse: bool) -> None:
+    """Whether a tool call inside of a span ``execute_tool`` for the same tool adds its attributes to that (default).
+
+    The conventions advise against a second span then, and let it be chosen. Applies to the whole process.
+    """
+    global _reuse_execute_tool_spans  # noqa: PLW0603 - one switch for the process, as the tracer is one
+    _reuse_execute_tool_spans = reuse
+
+
+class Outcome(NamedTuple):
+    """How a request ended. The default is success."""
+
+    error_type: str | None = None
+    status_code: str | None = None
+    """The code of a JSON-RPC error response."""
+    description: str = ""
+    """For people; what `error_type` does not say already."""
+    delivery: str | None = None
+    handled: bool = False
+    """Whoever made the request reckoned with the error and goes on: a probe that was refused, for example."""
+
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """What a span says of it. Metrics get the first two, see `counted`."""
+        found: dict[str, AttributeValue] = self.counted
+        if self.handled and self.error_type is not None:
+            found[names.HANDLED_ERROR] = self.error_type
+        if self.delivery is not None:
+            found[names.DELIVERY] = self.delivery
+        return found
+
+    @property
+    def counted(self) -> dict[str, AttributeValue]:
+        found: dict[str, AttributeValue] = {}
+        if self.error_type is not None and not self.handled:
+            found[names.ERROR_TYPE] = self.error_type
+        if self.status_code is not None:
+            found[names.STATUS_CODE] = self.status_code
+        return found
+
+
+class ClientSpan:
+    """The CLIENT span of one request or notification.
+
+    Thread-safe, except that whoever ends it does so once. Ending runs the application's span processors.
+    """
+
+    __slots__ = ("_context", "_owned", "_span")
+
+    def __init__(self, span: Span, context: Context, *, owned: bool) -> None:
+        """`context` is where the request was made, with the span; `owned` says whether we end the span."""
+        self._span = span
+        self._context = context
+        self._owned = owned
+
+    @property
+    def context(self) -> Context:
+        """To start children in, on any thread."""
+        return self._context
+
+    @property
+    def is_recording(self) -> bool:
+        return self._span.is_recording()
+
+    def inject(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """`params` with the trace context in ``_meta``."""
+        meta = (params or {}).get("_meta")
+        carrier = dict(meta) if isinstance(meta, Mapping) else {}
+        propagate.inject(carrier, self._context)
+        return {**(params or {}), "_meta": carrier}
+
+    def set_attributes(self, attributes: Attributes) -> None:
+        if self._span.is_recording():
+            self._span.set_attributes(attributes)
+
+    def add_event(self, name: str, attributes: Attributes) -> None:
+        if self._span.is_recording():
+            self._span.add_event(name, attributes)
+
+    def link_current(self) -> None:
+        """Link the span that is current in this thread, if there is one."""
+        other = trace.get_current_span().get_span_context()
+        if other.is_valid and self._span.is_recording():
+            self._span.add_link(other)
+
+    def conclude(self, outcome: Outcome) -> None:
+        """Record how it ended. `end` has to follow; that may be on another thread."""
+        if not self._span.is_recording():
+            return
+        self._span.set_attributes(outcome.attributes)
+        if outcome.error_type is not None and not outcome.handled:
+            self._span.set_status(Status(StatusCode.ERROR, outcome.description or None))
+
+    def end(self, end_time: int | None = None) -> None:
+        """`end_time` is in nanoseconds since the epoch; None is now."""
+        if self._owned:
+            self._span.end(end_time)
+
+
+def start_client_span(
+    name: str, attributes: Attributes, *, tools: tuple[str, ...] = (), context: Context | None = None
+) -> ClientSpan | None:
+    """A span for a message about to be sent, child of what `context` says (None: of the current span).
+
+    None when nobody is tracing. `tools` are the names of the tool that is called, if it is a tool call: if the current
+    span is the ``execute_tool`` of one of them, that is used instead of a new one.
+    """
+    if tools and _reuse_execute_tool_spans and (outer := _execute_tool_span(tools)) is not None:
+        outer.set_attributes(attributes)
+        return ClientSpan(outer, contexts.get_current(), owned=False)
+    span = _tracer.start_span(name, context, SpanKind.CLIENT, attributes)
+    if not span.is_recording() and not span.get_span_context().is_valid:
+        return None
+    # A valid context that is not recorded, such as an unsampled trace, is still passed on to the server.
+    return ClientSpan(span, trace.set_span_in_context(span, context), owned=True)
+
+
+def start_internal_span(name: str, attributes: Attributes, context: Context | None) -> Span:
+    """A span about something that the conventions know nothing of; it records nothing when nobody is tracing."""
+    return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes)
+
+
+def start_server_span(name: str, attributes: Attributes, meta: Mapping[str, Any] | None) -> Span:
+    """A span for a request that the other side makes of us; `meta` is the ``_meta`` of its params.
+
+    Its parent is the context in there; the current one is then only linked. The caller ends it.
+    """
+    parent = remote_parent(meta)
+    ambient = trace.get_current_span().get_span_context()
+    links = [Link(ambient)] if parent is not None and ambient.is_valid else None
+    return _tracer.start_span(name, parent, SpanKind.SERVER, attributes, links)
+
+
+def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
+    """The context that the other side sent along; None if there is none that can be used."""
+    if not isinstance(meta, Mapping):
+        return None
+    # What the other side writes is only read where it is text.
+    context = propagate.extract({key: value for key, value in meta.items() if isinstance(value, str)})
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def _execute_tool_span(tools: tuple[str, ...]) -> Span | None:
+    """The current span, if it is about the execution of this very tool and no call has claimed it."""
+    span = trace.get_current_span()
+    if not span.is_recording():
+        return None
+    # The API does not let attributes be read; the SDK's spans do.
+    attributes = getattr(span, "attributes", None) or {}
+    if attributes.get(names.OPERATION_NAME) != names.EXECUTE_TOOL or names.METHOD_NAME in attributes:
+        return None
+    return span if attributes.get(names.TOOL_NAME) in tools else None
