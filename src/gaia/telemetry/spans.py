@@ -32,6 +32,9 @@ Attributes = Mapping[str, AttributeValue]
 
 _tracer = trace.get_tracer("gaia.mcp")
 
+_CLIENT = SpanKind.CLIENT
+_NO_SPAN = trace.INVALID_SPAN
+
 _reuse_execute_tool_spans = True
 
 
@@ -142,11 +145,14 @@ def start_client_span(
     None when nobody is tracing. `tools` are the names of the tool that is called, if it is a tool call: if the current
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
-    if tools and _reuse_execute_tool_spans and (outer := _execute_tool_span(tools)) is not None:
-        outer.set_attributes(attributes)
-        return ClientSpan(outer, contexts.get_current(), owned=False)
-    span = _tracer.start_span(name, context, SpanKind.CLIENT, attributes)
-    if not span.is_recording() and not span.get_span_context().is_valid:
+    if tools and _reuse_execute_tool_spans:
+        outer = trace.get_current_span()
+        if outer is not _NO_SPAN and _executes(outer, tools):
+            outer.set_attributes(attributes)
+            return ClientSpan(outer, contexts.get_current(), owned=False)
+    span = _tracer.start_span(name, context, _CLIENT, attributes)
+    # What a process without tracing gets, so this is the quick way.
+    if span is _NO_SPAN or not (span.is_recording() or span.get_span_context().is_valid):
         return None
     # A valid context that is not recorded, such as an unsampled trace, is still passed on to the server.
     return ClientSpan(span, trace.set_span_in_context(span, context), owned=True)
@@ -177,13 +183,12 @@ def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
-def _execute_tool_span(tools: tuple[str, ...]) -> Span | None:
-    """The current span, if it is about the execution of this very tool and no call has claimed it."""
-    span = trace.get_current_span()
+def _executes(span: Span, tools: tuple[str, ...]) -> bool:
+    """Whether a span is about the execution of one of these tools, and no call has claimed it."""
     if not span.is_recording():
-        return None
+        return False
     # The API does not let attributes be read; the SDK's spans do.
     attributes = getattr(span, "attributes", None) or {}
     if attributes.get(names.OPERATION_NAME) != names.EXECUTE_TOOL or names.METHOD_NAME in attributes:
-        return None
-    return span if attributes.get(names.TOOL_NAME) in tools else None
+        return False
+    return attributes.get(names.TOOL_NAME) in tools

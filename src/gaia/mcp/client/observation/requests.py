@@ -34,15 +34,21 @@ _RESOURCES = frozenset(
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
 """The methods whose params name a target of few values, and the attribute that it goes into."""
 
+_PLAIN = (str, type(None))
+"""What a target can be; anything else is the caller's mistake, and perhaps cannot even be a key."""
+
 
 class _Description(NamedTuple):
     """What all requests of one method and target have in common."""
 
+    method: str
+    target: str | None
     name: str
+    """Of the span."""
     attributes: Attributes
-    counted: Attributes
-    """For metrics."""
+    """Of the span and of the metrics."""
     tools: tuple[str, ...]
+    """All names of the tool, if it is a tool call."""
 
 
 class Observer:
@@ -100,15 +106,16 @@ class Observer:
 
         `run` runs what may take the application's time when it has ended; None: the thread that reports the end.
         """
-        target = None if params is None else params.get("name")
-        key = (method, target if method in _TARGETS and isinstance(target, str) else None)
-        description = self._descriptions.get(key) or self._describe(*key)
+        target = params.get("name") if params is not None and method in _TARGETS else None
+        description = self._descriptions.get((method, target)) if target.__class__ in _PLAIN else None
+        if description is None:
+            description = self._describe(method, target if isinstance(target, str) else None)
         span = spans.start_client_span(
             description.name, description.attributes, tools=description.tools, context=context
         )
-        observation = Observation(self, method, key[1], description.counted, span, run)
+        observation = Observation(self, description, span, run)
         if span is not None and span.is_recording and params is not None:
-            span.set_attributes(self._details(method, key[1], params))
+            span.set_attributes(self._details(method, description.target, params))
         return observation
 
     def refused(self, error: MCPError) -> None:
@@ -136,7 +143,7 @@ class Observer:
             # As the server names it, and as models do.
             tools = () if target is None else (target, f"mcp_{self.server}_{target}")
         name = method if target is None else f"{method} {target}"
-        description = _Description(name, attributes, attributes, tools)
+        description = _Description(method, target, name, attributes, tools)
         if len(self._descriptions) >= _MOST_DESCRIPTIONS:
             self._descriptions = {}
         self._descriptions[(method, target)] = description
@@ -169,38 +176,17 @@ class Observer:
 class Observation:
     """Follows one message. `ended` or `failed` is called once; the rest comes before, from any thread."""
 
-    __slots__ = (
-        "_call_id",
-        "_counted",
-        "_linked",
-        "_method",
-        "_observer",
-        "_run",
-        "_started",
-        "_stopped",
-        "_target",
-        "span",
-    )
+    # What most messages never need: as attributes of the class they cost nothing.
+    _call_id: int | None = None
+    _linked = False
+    _stopped: tuple[float, int] | None = None
 
-    def __init__(
-        self,
-        observer: Observer,
-        method: str,
-        target: str | None,
-        counted: Attributes,
-        span: ClientSpan | None,
-        run: Run | None,
-    ) -> None:
+    def __init__(self, observer: Observer, description: _Description, span: ClientSpan | None, run: Run | None) -> None:
         self._observer = observer
-        self._method = method
-        self._target = target
-        self._counted = counted
+        self._description = description
         self.span = span
         self._run = run
-        self._call_id: int | None = None
-        self._linked = False
         self._started = time.perf_counter()
-        self._stopped: tuple[float, int] | None = None
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
@@ -266,11 +252,13 @@ class Observation:
 
     def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:
         """The request has its outcome, or was not made because of `error`, with which its maker may go on."""
-        stopped = self._stopped
-        seconds = (time.perf_counter() if stopped is None else stopped[0]) - self._started
-        outcome = _outcome(self._method, error, result, handled)
-        counted = self._counted if outcome is _SUCCESS else {**self._counted, **outcome.counted}
-        if self._method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
+        seconds = (time.perf_counter() if self._stopped is None else self._stopped[0]) - self._started
+        method, counted = self._description.method, self._description.attributes
+        outcome = _SUCCESS
+        if error is not None or result.get("isError") is True:
+            outcome = _outcome(method, error, handled)
+            counted = {**counted, **outcome.counted}
+        if method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
             counted = {**counted, names.PROTOCOL_VERSION: agreed}
             if self.span is not None:
                 self.span.set_attributes({names.PROTOCOL_VERSION: agreed})
@@ -282,13 +270,14 @@ class Observation:
         span = self.span
         if span is not None:
             self._end_span(span, outcome, result)
-        if self._method == "tools/call" and logger.is_enabled_for(logging.DEBUG):
+        if method == "tools/call" and logger.is_enabled_for(logging.DEBUG):
             self._log(seconds, None if error is None else _error_type(error), outcome)
 
     def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
         now = time.time_ns() if self._stopped is None else self._stopped[1]
-        if self._target is not None and result and span.is_recording:
-            span.set_attributes(self._of_result(self._target, result))
+        target = self._description.target
+        if target is not None and result and span.is_recording:
+            span.set_attributes(self._of_result(target, result))
         span.conclude(outcome)
         if self._run is None:
             span.end(now)
@@ -300,7 +289,7 @@ class Observation:
         size = content.size_of(result)
         if size is not None:
             found[names.RESULT_SIZE] = size
-        if self._method == "tools/call":
+        if self._description.method == "tools/call":
             blocks = result.get("content")
             if isinstance(blocks, list):
                 found[names.RESULT_TYPES] = sorted({str(block.get("type")) for block in blocks if type(block) is dict})
@@ -315,7 +304,7 @@ class Observation:
             logger.debug(
                 "tool_called",
                 server=self._observer.server,
-                tool=self._target,
+                tool=self._description.target,
                 call_id=self._call_id,
                 seconds=round(seconds, 6),
                 error_type=failure or outcome.error_type,
@@ -329,9 +318,9 @@ _REFUSALS = frozenset({"overloaded", "server_unavailable", "not_connected"})
 """The error types of calls that the client did not send because it could not."""
 
 
-def _outcome(method: str, error: BaseException | None, result: Mapping[str, Any], handled: bool) -> Outcome:
+def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome:
     if error is None:
-        return _TOOL_ERROR if method == "tools/call" and result.get("isError") is True else _SUCCESS
+        return _TOOL_ERROR if method == "tools/call" else _SUCCESS
     if isinstance(error, JsonRpcError):
         return Outcome(str(error.code), str(error.code), error.message, handled=handled)
     if isinstance(error, MCPError):
