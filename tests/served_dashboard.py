@@ -14,17 +14,17 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from gaia import telemetry
 from gaia.dashboard import Dashboard
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.serving.options import HttpOptions
+from gaia.telemetry import spans
 
 
 def trace_with(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this the application's tracer provider for a test: a process can set one only once, and keeps it."""
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("gaia.mcp"))
+    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("gaia.mcp"))
 
 
 class Answered(NamedTuple):

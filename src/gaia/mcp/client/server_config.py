@@ -14,7 +14,7 @@ from gaia.mcp.client.protocol.negotiation import PROTOCOLS
 from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_values
-from gaia.telemetry.content import CaptureMode
+from gaia.telemetry.content import MODES, CaptureMode
 
 __all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
 
@@ -240,6 +240,8 @@ _CHOICES = {
     "restart.restart": ("always", "on-failure", "never"),
     "auth.type": tuple(map(str, _AUTH_KINDS)),
     "auth.tokenAuth": ("basic", "post"),
+    "captureContent": MODES,
+    "captureContentTools": MODES,
 }
 
 
@@ -253,8 +255,8 @@ def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
         where = f"{where}.{_camel(field)}".removeprefix(".")
     elif place and place[1]:
         problem = "the keys must be strings"
-    elif where in _CHOICES and (match := _NOT_A_CHOICE.fullmatch(problem)):
-        problem = f"expected one of {', '.join(_CHOICES[where])}, got {match[1]}"
+    elif (choices := _choices(where)) and (match := _NOT_A_CHOICE.fullmatch(problem)):
+        problem = f"expected one of {', '.join(choices)}, got {match[1]}"
     elif match := _MISMATCH.fullmatch(problem):
         expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
         if match[1] == "int" and match[2] == "float":
@@ -265,12 +267,22 @@ def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
     return f"{where}: {problem}" if where else problem
 
 
+def _choices(where: str) -> tuple[str, ...] | None:
+    return _CHOICES.get(where) or _CHOICES.get(where.partition(".")[0])
+
+
 def _resolve(path: str, mapping: dict[str, Any]) -> str:
     """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary it stumbled over."""
     where, dots, _ = path.partition("[...]")
     if not dots:
         return path
-    return f"{where}.{next(key for key, value in mapping[where].items() if not isinstance(value, str))}"
+    choices = _CHOICES.get(where)
+    wrong = (
+        key
+        for key, value in mapping[where].items()
+        if not isinstance(value, str) or (choices is not None and value not in choices)
+    )
+    return f"{where}.{next(wrong)}"
 
 
 def _camel(name: str) -> str:

@@ -327,3 +327,32 @@ class TestSecrets:
             "ServerConfig(name='time', transport='stdio', command='uvx', env=['TOKEN'], headers=['Authorization'])"
         )
         assert "hunter2" not in repr(subject.__rich_repr__())
+
+
+class TestCapturingContent:
+    def test_it_is_left_to_the_environment(self) -> None:
+        config = ServerConfig.from_dict("s", {"command": "c"})
+        assert config.capture_content is None
+        assert config.capture_content_tools == {}
+
+    @pytest.mark.parametrize("mode", ["off", "redacted", "full"])
+    def test_it_can_be_said_for_all_tools_and_for_some(self, mode: str) -> None:
+        config = ServerConfig.from_dict(
+            "s", {"command": "c", "captureContent": mode, "captureContentTools": {"read_*": mode}}
+        )
+        assert (config.capture_content, config.capture_content_tools) == (mode, {"read_*": mode})
+
+    @pytest.mark.parametrize(
+        ("entry", "message"),
+        [
+            ({"captureContent": "all"}, "captureContent: expected one of off, redacted, full, got 'all'"),
+            (
+                {"captureContentTools": {"a": "off", "b*": "some"}},
+                r"captureContentTools.b\*: expected one of off, redacted, full, got 'some'",
+            ),
+            ({"captureContentTools": {"a": 1}}, "captureContentTools.a: expected a string, got a number"),
+        ],
+    )
+    def test_any_other_word_is_refused(self, entry: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            ServerConfig.from_dict("s", {"command": "c", **entry})
