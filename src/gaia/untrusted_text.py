@@ -12,8 +12,12 @@ _TERMINAL_SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # strings: titles, links, clipboard
     r"|\x1b[ -/]*[0-~]"  # the rest of ECMA-35
 )
-# The bidirectional controls are among them: they make a text read differently from what it says.
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# The bidirectional controls are among them, which make a text read differently from what it says, and characters that
+# only programs see, models among them: zero-width blanks, tags. Joiners stay, because scripts and emoji need them.
+_CONTROL_CHARACTER = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f]"
+)
 
 _VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import traceback
 from collections.abc import Iterable
 from typing import Any
@@ -47,7 +48,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, place: str = "")
 def report(error: CommandFailed | MCPError, options: Options) -> int:
     """Tell the user why the command failed; returns the exit status."""
     if options.debug:
-        traceback.print_exception(error)
+        # Messages may repeat what a server has said.
+        sys.stderr.write(terminal.clean("".join(traceback.format_exception(error))))
     console = terminal.err()
     terminal.show(terminal.text(f"Error: {error.message}", "red"), console=console)
     document: dict[str, Any] = {"error": error.message}

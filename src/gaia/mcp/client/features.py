@@ -10,6 +10,9 @@ from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, dri
 
 __all__ = ["ServerFeatures"]
 
+_LONGEST_INSTRUCTIONS = 64 * 1024
+"""Characters: more would fill a model's context by itself."""
+
 
 class ServerFeatures(ABC):
     """The part of a client that needs nothing but its `request`. Methods raise the exceptions of `gaia.mcp.errors`."""
@@ -43,9 +46,13 @@ class ServerFeatures(ABC):
 
     @property
     def instructions(self) -> str | None:
-        """The server's hints for a model. They come from the server, so they are as trustworthy as the server."""
+        """The server's hints for a model. They come from the server, so they are as trustworthy as the server.
+
+        At most 64 Ki characters of them.
+        """
         profile = self._profile
-        return None if profile is None else profile.instructions
+        instructions = None if profile is None else profile.instructions
+        return None if instructions is None else instructions[:_LONGEST_INSTRUCTIONS]
 
     def list_resources(self) -> list[dict[str, Any]]:
         return self._drive(paginate("resources/list", "resources"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gaia.log import get_logger
+from gaia.mcp.client.definition_limits import LONGEST_LISTING, MOST_TOOLS, size_within_limits
 from gaia.mcp.client.supervision.events import ToolsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
@@ -14,6 +15,9 @@ from gaia.mcp.errors import InvalidResponse
 __all__ = ["ToolCatalog"]
 
 logger = get_logger(__name__)
+
+_SHOWN = 100
+"""Characters of a name that nobody else has looked at."""
 
 
 class ToolCatalog:
@@ -48,7 +52,7 @@ class ToolCatalog:
 
     def replace(
         self,
-        definitions: Iterable[Any],
+        definitions: Sequence[Any],
         allows: Callable[[str], bool],
         blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
     ) -> tuple[ToolsChanged, list[str]]:
@@ -56,7 +60,7 @@ class ToolCatalog:
 
         `blocked_of` is given the allowed tools and the names of all, and names those to withhold.
         """
-        tools = {tool.name: tool for tool in map(_parsed, definitions) if tool is not None}
+        tools = {tool.name: tool for tool in self._usable(definitions)}
         allowed = {name: tool for name, tool in tools.items() if allows(name)}
         blocked = blocked_of(allowed, tools)
         offered = {name: tool for name, tool in allowed.items() if name not in blocked}
@@ -76,6 +80,24 @@ class ToolCatalog:
             self.blocked = {}
         return self._change(before, {})
 
+    def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
+        """The tools that are what they should be, up to the limits of `definition_limits`."""
+        room = LONGEST_LISTING
+        for number, definition in enumerate(definitions):
+            if number >= MOST_TOOLS or room < 0:
+                limits = f"{MOST_TOOLS} tools with {LONGEST_LISTING} characters in all"
+                ignored = len(definitions) - number
+                logger.warning("tools_ignored", server=self._server, ignored=ignored, kept=number, limits=limits)
+                return
+            try:
+                tool = MCPTool.from_listing(definition)
+                room -= size_within_limits(definition)
+            except InvalidResponse as error:
+                name = definition.get("name") if isinstance(definition, dict) else None
+                logger.warning("tool_ignored", server=self._server, tool=str(name)[:_SHOWN], error=error.message)
+            else:
+                yield tool
+
     def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged:
         return ToolsChanged(
             self._server,
@@ -83,11 +105,3 @@ class ToolCatalog:
             removed=tuple(sorted(before.keys() - after.keys())),
             changed=tuple(sorted(name for name in after.keys() & before.keys() if after[name] != before[name])),
         )
-
-
-def _parsed(definition: Any) -> MCPTool | None:
-    try:
-        return MCPTool.from_listing(definition)
-    except InvalidResponse as error:
-        logger.warning("tool_ignored", error=error.message)
-        return None

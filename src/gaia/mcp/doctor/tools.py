@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gaia.mcp.client.definition_limits import size_within_limits
 from gaia.mcp.client.naming import assign, namespaced
 from gaia.mcp.doctor.diagnosis import Check, failed, ok, skipped, warned
+from gaia.mcp.errors import InvalidResponse
 
 __all__ = ["check_names", "check_schemas", "colliding", "names_of"]
 
@@ -71,6 +73,10 @@ def _broken(tool: Any) -> str | None:
     """Why an entry of a listing cannot be used; None if it can."""
     if not isinstance(tool, dict) or not isinstance(name := tool.get("name"), str) or not name:
         return f"not a tool with a name: {reprlib.repr(tool)}"
+    try:
+        size_within_limits(tool)
+    except InvalidResponse as error:
+        return f"{reprlib.repr(name)}: {error.message}"
     schema = tool.get("inputSchema")
     if not isinstance(schema, dict):
         return f"{name}: inputSchema is missing" if schema is None else f"{name}: inputSchema is not an object"

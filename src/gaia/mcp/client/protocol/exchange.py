@@ -20,7 +20,8 @@ __all__ = ["Exchange", "Notify", "Send", "Speak", "Step", "drive", "paginate"]
 T = TypeVar("T")
 
 _MAX_PAGES = 10_000
-"""No honest server has more pages than this; a server that never ends its list must not keep us for ever."""
+_MAX_ITEMS = 100_000
+"""No honest server has more than this; a server that never ends its list must not keep us for ever, or fill memory."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -65,6 +66,8 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
         if not isinstance(page, list):
             raise InvalidResponse(f"the answer to {method} has no list {key!r}")
         items.extend(page)
+        if len(items) > _MAX_ITEMS:
+            raise InvalidResponse(f"{method} has more than {_MAX_ITEMS} items")
         cursor = result.get("nextCursor")
         if cursor is None:
             return items

@@ -49,6 +49,12 @@ _REDACTED_BYTES = 16 * 1024
 
 _LONGEST_ID = 20
 
+_LONGEST_NOTIFICATION = 64 * 1024
+"""Bytes. Nobody asked for notifications, and thousands of them may wait for those who want them."""
+
+_LONGEST_ERROR = 16 * 1024
+"""Characters of an error's message: it goes into logs, spans and the status."""
+
 
 class ConnectionState(enum.Enum):
     CREATED = "created"
@@ -120,6 +126,8 @@ class Connection:
         One belongs to whoever pops it, as with `_in_flight`."""
         self._in_flight: dict[int, Call] = {}
         self._channel: Channel | None = None
+        self._told_of_long_notifications = False
+        """Only the reader uses it."""
         self._transition = threading.Lock()
         """Owns `state`; readers may look at it without the lock."""
 
@@ -259,17 +267,19 @@ class Connection:
         self.last_heard = self._clock.monotonic()
         if type(message) is list:
             for item in message:
-                self._dispatch(item)
+                self._dispatch(item, len(line))
         else:
-            self._dispatch(message)  # type: ignore[arg-type]
+            self._dispatch(message, len(line))  # type: ignore[arg-type]
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, message: Message, size: int) -> None:
         if type(message) is Response:
             call = self._take(message.id)
             if call is not None:
                 _finish(call, message.result)
         elif type(message) is Notification:
-            if message.method == "notifications/progress":
+            if size > _LONGEST_NOTIFICATION:
+                self._ignore_notification(message, size)
+            elif message.method == "notifications/progress":
                 self._report_progress(message)
             else:
                 self._on_notification(message)
@@ -289,12 +299,19 @@ class Connection:
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)
         error = message.error
+        text = self.redact(_text_of(error))[:_LONGEST_ERROR]
         if call is None:
-            logger.warning("server_error", server=self.name, error=self.redact(_text_of(error))[:_SAMPLE_LENGTH])
+            logger.warning("server_error", server=self.name, error=text[:_SAMPLE_LENGTH])
         elif isinstance(error, dict) and type(error.get("code")) is int:
-            call.finish(error=answered_error(error["code"], self.redact(_text_of(error)), error.get("data")))
+            call.finish(error=answered_error(error["code"], text, error.get("data")))
         else:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
+
+    def _ignore_notification(self, message: Notification, size: int) -> None:
+        if not self._told_of_long_notifications:
+            self._told_of_long_notifications = True
+            method = message.method[:_SAMPLE_LENGTH]
+            logger.warning("notification_too_long", server=self.name, method=method, size=size)
 
     def _report_progress(self, message: Notification) -> None:
         key = _own_id(message.params.get("progressToken"))

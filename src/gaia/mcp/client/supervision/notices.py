@@ -22,7 +22,7 @@ CANCELLED = "notifications/cancelled"
 ELICITATION_COMPLETE = "notifications/elicitation/complete"
 LOG = "notifications/message"
 
-_MOST_LETTERS = 10_000
+_MOST_LETTERS = 1_000
 """A server that writes faster than its log can be read loses log messages, not our memory."""
 
 

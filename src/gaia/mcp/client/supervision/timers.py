@@ -20,6 +20,9 @@ class Timer(enum.Enum):
     HEALTH = enum.auto()
     """See whether an idle server is still alive."""
 
+    LISTING = enum.auto()
+    """List the tools of a server that says all the time that they have changed."""
+
 
 class Waiting(Protocol):
     """Something that ends, at its deadline at the latest: a call, a question."""

@@ -15,6 +15,7 @@ from gaia.mcp.client.supervision.conversation import Converse
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.health import HealthCheck
 from gaia.mcp.client.supervision.notices import CANCELLED, ELICITATION_COMPLETE, LOG, Notices, server_log
+from gaia.mcp.client.supervision.pace import Pace
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.subscription import Subscription
 from gaia.mcp.client.supervision.tool_listing import ToolListing
@@ -23,6 +24,10 @@ from gaia.mcp.errors import MCPError
 __all__ = ["Upkeep"]
 
 logger = get_logger(__name__)
+
+_LISTINGS_AT_ONCE = 20
+_SECONDS_BETWEEN_LISTINGS = 1.0
+"""After the burst: a server that announces a change after each listing would keep us listing for ever."""
 
 
 class _Ready(NamedTuple):
@@ -46,7 +51,9 @@ class Upkeep:
         clock: Clock,
         on_hung: Callable[[], None],
         on_list_failed: Callable[[MCPError], None],
+        list_later: Callable[[float], None],
     ) -> None:
+        """``list_later(at)`` is to have `list_tools` called at this reading of the clock."""
         self._connection = connection
         self._converse = converse
         self._notices = notices
@@ -55,6 +62,8 @@ class Upkeep:
         self._clock = clock
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
+        self._list_later = list_later
+        self._pace = Pace(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
 
     def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
@@ -75,7 +84,7 @@ class Upkeep:
         subscription.keep()
         if self._notices.tools_change_announced:
             # Since the listing that made it ready, perhaps.
-            self._list_tools(listing)
+            self.list_tools()
         return self._clock.monotonic() + self._settings.health_interval
 
     def tick(self) -> float:
@@ -105,8 +114,15 @@ class Upkeep:
             self._notices.tools_change_seen()
         else:
             # What changed between the listing and the subscription was told to nobody.
-            self._list_tools(self._ready.listing)
+            self.list_tools()
 
-    def _list_tools(self, listing: ToolListing) -> None:
+    def list_tools(self) -> None:
+        """List the tools, or do it later if that has been done very often of late."""
+        assert self._ready is not None, "only a server that is ready is asked for its tools"
+        now = self._clock.monotonic()
+        if wait := self._pace.wait(now):
+            # The change counts as announced until then, so further announcements are no news.
+            self._list_later(now + wait)
+            return
         self._notices.tools_change_seen()
-        listing.refresh()
+        self._ready.listing.refresh()

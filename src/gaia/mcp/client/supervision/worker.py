@@ -278,6 +278,9 @@ class Worker:
             if timer is Timer.HEALTH:
                 assert self._upkeep is not None, "the timer is cancelled with the connection"
                 self._timers.set(Timer.HEALTH, self._upkeep.tick())
+            elif timer is Timer.LISTING:
+                assert self._upkeep is not None, "the timer is cancelled with the connection"
+                self._upkeep.list_tools()
             else:
                 self._set_state(ServerState.RESTARTING, self.intake.reason)
                 self._open()
@@ -312,7 +315,15 @@ class Worker:
         logger.debug("server_started", server=self.name, generation=self.generation, pid=channel.pid)
         converse = self._conversations.on(connection)
         self._upkeep = Upkeep(
-            connection, converse, notices, self._settings, self._hooks, self._clock, self._hung, self._not_listed
+            connection,
+            converse,
+            notices,
+            self._settings,
+            self._hooks,
+            self._clock,
+            self._hung,
+            self._not_listed,
+            lambda at: self._timers.set(Timer.LISTING, at),
         )
         opening = open_and_list(self._settings.negotiation, self._settings.identity, self._not_listed)
         converse(opening, lambda outcome: self._opened(connection, *outcome), self._lose)
@@ -351,6 +362,7 @@ class Worker:
         if self._down_since is None:
             self._down_since = self._clock.monotonic()
         self._timers.cancel(Timer.HEALTH)
+        self._timers.cancel(Timer.LISTING)
         self._upkeep = None
         # An exit that we force, later, says nothing about the server.
         ending = (channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
