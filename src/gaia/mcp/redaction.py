@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["MASK", "Redactor", "secret_values", "sounds_secret"]
+__all__ = ["MASK", "Redactor", "secret_headers", "secret_url_parts", "secret_values", "sounds_secret"]
 
 MASK = "***"
 
@@ -30,6 +31,32 @@ def secret_values(environment: Mapping[str, str]) -> list[str]:
 def sounds_secret(name: str) -> bool:
     """Whether a variable or header of this name is likely to hold a secret."""
     return _SECRET_NAME.search(name) is not None
+
+
+def secret_headers(headers: Mapping[str, str]) -> list[str]:
+    """The values of a server's configured `headers` that must not be shown.
+
+    That is every value of at least 4 characters, and what follows its scheme ("Bearer"), which servers like to repeat
+    alone.
+    """
+    return [
+        part for value in headers.values() for part in (value, value.partition(" ")[2]) if len(part) >= _SHORTEST_NAMED
+    ]
+
+
+def secret_url_parts(url: str) -> list[str]:
+    """What must not be shown of a server's `url`: its password, and the values of its query that may be secret.
+
+    Those are chosen as for `secret_values`. Each is given as it is written and as it is meant.
+    """
+    try:
+        parts = urlsplit(url)
+        passwords = [] if parts.password is None else [parts.password, unquote(parts.password)]
+    except ValueError:
+        return []
+    fields = [field.partition("=") for field in parts.query.split("&")]
+    written = [secret for name, _, value in fields for secret in secret_values({name: value})]
+    return [*passwords, *written, *(unquote(value.replace("+", " ")) for value in written)]
 
 
 class Redactor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +21,8 @@ from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.server_config import PinMode, ServerConfig, expand
+from gaia.mcp.client.server_config import PinMode, ServerConfig
+from gaia.mcp.client.server_transport import transport_for
 from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
@@ -158,23 +158,7 @@ class MCPClient(ServerFeatures):
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
-        if server.command is None:
-            raise ValueError(
-                f"server {name!r}: this client starts servers itself and only supports stdio; "
-                "give a 'command' instead of a 'url'"
-            )
-        transport = StdioTransport(
-            server.command,
-            server.args,
-            server.env,
-            timeout=server.timeout if "timeout" in config else timeout,
-            debug=debug,
-            cwd=server.cwd,
-            inherit_env=server.inherit_env,
-            max_message_bytes=server.max_message_bytes,
-            max_pending=server.max_pending,
-            expand=lambda: _expanded(server),
-        )
+        transport = transport_for(server, server.timeout if "timeout" in config else timeout, debug)
         return cls(
             name,
             transport,
@@ -186,7 +170,7 @@ class MCPClient(ServerFeatures):
             health_interval=server.health_interval,
             health_timeout=server.health_timeout,
             max_pending=server.max_pending,
-            protocol=server.protocol,
+            protocol="legacy" if server.transport == "sse" and server.protocol == "auto" else server.protocol,
             probe_timeout=server.probe_timeout,
             capture_content=ContentPolicy(server.capture_content, server.capture_content_tools),
         )
@@ -537,8 +521,3 @@ class MCPClient(ServerFeatures):
     def _announce(self, change: ToolsChanged) -> None:
         if change.added or change.removed or change.changed:
             self.happened(change)
-
-
-def _expanded(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None]:
-    values = expand(server, os.environ)
-    return values.args, values.env

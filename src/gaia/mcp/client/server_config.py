@@ -13,7 +13,7 @@ from gaia.mcp.client.authorization.config import AuthConfig
 from gaia.mcp.client.protocol.negotiation import PROTOCOLS
 from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.redaction import secret_values
+from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
 from gaia.telemetry.content import MODES, CaptureMode
 
 __all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
@@ -182,14 +182,10 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 def secrets(config: ServerConfig) -> list[str]:
     """The values of an expanded configuration that must not be shown, each once.
 
-    From `env`, what `gaia.mcp.redaction.secret_values` takes for a secret: values of 8 characters, or of 4 under a
-    name that sounds like one. From `headers` every value of 4 characters, and what follows its scheme ("Bearer"),
-    which servers like to repeat alone. From `auth` the secret. Masking still shorter values would only make messages
-    unreadable.
+    What counts is said by `secret_values`, `secret_headers` and `secret_url_parts` of `gaia.mcp.redaction`. From `auth`
+    it is the secret. Masking still shorter values would only make messages unreadable.
     """
-    found = secret_values(config.env or {})
-    for value in (config.headers or {}).values():
-        found += [part for part in (value, value.partition(" ")[2]) if len(part) >= _SHORTEST_SECRET]
+    found = secret_values(config.env or {}) + secret_headers(config.headers or {}) + secret_url_parts(config.url or "")
     own = [getattr(config.auth, name, None) or "" for name in _AUTH_SECRETS]
     found += [value for value in own if len(value) >= _SHORTEST_SECRET]
     return list(dict.fromkeys(found))

@@ -17,6 +17,7 @@ from gaia.mcp.client.supervision.events import ServerState, StateChanged, ToolsC
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.client.transports.base import MCPTransport
+from gaia.mcp.client.transports.http import HttpTransport
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.errors import (
     ConfigError,
@@ -384,9 +385,10 @@ class TestMaking:
         with pytest.raises(ValueError, match="command"):
             MCPClient.from_config("files", config)
 
-    def test_a_config_with_a_url_only_says_what_is_supported(self) -> None:
-        with pytest.raises(ValueError, match="command"):
-            MCPClient.from_config("files", {"url": "https://example.com/mcp"})
+    def test_a_config_with_a_url_makes_a_transport_over_http(self) -> None:
+        client = MCPClient.from_config("files", {"url": "https://example.com/mcp", "timeout": 5})
+        assert isinstance(client.transport, HttpTransport)
+        assert (client.transport.url, client.transport.timeout) == ("https://example.com/mcp", 5)
 
     @pytest.mark.parametrize("config", [[], "npx", None])
     def test_a_config_that_is_no_dict_is_refused(self, config: Any) -> None:

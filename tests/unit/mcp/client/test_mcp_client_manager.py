@@ -254,7 +254,7 @@ class TestLoading:
                 "hung": fault_server(faults=HUNG),
                 "nowhere": NOWHERE,
                 "unusable": {"command": 5},
-                "remote": {"url": "https://example.com/mcp"},
+                "remote": {"url": "http://127.0.0.1:9/mcp"},
                 "off": {**fault_server(), "disabled": True},
                 "better": fault_server(),
             }

@@ -12,8 +12,22 @@ from typing import Literal
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
-from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, OtherRevisions, StatelessEra
-from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError
+from gaia.mcp.client.protocol.stateless_era import (
+    STATELESS_ERRORS,
+    STATELESS_REVISIONS,
+    OtherRevisions,
+    StatelessEra,
+)
+from gaia.mcp.errors import (
+    AnswerLost,
+    CallTimeout,
+    HandshakeFailed,
+    HttpError,
+    InvalidResponse,
+    JsonRpcError,
+    MCPError,
+    NeedsAuthorization,
+)
 
 __all__ = ["PROTOCOLS", "Negotiation"]
 
@@ -88,8 +102,16 @@ class Negotiation:
             return (yield from self._stateless(identity, STATELESS_REVISIONS[0], self._probe_timeout))
         except CallTimeout:
             silent = True
-        except (JsonRpcError, InvalidResponse):
-            # The rule is keyed to no particular code: what is not a stateless answer is the other era.
+        except NeedsAuthorization:
+            # That was no answer of the server proper.
+            raise
+        except JsonRpcError as error:
+            # Errors that no other era has are a stateless answer. Beyond that, the rule is keyed to no code.
+            if error.code in STATELESS_ERRORS:
+                raise
+        except (InvalidResponse, HttpError, AnswerLost):
+            # What is not a stateless answer is the other era. Over HTTP that may be any refusal, or a broken connection
+            # ("Streamable HTTP": "Backward Compatibility").
             pass
         self._probing = False
         try:

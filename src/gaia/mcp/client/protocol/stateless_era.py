@@ -12,6 +12,7 @@ from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, paginate
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = [
+    "STATELESS_ERRORS",
     "STATELESS_REVISIONS",
     "SUBSCRIPTION_ID",
     "UNSUPPORTED_VERSION",
@@ -24,6 +25,9 @@ STATELESS_REVISIONS = ("2026-07-28",)
 
 UNSUPPORTED_VERSION = -32022
 """The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
+
+STATELESS_ERRORS = frozenset({-32020, -32021})
+"""Errors that only a server of this era has: headers and body differ; it needs a capability that we do not have."""
 
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
 """Which capability says that a change can be told."""

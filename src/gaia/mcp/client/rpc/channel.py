@@ -31,6 +31,10 @@ class Outgoing(Protocol):
     @property
     def params(self) -> Mapping[str, Any] | None: ...
 
+    @property
+    def ended(self) -> bool:
+        """Whether nobody waits for an answer, because it has come, for example."""
+
     def begin_write(self) -> bool: ...
 
     def undo_write(self) -> None: ...
@@ -46,6 +50,10 @@ class Frame(msgspec.Struct, frozen=True):
     @property
     def id(self) -> None:
         return None
+
+    @property
+    def ended(self) -> bool:
+        return False
 
     def begin_write(self) -> bool:
         return True

@@ -37,7 +37,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.errors import InvalidResponse, MCPError, Overloaded, answered_error
+from gaia.mcp.errors import AnswerLost, InvalidResponse, MCPError, Overloaded, answered_error
 
 __all__ = ["Connection", "ConnectionState", "Noise"]
 
@@ -97,11 +97,14 @@ class Connection:
         on_request: Callable[[Request], bool] = lambda _: False,
         observer: Observer | None = None,
         run: Run | None = None,
+        on_lost: Callable[[Call, AnswerLost], bool] = lambda _call, _error: False,
     ) -> None:
         """The hooks run on the channel's threads: they must be quick and must not raise.
 
         `on_request` is told of what the server asks, `ping` excepted. True says that it will be answered, with `answer`
         or `refuse`; False, that we do not offer that.
+
+        `on_lost` is told of a call whose answer was lost while the channel goes on. True says that it takes it over.
 
         `observer` follows notifications to the server and its requests; `run` has time for the application's span
         processors, which the channel's threads have not.
@@ -124,6 +127,7 @@ class Connection:
         self._served: dict[int, Served] = {}
         """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
         One belongs to whoever pops it, as with `_in_flight`."""
+        self._on_lost = on_lost
         self._in_flight: dict[int, Call] = {}
         self._channel: Channel | None = None
         self._told_of_long_notifications = False
@@ -252,8 +256,9 @@ class Connection:
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
         call = self._take(call_id)
-        if call is not None:
-            call.finish(error=error)
+        if call is None or (isinstance(error, AnswerLost) and self._on_lost(call, error)):
+            return
+        call.finish(error=error)
 
     def message_received(self, line: bytes | OversizedLine) -> None:
         if isinstance(line, OversizedLine):

@@ -39,6 +39,11 @@ class Loss(msgspec.Struct, frozen=True):
             final.stderr_tail or self.ending.stderr_tail,
         )
 
+    @property
+    def died_while_opening(self) -> bool:
+        """Whether the server ended before it was ready. One that could not even be reached has not ended."""
+        return not self.was_ready and self.error is None and self.ending.cause is None
+
     def reason(self, stderr_tail: str = "") -> str:
         """For people. `stderr_tail` may be longer than what was known when the connection was lost."""
         if self.error is None:

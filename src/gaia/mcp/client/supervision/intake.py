@@ -106,6 +106,18 @@ class Intake:
         """End a call that its caller no longer wants. False if it ended just before."""
         return self._give_up(call, error, error.message)
 
+    def repeat(self, call: Call, next_id: Callable[[], int]) -> bool:
+        """Make a call anew whose answer was lost on a connection that goes on. False if it may not be repeated.
+
+        For the thread that has taken the call out of the connection's table. A lost stream loses its request, and what
+        is sent instead of it has a new id (2026-07-28, "Streamable HTTP").
+        """
+        if call.bound or not call.repeatable:
+            return False
+        call.prepare_repeat(next_id())
+        self.submit(call)
+        return True
+
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         if not call.finish(error=error):
             return False

@@ -97,12 +97,26 @@ class RestartTracker:
         """Restarts since the server was last stable."""
         self._restarts: deque[float] = deque()
         """When the restarts of the current window were granted, oldest first."""
+        self._renewals: deque[float] = deque()
+        """When the sessions of the current window were renewed, oldest first."""
         self._half_open = False
         self._cooldown = policy.cooldown
 
     def on_ready(self, now: float) -> None:
         """The server finished its handshake."""
         self._ready_since = now
+
+    def may_renew(self, now: float) -> bool:
+        """Whether a session that the server forgot may be opened anew at once, which is no restart.
+
+        A server that forgets more than `max_restarts` of them within `window` is treated like one that ends.
+        """
+        while self._renewals and now - self._renewals[0] >= self._policy.window:
+            self._renewals.popleft()
+        if len(self._renewals) >= self._policy.max_restarts:
+            return False
+        self._renewals.append(now)
+        return True
 
     def on_end(self, now: float) -> Retry | OpenCircuit:
         """The server ended, or could not be started: what to do next."""

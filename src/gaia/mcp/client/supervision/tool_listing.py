@@ -9,7 +9,7 @@ from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.conversation import Converse
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError
+from gaia.mcp.errors import HttpError, InvalidResponse, JsonRpcError, MCPError, NeedsAuthorization
 
 __all__ = ["ToolListing", "open_and_list"]
 
@@ -21,7 +21,10 @@ def open_and_list(
     profile = yield from negotiation.open(identity)
     try:
         tools = yield from profile.era.list_tools(profile)
-    except (JsonRpcError, InvalidResponse) as error:
+    except NeedsAuthorization:
+        # There may be tools, for those who are logged in.
+        raise
+    except (JsonRpcError, InvalidResponse, HttpError) as error:
         # The server works, only its list does not; calls by name may still succeed.
         on_list_failed(error)
         tools = []

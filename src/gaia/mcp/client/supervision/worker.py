@@ -300,6 +300,7 @@ class Worker:
             on_request=lambda request: self._questions.asked(connection, request, self.watch),
             observer=self.observer.anew(),
             run=self._run_elsewhere,
+            on_lost=lambda call, _: self.intake.repeat(call, self.next_id),
         )
         self._lifecycle.opening(self.generation)
         try:
@@ -387,10 +388,13 @@ class Worker:
         loss = self._farewell.loss
         self._connection = self._farewell = None
         self._earlier_noise = self._earlier_noise.plus(connection.noise)
-        died_of_the_probe = not loss.was_ready and loss.error is None and self._settings.negotiation.died_of_the_probe()
+        may_renew = loss.was_ready and loss.ending.renewable and self._tracker.may_renew(self._clock.monotonic())
+        died_of_the_probe = loss.died_while_opening and self._settings.negotiation.died_of_the_probe()
         may_rest = self._may_rest(loss)
-        self._lifecycle.gone(loss.described(final), expected=died_of_the_probe or may_rest or loss.ending.renewable)
-        if died_of_the_probe:
+        self._lifecycle.gone(loss.described(final), expected=died_of_the_probe or may_rest or may_renew)
+        if may_renew:
+            self._open()
+        elif died_of_the_probe:
             logger.debug("server_died_of_the_probe", server=self.name)
             if self.profile is None:
                 # Nobody had it before, so nobody missed it.

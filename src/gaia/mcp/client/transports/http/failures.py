@@ -1,0 +1,72 @@
+"""What an HTTP response that is no MCP message tells, and how it is said to people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+import orjson
+
+from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
+from gaia.mcp.errors import HttpError, NeedsAuthorization
+
+__all__ = ["error_in", "excerpt", "reason", "refusal", "with_id"]
+
+_EXCERPT_CHARACTERS = 200
+_MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
+_AUTHORIZATION = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+
+
+def error_in(body: bytes) -> ErrorResponse | None:
+    """The JSON-RPC error that is the body of a response; None if it is anything else."""
+    try:
+        message = decode(body)
+    except NotAMessage:
+        return None
+    return message if isinstance(message, ErrorResponse) else None
+
+
+def with_id(error: ErrorResponse, identifier: int) -> bytes:
+    """An error as the answer to our request: servers that refuse a request early have not read its id."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": identifier, "error": error.error})
+
+
+def refusal(response: httpx2.Response, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
+    """The error for a response that is neither an answer nor a JSON-RPC error."""
+    status = response.status_code
+    said = f"the server answered {_words(status)}{excerpt(body, redact)}"
+    challenged = "www-authenticate" in response.headers
+    if status == HTTPStatus.UNAUTHORIZED or (status in _AUTHORIZATION and challenged):
+        return NeedsAuthorization(f"{said}; it wants you to be logged in: gaia mcp login {server}", status=status)
+    if "location" in response.headers and 300 <= status < 400:
+        said += f"; it redirects to {_place(response)}, which is not followed: give that as the url if you trust it"
+    return HttpError(said, status=status)
+
+
+def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
+    """The beginning of a body, without markup, to be appended to a message."""
+    text = " ".join(redact(_MARKUP.sub(" ", body.decode("utf-8", "replace"))).split())
+    if not text:
+        return ""
+    return f": {text[:_EXCERPT_CHARACTERS]}{'…' if len(text) > _EXCERPT_CHARACTERS else ''}"
+
+
+def reason(error: Exception) -> str:
+    """What went wrong with a connection."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _words(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _place(response: httpx2.Response) -> str:
+    """Where a redirect leads, without what might be secret."""
+    target: Any = None if response.next_request is None else response.next_request.url
+    return "nowhere" if target is None else str(target.copy_with(username=None, password=None, query=None))

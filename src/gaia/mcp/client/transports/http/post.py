@@ -1,0 +1,280 @@
+"""One message on its way to a server: a POST, and whatever answers it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.rpc.channel import Outgoing
+from gaia.mcp.client.transports.http import failures
+from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.headers import SESSION_ID, is_stateless, message_headers
+from gaia.mcp.client.transports.http.wire import Interrupted, Wire
+from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.transports.http.channel import HttpChannel
+
+__all__ = ["Post"]
+
+logger = get_logger(__name__)
+
+_MOST_REDIRECTS = 3
+_MOST_RECONNECTIONS = 3
+"""So many times in a row a broken stream is asked for without success before its answer counts as lost."""
+
+_REFUSAL_BYTES = 64 * 1024
+_NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+
+
+class Post:
+    """Runs on a thread of the channel; `interrupt` may be called from any."""
+
+    def __init__(self, channel: HttpChannel, item: Outgoing) -> None:
+        self._channel = channel
+        self._item = item
+        # A call that is repeated has another id and frame by then.
+        self.id = item.id
+        self.method = item.method
+        self._frame = item.frame
+        self.dialect: Dialect = channel.dialect
+        self._session: str | None = None
+        self._sent = False
+        self.answered = False
+        """All that is still to come is the end of the stream."""
+        self._lock = threading.Lock()
+        """Owns `_wire` and `_interrupted`: only a wire that is busy with this message is interrupted for it."""
+        self._wire: Wire | None = None
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """Let go of the message: it is not sent if it was not, and nobody waits for its answer."""
+        with self._lock:
+            self._interrupted.set()
+            if self._wire is not None:
+                self._wire.interrupt()
+
+    def run(self, wire: Wire) -> None:
+        """Send the message, and hand over what comes back. Never raises: what goes wrong is told to the channel."""
+        try:
+            with self._busy(wire):
+                self._run(wire)
+        except Interrupted:
+            pass
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
+            if not self._interrupted.is_set():
+                self._broken(error)
+        except MCPError as error:
+            # An authorization that says why it cannot give one. The server has not acted.
+            self._item.undo_write()
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
+            logger.error("http_request_failed", server=self._channel.name, error=self._channel.redact(repr(error)))
+            self._fail(HttpError(f"the request failed: {self._channel.redact(repr(error))}"))
+
+    @contextlib.contextmanager
+    def _busy(self, wire: Wire) -> Iterator[None]:
+        with self._lock:
+            if self._interrupted.is_set():
+                raise Interrupted
+            self._wire = wire
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wire = None
+
+    def _run(self, wire: Wire) -> None:
+        stream = self._post(wire)
+        if stream is None or self._is_done() or self.id is None:
+            return
+        if is_stateless(self.dialect) or stream.last_id is None:
+            raise httpx2.RemoteProtocolError("the stream ended without the answer")
+        self._resume(wire, stream)
+
+    def _post(self, wire: Wire) -> EventStream | None:
+        """The stream of events that was the response, read to its end; None for all other responses."""
+        url = self._channel.url_of_messages()
+        for _ in range(_MOST_REDIRECTS + 1):
+            # After a redirect, again: the session may be known by now.
+            headers = self._headers()
+            with wire.request("POST", url, headers, self._frame, on_sending=self._begin) as response:
+                target = same_origin_redirect(response)
+                if target is None:
+                    return self._receive(response)
+                response.read()
+            url = target
+        self._fail(HttpError(f"the server redirects more than {_MOST_REDIRECTS} times"))
+        return None
+
+    def _headers(self) -> dict[str, str]:
+        channel, item = self._channel, self._item
+        headers = message_headers(item, self.dialect, channel.tool_headers.of(item.params) if self._is_call else {})
+        if not is_stateless(self.dialect) and self.method != "initialize":
+            self._session = channel.session_id
+            if self._session is not None:
+                headers[SESSION_ID] = self._session
+        return headers
+
+    @property
+    def _is_call(self) -> bool:
+        return self.method == "tools/call"
+
+    def _begin(self) -> None:
+        with self._lock:
+            # Not even asked once it is interrupted: a closed channel promises that.
+            if self._interrupted.is_set() or not (self._sent or self._item.begin_write()):
+                raise Interrupted
+            self._sent = True
+
+    def _check(self) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted
+
+    def _is_done(self) -> bool:
+        return self._item.ended or self._interrupted.is_set()
+
+    # What comes back.
+
+    def _receive(self, response: httpx2.Response) -> EventStream | None:
+        if not response.is_success:
+            self._refused(response, read_up_to(response, _REFUSAL_BYTES))
+            return None
+        if self.method == "initialize":
+            self._channel.begin_session(response.headers.get(SESSION_ID))
+        if self.id is None or self._channel.answers_elsewhere:
+            return None
+        kind = content_type(response)
+        if kind == "text/event-stream":
+            stream = EventStream(self._channel.max_message_bytes)
+            self._read(stream, response)
+            return stream
+        if kind == "application/json" or kind.endswith("+json"):
+            self._receive_body(response)
+        elif response.status_code in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
+            self._fail(HttpError("the server accepted the request and will not answer it", status=response.status_code))
+        else:
+            text = failures.excerpt(read_up_to(response, _REFUSAL_BYTES), self._channel.redact)
+            self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
+        return None
+
+    def _receive_body(self, response: httpx2.Response) -> None:
+        limit = self._channel.max_message_bytes
+        body = read_up_to(response, limit + 1)
+        if len(body) > limit:
+            self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
+            return
+        self._channel.received(body, self.method)
+        if not self._is_done():
+            self._fail(InvalidResponse("the body of the response is not the answer to the request"))
+
+    def _read(self, stream: EventStream, response: httpx2.Response) -> None:
+        """Hand over the messages of a stream, until its end or until nobody waits for what is in it."""
+        try:
+            for data in stream.messages(response):
+                self._channel.received(data, self.method)
+                if self._item.ended and not self.answered:
+                    # It ends right after the answer. Read to its end, the connection can be used again.
+                    self.answered = True
+                    self._channel.lingers(self)
+        except httpx2.SSEError as error:
+            self._fail(InvalidResponse(f"a message on the stream cannot be read: {failures.reason(error)}"))
+        except httpx2.TransportError:
+            # Perhaps it can be continued.
+            if not stream.resumable or is_stateless(self.dialect):
+                raise
+
+    def _resume(self, wire: Wire, stream: EventStream) -> None:
+        """Ask for the rest of a stream that ended early (2025-11-25, "Resumability and Redelivery")."""
+        failed = 0
+        while not self._is_done() and not self._interrupted.wait(stream.retry):
+            headers = self._channel.stream_headers(stream.last_id)
+            try:
+                with wire.request("GET", self._channel.url, headers, on_sending=self._check) as response:
+                    if self._channel.has_forgotten(response, self._session):
+                        break
+                    if not response.is_success or content_type(response) != "text/event-stream":
+                        raise httpx2.RemoteProtocolError(f"resuming was answered with {response.status_code}")
+                    self._read(stream, response)
+                    failed = 0
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                self._channel.unreachable(error)
+                return
+            except httpx2.TransportError as error:
+                failed += 1
+                if failed >= _MOST_RECONNECTIONS:
+                    self._broken(error)
+                    return
+        if not self._is_done():
+            self._fail(AnswerLost("the session ended before the answer", delivery="unknown"))
+
+    # What goes wrong.
+
+    def _refused(self, response: httpx2.Response, body: bytes) -> None:
+        channel, status = self._channel, response.status_code
+        error = failures.error_in(body)
+        if channel.has_forgotten(response, self._session, error):
+            # It did not look at the message: that goes to the next session.
+            self._item.undo_write()
+            return
+        if self.method == "initialize" and status in _NOT_OFFERED and error is None and channel.fall_back():
+            self._again()
+        elif error is not None and self.id is not None:
+            channel.received(failures.with_id(error, self.id), self.method)
+        else:
+            refusal = failures.refusal(response, body, channel.name, channel.redact)
+            if status == HTTPStatus.UNAUTHORIZED:
+                self._item.undo_write()
+            self._fail(refusal)
+
+    def _again(self) -> None:
+        """Send the message to where the older transport wants it."""
+        self._channel.resend(self._item)
+
+    def _broken(self, error: Exception) -> None:
+        if not self._sent:
+            self._channel.unreachable(error)
+        elif isinstance(error, httpx2.LocalProtocolError):
+            self._item.undo_write()
+            self._fail(HttpError(f"the request cannot be sent: {failures.reason(error)}"))
+        else:
+            self._fail(AnswerLost(f"the connection broke before the answer: {failures.reason(error)}"))
+
+    def _fail(self, error: MCPError) -> None:
+        error.message = self._channel.redact(error.message)
+        if self.id is not None:
+            self._channel.request_failed(self.id, error)
+        elif not self._interrupted.is_set():
+            logger.warning("http_message_lost", server=self._channel.name, method=self.method, error=error.message)
+
+
+def read_up_to(response: httpx2.Response, limit: int) -> bytes:
+    """The body, or `limit` bytes of it and perhaps some more."""
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) >= limit:
+            break
+    return bytes(body)
+
+
+def content_type(response: httpx2.Response) -> str:
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def same_origin_redirect(response: httpx2.Response) -> httpx2.URL | None:
+    """Where a message has to be sent instead, if that is the same server and the message stays what it is."""
+    if response.status_code not in (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT):
+        return None
+    following = response.next_request
+    if following is None:
+        return None
+    return following.url if following.url.origin == response.request.url.origin else None

@@ -1,0 +1,99 @@
+"""The stream on which a server of the handshake era says what is no answer (2025-11-25, "Listening for Messages")."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from gaia.log import get_logger
+from gaia.mcp.client.transports.http import failures
+from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.wire import Interrupted
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.transports.http.channel import HttpChannel
+
+__all__ = ["ServerStream"]
+
+logger = get_logger(__name__)
+
+_LONGEST_WAIT_SECONDS = 60.0
+
+
+class ServerStream:
+    """A thread that keeps the stream open, for as long as the server offers it."""
+
+    def __init__(self, channel: HttpChannel) -> None:
+        """Start to listen. What cannot be done for want of threads is not done: the stream is optional."""
+        self._channel = channel
+        self._wire = channel.new_wire()
+        self._session = channel.session_id
+        self._closing = threading.Event()
+        self._opened = False
+        self._thread = threading.Thread(target=self._run, name=f"mcp-{channel.name}-http-events", daemon=True)
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
+
+    def interrupt(self) -> None:
+        self._closing.set()
+        self._wire.interrupt()
+
+    def join(self, seconds: float) -> bool:
+        """False if the thread is still there after `seconds`."""
+        if self._thread.ident is None:
+            self._wire.close()
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        stream = EventStream(self._channel.max_message_bytes)
+        wait = 0.0
+        try:
+            while not self._closing.wait(wait):
+                heard = self._listen(stream)
+                if heard is None:
+                    return
+                # A server that only ever closes the stream is not asked more and more often.
+                wait = stream.retry if heard else min(max(stream.retry, wait * 2), _LONGEST_WAIT_SECONDS)
+        finally:
+            self._wire.close()
+
+    def _listen(self, stream: EventStream) -> bool | None:
+        """Read one response to its end. Whether anything came; None if it is of no use to ask again."""
+        channel, heard = self._channel, False
+        try:
+            with self._wire.request(
+                "GET", channel.url, channel.stream_headers(stream.last_id), on_sending=self._check
+            ) as response:
+                if self._closing.is_set() or not self._is_offered(response):
+                    return None
+                self._opened = True
+                for data in stream.messages(response):
+                    heard = True
+                    channel.received(data)
+        except Interrupted:
+            return None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if not self._closing.is_set():
+                channel.unreachable(error)
+            return None
+        except (httpx2.HTTPError, httpx2.StreamError, OSError, ValueError) as error:
+            logger.debug("server_stream_broken", server=channel.name, error=channel.redact(failures.reason(error)))
+        return None if self._closing.is_set() else heard
+
+    def _check(self) -> None:
+        if self._closing.is_set():
+            raise Interrupted
+
+    def _is_offered(self, response: httpx2.Response) -> bool:
+        if response.status_code == HTTPStatus.OK:
+            return True
+        # The very first request may be answered with 404 by a server that knows no GET.
+        if not self._opened or not self._channel.has_forgotten(response, self._session):
+            logger.debug("server_stream_not_offered", server=self._channel.name, status=response.status_code)
+        return False

@@ -1,0 +1,212 @@
+"""The transport for servers that are reached over HTTP. What needs httpx2 is loaded when a server is opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from gaia.log import enable_debug
+from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from gaia.mcp.client.rpc.channel import ChannelListener
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.transports.standalone import StandaloneTransport
+from gaia.mcp.errors import ConfigError
+from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+    from gaia.mcp.client.transports.http.channel import HttpChannel
+
+__all__ = ["HttpTransport"]
+
+_PORTS = {"http": 80, "https": 443}
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+_OURS = frozenset({"accept", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"})
+"""Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
+
+Authorize = Callable[[], "httpx2.Auth | None"]
+
+
+class HttpTransport(StandaloneTransport):
+    """Talks to an MCP server at a URL (Streamable HTTP), and to one of revision 2024-11-05 if it is that.
+
+    `MCPClient` supervises it: a server that cannot be reached is tried again later, a session that the server has
+    forgotten is opened anew. Used by itself it has the four methods of `MCPTransport`; the first request then has to be
+    `initialize`, and `notifications/initialized` is sent when that is answered.
+
+    Proxies and certificates come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``). Needs the
+    extra ``gaia-mcp[http]``.
+    """
+
+    network_transport = "tcp"
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
+        debug: bool = False,
+        *,
+        old: bool = False,
+        auth: httpx2.Auth | Authorize | None = None,
+        max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        max_pending: int = 1024,
+        max_connections: int = 100,
+        expand: Callable[[], tuple[str, Mapping[str, str] | None]] | None = None,
+    ) -> None:
+        """`headers` are sent with every request. `timeout` is in seconds.
+
+        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is an
+        authorization of httpx2, or makes one whenever the server is opened. `max_connections` bounds the requests that
+        are under way at once; more wait. `expand`, if given, is asked at each opening for the URL and the headers to
+        use instead, with variables filled in.
+
+        Raises ValueError for a URL or a header that cannot be used, unless it is `expand` that gives them.
+        """
+        if debug:
+            enable_debug()
+        super().__init__(timeout, max_pending)
+        self.url = url
+        self.headers = None if headers is None else dict(headers)
+        self.debug = debug
+        self._old = old
+        self._auth = auth
+        self._max_message_bytes = max_message_bytes
+        self._max_connections = max_connections
+        self._expand = expand or (lambda: (self.url, self.headers))
+        self._tls: ssl.SSLContext | None = None
+        if expand is None:
+            _checked_url(url)
+            _checked_headers(self.headers or {})
+
+    def __repr__(self) -> str:
+        # Headers, paths and queries may hold secrets.
+        return f"HttpTransport({_origin(self.url)!r}, connected={self.is_connected()})"
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """Host and port, as far as they are known without variables."""
+        try:
+            parts = _checked_url(self._expand()[0])
+        except ValueError:
+            return None
+        return str(parts.hostname), parts.port or _PORTS[parts.scheme]
+
+    @property
+    def _label(self) -> str:
+        return urlsplit(self.url).hostname or "http"
+
+    def open(self, listener: ChannelListener, name: str) -> HttpChannel:
+        try:
+            import httpx2
+
+            from gaia.mcp.client.transports.http.channel import HttpChannel
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"server {name!r} is reached over HTTP, which needs the package {error.name}: "
+                "pip install 'gaia-mcp[http]'"
+            ) from error
+        url, headers = self._expand()
+        try:
+            parts, checked = _checked_url(url), _checked_headers(headers or {})
+        except ValueError as error:
+            raise ConfigError(f"server {name!r}: {error}") from error
+        # The user and the password go into a header of their own; no message and no log line shows them then.
+        target = httpx2.URL(url).copy_with(username=None, password=None, fragment=None)
+        channel = HttpChannel(
+            target,
+            self._clients(checked, self._authorization(parts)),
+            listener,
+            name=name,
+            redact=Redactor(secret_headers(checked) + secret_url_parts(url)),
+            max_message_bytes=self._max_message_bytes,
+            max_pending=self._max_pending,
+            max_threads=self._max_connections,
+            old=self._old,
+        )
+        self._channel = channel
+        return channel
+
+    def _authorization(self, url: SplitResult) -> httpx2.Auth | None:
+        import httpx2
+
+        if isinstance(self._auth, httpx2.Auth):
+            return self._auth
+        if self._auth is not None:
+            return self._auth()
+        if url.username is None:
+            return None
+        given = httpx2.URL(url.geturl())
+        return httpx2.BasicAuth(given.username, given.password)
+
+    def _clients(self, headers: Mapping[str, str], auth: httpx2.Auth | None) -> Callable[[], httpx2.Client]:
+        """Makes clients that share what is expensive, and what a server expects to be one client's."""
+        from http.cookiejar import CookieJar
+
+        import httpx2
+
+        if self._tls is None:
+            # Reading the certificates takes a tenth of a second.
+            self._tls = httpx2.create_ssl_context()
+        context = self._tls
+        cookies = CookieJar()
+        # What stands between often ends idle connections after 5 s, and a request that meets that end is lost.
+        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=3.0)
+        # Calls have deadlines of their own, and are interrupted when they pass.
+        timeout = httpx2.Timeout(None, connect=min(10.0, self.timeout))
+        complete = {"User-Agent": "gaia-mcp", **headers}
+
+        def new_client() -> httpx2.Client:
+            return httpx2.Client(
+                verify=context, auth=auth, headers=complete, cookies=cookies, limits=limits, timeout=timeout
+            )
+
+        return new_client
+
+    def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
+        if method == "initialize":
+            version = result.get("protocolVersion")
+            connection.speak(Dialect(version if isinstance(version, str) else None))
+            connection.notify("notifications/initialized")
+
+
+def _checked_url(url: str) -> SplitResult:
+    """Raises ValueError, which does not show the URL."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"url: {error}") from error
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
+        raise ValueError("url: must begin with http:// or https:// and name a host")
+    return parts
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that count, without white space around their values. Raises ValueError, which shows no value."""
+    checked = {}
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"headers: {name!r} is not the name of a header")
+        if not _HEADER_VALUE.fullmatch(value.strip()):
+            raise ValueError(f"headers.{name}: the value has characters that cannot be sent (line breaks, accents, …)")
+        if name.lower() not in _OURS:
+            checked[name] = value.strip()
+    return checked
+
+
+def _origin(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return "?"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}"

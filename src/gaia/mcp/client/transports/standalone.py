@@ -1,0 +1,170 @@
+"""A transport used by itself, without a client: the four methods over one connection."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from abc import abstractmethod
+from typing import Any, Protocol
+
+from gaia.log import get_logger
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.channel import Channel, Ending
+from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.errors import (
+    AnswerLost,
+    CallCancelled,
+    CallTimeout,
+    JsonRpcError,
+    MCPError,
+    NotConnected,
+    ServerCrashed,
+    StartFailed,
+)
+
+__all__ = ["LivingChannel", "StandaloneTransport"]
+
+logger = get_logger(__name__)
+
+_CAUSE_SECONDS = 0.5
+"""How long to wait for the exit status of a server whose connection is over; it usually is there at once."""
+_DEFAULT_GRACE = 2.0
+"""Seconds that a server gets to leave after the end of its input, before it is sent SIGTERM."""
+
+
+class LivingChannel(Channel, Protocol):
+    """A channel that knows whether its server is there."""
+
+    is_abandoned: bool
+
+    def is_alive(self) -> bool: ...
+
+
+class StandaloneTransport(ChannelTransport):
+    """The four methods of `MCPTransport` for transports that have channels. Several threads may send requests."""
+
+    def __init__(self, timeout: float, max_pending: int) -> None:
+        """`timeout` is in seconds; `max_pending` bounds the requests that may be under way at once."""
+        self.timeout = timeout
+        self._max_pending = max_pending
+        self._channel: LivingChannel | None = None
+        self._connection: Connection | None = None
+        self._ids = itertools.count(1)
+        self._request_id = 0
+        self._lifecycle = threading.Lock()
+        """Owns `_channel` and `_connection` in `connect` and `disconnect`."""
+
+    @property
+    @abstractmethod
+    def _label(self) -> str:
+        """What to call the server as long as nobody has named it."""
+
+    def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
+        """A request was answered; for transports that have to know what was agreed on."""
+
+    def connect(self) -> bool:
+        """Start the server, unless it is running. False if it cannot be started; the log says why."""
+        with self._lifecycle:
+            if self.is_connected():
+                return True
+            self._close()
+            name = self._label
+            connection = Connection(
+                name,
+                generation=1,
+                clock=SystemClock(),
+                max_pending=self._max_pending,
+                on_notification=lambda _notification: None,
+                on_ended=_fail_all,
+            )
+            try:
+                connection.attach(self.open(connection, name))
+            except StartFailed as error:
+                logger.error("server_start_failed", server=name, error=str(error))
+                return False
+            self._connection = connection
+            return True
+
+    def disconnect(self) -> None:
+        """Stop the server and all it started; harmless when it is not running."""
+        with self._lifecycle:
+            self._close()
+
+    def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        connection = self._connection
+        if connection is None or not self.is_connected():
+            raise NotConnected(f"{self._why_not_connected()}; call connect() first")
+        clock = SystemClock()
+        self._request_id = next(self._ids)
+        call = Call(self._request_id, method, params, clock.monotonic(), self.timeout)
+        try:
+            if not connection.submit(call):
+                call.finish(error=ServerCrashed("the server has ended"))
+            timeout = CallTimeout(f"no answer to {method} within {self.timeout:g} s")
+            if not call.wait(clock) and not _give_up(connection, call, timeout, "timeout"):
+                # It ended in this very moment; whoever ended it is about to release it.
+                call.wait_for_outcome()
+        except BaseException:
+            # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
+            _give_up(connection, call, CallCancelled("the caller was interrupted"), "the caller was interrupted")
+            raise
+        if isinstance(call.error, ServerCrashed) and not isinstance(call.error, AnswerLost):
+            raise ServerCrashed(f"the server ended during {method}: {_cause(connection)}", delivery=call.error.delivery)
+        if call.error is None:
+            self._answered(connection, method, call.result)
+        return _response(call)
+
+    def is_connected(self) -> bool:
+        if self._connection is not None and self._connection.state is ConnectionState.CLOSED:
+            return False
+        return self._channel is not None and self._channel.is_alive()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        for call in connection.close():
+            call.finish(error=CallCancelled("the server was disconnected"))
+        if connection.channel is not None:
+            connection.channel.close(_DEFAULT_GRACE)
+
+    def _why_not_connected(self) -> str:
+        connection, channel = self._connection, self._channel
+        if connection is None or channel is None:
+            return "the server is not running"
+        if channel.is_abandoned:
+            return "the server belongs to the parent process"
+        return f"the server has ended: {_cause(connection)}"
+
+
+def _fail_all(connection: Connection) -> None:
+    for call in connection.close():
+        call.finish(error=ServerCrashed("the server has ended"))
+
+
+def _give_up(connection: Connection, call: Call, error: MCPError, reason: str) -> bool:
+    """False if the call has ended already."""
+    if not call.finish(error=error):
+        return False
+    connection.abandon(call, reason)
+    return True
+
+
+def _cause(connection: Connection) -> Ending:
+    """How the server of a connection that is over ended."""
+    ending = None if connection.channel is None else connection.channel.ending(_CAUSE_SECONDS)
+    return ending or Ending()
+
+
+def _response(call: Call) -> dict[str, Any]:
+    error = call.error
+    if error is None:
+        return {"jsonrpc": "2.0", "id": call.id, "result": call.result}
+    if isinstance(error, JsonRpcError):
+        details = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            details["data"] = error.data
+        return {"jsonrpc": "2.0", "id": call.id, "error": details}
+    raise error
