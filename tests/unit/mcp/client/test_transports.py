@@ -115,7 +115,7 @@ def open_channel(fault_server: Configure) -> Iterator[Callable[..., tuple[StdioC
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers get little time to leave."""
-    monkeypatch.setattr("gaia.mcp.client.transports.stdio._DEFAULT_GRACE", 0.1)
+    monkeypatch.setattr("gaia.mcp.client.transports.standalone._DEFAULT_GRACE", 0.1)
     monkeypatch.setattr("gaia.mcp.client.transports.process._TERMINATE_SECONDS", 0.1)
 
 
@@ -848,10 +848,10 @@ class TestShutdown:
         assert channel.close(0.1) == Ending(signal="SIGKILL")
 
     def test_the_time_between_is_what_the_specification_wants(self) -> None:
-        from gaia.mcp.client.transports import process, stdio
+        from gaia.mcp.client.transports import process, standalone
 
         assert process._TERMINATE_SECONDS == 5.0
-        assert stdio._DEFAULT_GRACE == 2.0
+        assert standalone._DEFAULT_GRACE == 2.0
 
     def test_one_that_has_ended_already_is_only_cleaned_up_after(
         self, open_channel: Callable[..., tuple[StdioChannel, Listener]]

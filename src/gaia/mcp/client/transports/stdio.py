@@ -76,8 +76,7 @@ class StdioTransport(StandaloneTransport):
 
     def stderr_tail(self) -> str:
         """The last lines that the present server, or the last one, wrote on its standard error; secrets are masked."""
-        channel = self._channel
-        return "" if channel is None else channel.stderr_tail()
+        return self._channel.stderr_tail() if isinstance(self._channel, StdioChannel) else ""
 
     def open(self, listener: ChannelListener, name: str) -> StdioChannel:
         args, environment = self._expand()
