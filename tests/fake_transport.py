@@ -154,6 +154,11 @@ class FakeChannel:
             self._ending = Ending(exit_code, signal, stderr)
         self._listener.channel_ended()
 
+    def lock_out(self) -> None:
+        """The server wants a login first."""
+        self._ending = Ending(cause="wants a login", unauthorized=True)
+        self._listener.channel_ended()
+
     def stop_reading(self, room: int = 1000) -> None:
         """From now on the pipe is full: `room` messages wait, and more are refused."""
         with self._changed:

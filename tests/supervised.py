@@ -15,6 +15,7 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.client.supervision.login import Authorization
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerSettings
@@ -48,6 +49,7 @@ class Supervised:
         stateless: bool = False,
         protocol: str = "",
         features: ClientFeatures = NO_FEATURES,
+        authorization: Authorization | None = None,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -65,6 +67,7 @@ class Supervised:
             health_interval=health_interval,
             health_timeout=health_timeout,
             max_pending=max_pending,
+            authorization=authorization,
         )
         self.question_threads = CallbackPool("test", "questions")
         self.questions = Questions("fake", features, self.question_threads, clock, 600.0)

@@ -27,6 +27,9 @@ __all__ = ["Session", "SupervisedSession"]
 
 _ASK_AGAIN_SECONDS = 0.05
 
+_CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
+"""There is nothing that another `connect` could do."""
+
 
 class Session(Protocol):
     """One client's way to its server. Thread-safe. A request without a `timeout` gets the transport's own."""
@@ -104,7 +107,7 @@ class SupervisedSession:
             self._lifecycle = threading.Lock()
         with self._lifecycle:
             worker = self._worker
-            if worker.state in (ServerState.READY, ServerState.RESTARTING, ServerState.EXITED):
+            if worker.state in _CONNECTED:
                 return True
             if worker.state is not ServerState.CREATED:
                 # Failed or closed. A connection asked for by name does not wait for a cool-down.

@@ -73,6 +73,9 @@ class Ending(msgspec.Struct, frozen=True):
     renewable: bool = False
     """Nothing is wrong with the server: a session that it forgot is opened anew, at once."""
 
+    unauthorized: bool = False
+    """The server lets nobody in without a login, and there is none that it takes."""
+
     @property
     def clean(self) -> bool:
         return self.exit_code == 0

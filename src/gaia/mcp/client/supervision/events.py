@@ -39,6 +39,12 @@ class ServerState(enum.Enum):
     EXITED = "exited"
     """It ended by itself, cleanly, while nobody wanted anything. The next call starts it again."""
 
+    AUTHORIZING = "authorizing"
+    """It lets nobody in who is not logged in, and a person is being asked to log in. Calls wait."""
+
+    NEEDS_AUTHORIZATION = "needs_authorization"
+    """It lets nobody in who is not logged in. Calls are refused until there is a login."""
+
     FAILED = "failed"
     """It is not being tried at the moment, or not at all. Calls are refused with the reason."""
 

@@ -10,7 +10,7 @@ import msgspec
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle import LossReason, Lost
 from gaia.mcp.client.rpc.channel import Channel, Ending
-from gaia.mcp.errors import MCPError
+from gaia.mcp.errors import MCPError, NeedsAuthorization
 
 __all__ = ["Farewell", "Loss", "loss_reason"]
 
@@ -43,6 +43,11 @@ class Loss(msgspec.Struct, frozen=True):
     def died_while_opening(self) -> bool:
         """Whether the server ended before it was ready. One that could not even be reached has not ended."""
         return not self.was_ready and self.error is None and self.ending.cause is None
+
+    @property
+    def unauthorized(self) -> bool:
+        """Whether the server wants a login that there is not, or not any more."""
+        return self.ending.unauthorized or isinstance(self.error, NeedsAuthorization)
 
     def reason(self, stderr_tail: str = "") -> str:
         """For people. `stderr_tail` may be longer than what was known when the connection was lost."""

@@ -17,6 +17,7 @@ from gaia.mcp.errors import (
     CallCancelled,
     CallTimeout,
     MCPError,
+    NeedsAuthorization,
     NotConnected,
     Overloaded,
     ServerCrashed,
@@ -28,23 +29,36 @@ __all__ = ["Intake"]
 Refusal = Callable[[str, Mapping[str, Any] | None], MCPError | None]
 """``refusal(method, params)``: what the caller of a request is told instead of sending it; None to send it."""
 
-_WAITING_STATES = {ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, ServerState.EXITED}
+_WAITING_STATES = {
+    ServerState.STARTING,
+    ServerState.READY,
+    ServerState.RESTARTING,
+    ServerState.EXITED,
+    ServerState.AUTHORIZING,
+}
 
 
 class Intake:
     """State, backlog and ready connection of one server. Thread-safe; only the worker changes state and connection."""
 
     def __init__(
-        self, server: str, max_pending: int, on_wanted: Callable[[], None], on_expired: Callable[[Call], None]
+        self,
+        server: str,
+        max_pending: int,
+        on_wanted: Callable[[], None],
+        on_expired: Callable[[Call], None],
+        may_be_let_in: Callable[[], bool] = lambda: False,
     ) -> None:
         """`on_wanted` is called, from a caller's thread, when a call comes for a server that has exited.
 
-        `on_expired` is told of calls that timed out while there was a connection.
+        So it is for one that let nobody in, if `may_be_let_in` says that this may have changed; that is asked for each
+        such call, and must be quick. `on_expired` is told of calls that timed out while there was a connection.
         """
         self._server = server
         self._max_pending = max_pending
         self._on_wanted = on_wanted
         self._on_expired = on_expired
+        self._may_be_let_in = may_be_let_in
         self._lock = threading.Lock()
         """Owns everything below."""
         self._state = ServerState.CREATED
@@ -81,7 +95,9 @@ class Intake:
             with self._lock:
                 if self._ready is not None:
                     continue
-                error = self._refusal() or self._overload()
+                error = self._refusal()
+                if error is None or (isinstance(error, NeedsAuthorization) and self._may_be_let_in()):
+                    error = self._overload()
                 if error is None:
                     self._backlog.append(call)
             if error is not None:
@@ -89,7 +105,7 @@ class Intake:
                 return
             if call.observer is not None:
                 call.observer.queued()
-            if self._state is ServerState.EXITED:
+            if self._state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
                 self._on_wanted()
             return
 
@@ -207,6 +223,8 @@ class Intake:
             return NotConnected(f"Not connected to server {self._server!r}: call connect() first")
         if state is ServerState.CLOSED:
             return NotConnected(f"Not connected to server {self._server!r}: {self._reason}")
+        if state is ServerState.NEEDS_AUTHORIZATION:
+            return NeedsAuthorization(str(self._reason), status=401, delivery="not_sent")
         if state is ServerState.FAILED:
             return ServerUnavailable(f"server {self._server!r} is unavailable: {self._reason}")
         return None

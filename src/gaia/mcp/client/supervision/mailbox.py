@@ -12,8 +12,21 @@ from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Conversation
 from gaia.mcp.client.supervision.timers import Waiting
+from gaia.mcp.errors import MCPError
 
-__all__ = ["Answered", "Closed", "Ended", "Expired", "Letter", "Notified", "Start", "Stop", "Wanted", "Watch"]
+__all__ = [
+    "Answered",
+    "Closed",
+    "Ended",
+    "Expired",
+    "Letter",
+    "LoggedIn",
+    "Notified",
+    "Start",
+    "Stop",
+    "Wanted",
+    "Watch",
+]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -25,7 +38,13 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A call came for a server that had exited."""
+    """A call came for a server that had exited, or that may let us in by now."""
+
+
+class LoggedIn(msgspec.Struct, frozen=True):
+    """A person has logged in at the server, or that came to nothing."""
+
+    error: MCPError | None
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -65,4 +84,4 @@ class Notified(msgspec.Struct, frozen=True):
     notification: Notification
 
 
-Letter = Start | Stop | Wanted | Ended | Closed | Answered | Watch | Expired | Notified
+Letter = Start | Stop | Wanted | LoggedIn | Ended | Closed | Answered | Watch | Expired | Notified

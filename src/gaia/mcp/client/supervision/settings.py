@@ -10,6 +10,7 @@ import msgspec
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.events import Event
+from gaia.mcp.client.supervision.login import Authorization
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import MCPError
 
@@ -27,6 +28,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_interval: float
     health_timeout: float
     max_pending: int
+    authorization: Authorization | None = None
+    """None for servers that nobody can log in at."""
 
 
 class WorkerHooks(Protocol):

@@ -31,12 +31,14 @@ from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState, S
 from gaia.mcp.client.supervision.farewell import Farewell, Loss, loss_reason
 from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.client.supervision.lifetime import live_workers
+from gaia.mcp.client.supervision.login import Login
 from gaia.mcp.client.supervision.mailbox import (
     Answered,
     Closed,
     Ended,
     Expired,
     Letter,
+    LoggedIn,
     Notified,
     Start,
     Stop,
@@ -98,7 +100,13 @@ class Worker:
         """Whether this is a forked child, to which neither thread nor server belongs."""
         self._mailbox: queue.SimpleQueue[Letter] = queue.SimpleQueue()
         post = self._mailbox.put
-        self.intake = Intake(name, settings.max_pending, lambda: post(Wanted()), lambda call: post(Expired(call)))
+        self.intake = Intake(
+            name,
+            settings.max_pending,
+            on_wanted=lambda: post(Wanted()),
+            on_expired=lambda call: post(Expired(call)),
+            may_be_let_in=self._may_be_let_in,
+        )
         self._transport = transport
         self._settings = settings
         self._hooks = hooks
@@ -121,6 +129,10 @@ class Worker:
         self._upkeep: Upkeep | None = None
         self._farewell: Farewell | None = None
         """While the lost server is being ended; nothing is started before that is done."""
+        self._login: Login | None = None
+        """While a person logs in; nothing is started before that is done."""
+        self._just_logged_in = False
+        """A server that lets nobody in after a login must not have people log in for ever."""
         self._tracker = RestartTracker(settings.policy, rng)
         self._timers = Timers()
         self._conversations = Conversations(
@@ -232,7 +244,7 @@ class Worker:
 
     def _failed_for_good(self) -> bool:
         """A server that was never ready is not retried; its worker ends, and a new connect() makes a new one."""
-        return self.state is ServerState.FAILED and self.profile is None
+        return self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION) and self.profile is None
 
     def _close_conversations(self) -> None:
         """Let those that were interrupted take note of it; nothing comes of them any more."""
@@ -245,15 +257,13 @@ class Worker:
     def _handle(self, letter: Letter) -> None:
         match letter:
             case Start():
-                self._set_state(ServerState.STARTING)
-                self._open()
+                self._begin()
             case Stop():
                 self._close(_DISCONNECTED)
-            case Wanted() if self.state is ServerState.EXITED and self._farewell is None:
-                # Nobody has missed it until now.
-                self._down_since = self._clock.monotonic()
-                self._set_state(ServerState.RESTARTING, "a call came")
-                self._open()
+            case Wanted() if self._farewell is None:
+                self._wanted()
+            case LoggedIn(error) if self._login is not None:
+                self._logged_in(error)
             case Ended(connection) if connection is self._connection and self._farewell is None:
                 self._lose(None)
             case Closed(connection, ending):
@@ -286,6 +296,22 @@ class Worker:
                 self._open()
 
     # Starting.
+
+    def _begin(self) -> None:
+        if self._settings.authorization is not None:
+            self._settings.authorization.reopen()
+        self._set_state(ServerState.STARTING)
+        self._open()
+
+    def _wanted(self) -> None:
+        if self.state is ServerState.EXITED:
+            # Nobody has missed it until now.
+            self._down_since = self._clock.monotonic()
+            self._set_state(ServerState.RESTARTING, "a call came")
+            self._open()
+        elif self.state is ServerState.NEEDS_AUTHORIZATION and self._may_be_let_in():
+            self._set_state(ServerState.RESTARTING, "there is a new login")
+            self._open()
 
     def _open(self) -> None:
         self.generation += 1
@@ -337,6 +363,7 @@ class Worker:
         self._ready_since = now
         self._tracker.on_ready(now)
         self._timers.set(Timer.HEALTH, self._upkeep.begin(profile, tools))
+        self._just_logged_in = False
         self._set_state(ServerState.READY)
         downtime = None if self._down_since is None else now - self._down_since
         if downtime is not None:
@@ -391,7 +418,8 @@ class Worker:
         may_renew = loss.was_ready and loss.ending.renewable and self._tracker.may_renew(self._clock.monotonic())
         died_of_the_probe = loss.died_while_opening and self._settings.negotiation.died_of_the_probe()
         may_rest = self._may_rest(loss)
-        self._lifecycle.gone(loss.described(final), expected=died_of_the_probe or may_rest or may_renew)
+        expected = died_of_the_probe or may_rest or may_renew or loss.unauthorized
+        self._lifecycle.gone(loss.described(final), expected=expected)
         if may_renew:
             self._open()
         elif died_of_the_probe:
@@ -400,6 +428,8 @@ class Worker:
                 # Nobody had it before, so nobody missed it.
                 self._down_since = None
             self._open()
+        elif loss.unauthorized:
+            self._locked_out(loss.reason())
         elif may_rest:
             self._rest(loss.reason(final.stderr_tail))
         else:
@@ -448,6 +478,38 @@ class Worker:
         self._hooks.happened(GaveUp(self.name, reason=reason, retry_in=retry_in))
         self._settled.set()
 
+    # Being let in.
+
+    def _may_be_let_in(self) -> bool:
+        """Whether a server that let nobody in may have changed its mind. For any thread."""
+        authorization = self._settings.authorization
+        return authorization is not None and self.profile is not None and authorization.changed()
+
+    def _locked_out(self, reason: str) -> None:
+        """The server wants a login. Waiting would not change that, so it is not tried again and again."""
+        self.last_error = reason
+        authorization = self._settings.authorization
+        if authorization is not None and authorization.interactive and not self._just_logged_in:
+            self._set_state(ServerState.AUTHORIZING, reason)
+            self._login = Login(self.name, authorization, lambda error: self._mailbox.put(LoggedIn(error)))
+            return
+        self._just_logged_in = False
+        self._set_state(ServerState.NEEDS_AUTHORIZATION, reason)
+        self._lifecycle.gave_up(reason)
+        logger.warning("server_needs_authorization", server=self.name, reason=reason)
+        self._settled.set()
+
+    def _logged_in(self, error: MCPError | None) -> None:
+        self._login = None
+        self._just_logged_in = True
+        if error is not None:
+            self._locked_out(error.message)
+            return
+        self._set_state(
+            ServerState.STARTING if self.profile is None else ServerState.RESTARTING, "there is a new login"
+        )
+        self._open()
+
     def _close(self, reason: str) -> None:
         connection = self._connection
         self._lifecycle.closing(self.uptime)
@@ -456,6 +518,12 @@ class Worker:
         try:
             self._set_state(ServerState.CLOSED, reason)
         finally:
+            if self._settings.authorization is not None:
+                # Requests under way may wait for a person too.
+                self._settings.authorization.abort()
+            if self._login is not None:
+                self._login.wait()
+                self._login = None
             self.intake.suspend()
             if connection is not None:
                 for call in connection.close():

@@ -1,0 +1,207 @@
+"""A server that lets nobody in without a login: who asks for one, who waits, and who is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from gaia.mcp.client.supervision.events import GaveUp, ServerState
+from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization
+from tests.fake_transport import PATIENCE, FakeChannel
+from tests.supervised import Supervised
+
+Supervise = Callable[..., Supervised]
+
+TEXT = {"content": [{"type": "text", "text": "hello"}]}
+
+
+class FakeAuthorization:
+    """A login that comes when the test says so."""
+
+    def __init__(self, *, interactive: bool) -> None:
+        self.interactive = interactive
+        self.new_login = False
+        self.logins = 0
+        self.outcomes: deque[MCPError | None] = deque()
+        """Of the next logins; those that are not foreseen wait for `abort`."""
+        self._aborted = threading.Event()
+
+    def changed(self) -> bool:
+        return self.new_login
+
+    def log_in(self) -> None:
+        self.logins += 1
+        if not self.outcomes:
+            assert self._aborted.wait(PATIENCE), "nobody ends the login"
+            raise CallCancelled("given up")
+        outcome = self.outcomes.popleft()
+        if outcome is not None:
+            raise outcome
+
+    def abort(self) -> None:
+        self._aborted.set()
+
+    def reopen(self) -> None:
+        self._aborted.clear()
+
+
+def lock_out(server: Supervised, number: int = 1) -> FakeChannel:
+    """Refuse the client's first message on the channel of this number."""
+    channel = server.transport.channel(number)
+    channel.wait_for("initialize", 1)
+    channel.lock_out()
+    return channel
+
+
+@pytest.fixture
+def nobody() -> FakeAuthorization:
+    return FakeAuthorization(interactive=False)
+
+
+@pytest.fixture
+def person() -> FakeAuthorization:
+    return FakeAuthorization(interactive=True)
+
+
+class TestWithNobodyToAsk:
+    def test_a_first_start_fails_and_says_why(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
+        server = supervise(authorization=nobody)
+        server.transport.answers["initialize"] = lambda _: None
+        started = server.in_background(server.worker.start)
+        lock_out(server)
+        assert not started.result(PATIENCE)
+        assert server.states == [ServerState.STARTING, ServerState.NEEDS_AUTHORIZATION]
+        assert server.worker.last_error == "the server wants a login"
+
+    def test_calls_are_refused_at_once(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
+        server = supervise(authorization=nobody).started()
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        with pytest.raises(NeedsAuthorization, match="wants a login") as refused:
+            server.call().result(PATIENCE)
+        assert refused.value.delivery == "not_sent"
+
+    def test_it_is_not_tried_again_as_time_passes(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
+        server = supervise(authorization=nobody).started()
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        server.clock.advance(3600.0)
+        server.settle()
+        assert server.transport.starts == 1
+        assert not [event for event in server.events if isinstance(event, GaveUp)]
+
+    def test_the_next_call_works_once_there_is_a_login(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
+        server = supervise(authorization=nobody).started()
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        nobody.new_login = True
+        call = server.call()
+        channel = server.transport.channel(2)
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+        assert server.worker.restarts == 1
+
+    def test_a_login_that_is_refused_too_refuses_the_call(
+        self, supervise: Supervise, nobody: FakeAuthorization
+    ) -> None:
+        server = supervise(authorization=nobody).started()
+        server.transport.answers["initialize"] = lambda _: None
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        nobody.new_login = True
+        call = server.call()
+        lock_out(server, 2)
+        with pytest.raises(NeedsAuthorization):
+            call.result(PATIENCE)
+
+    def test_a_server_without_any_login_says_so_too(self, supervise: Supervise) -> None:
+        server = supervise().started()
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        with pytest.raises(NeedsAuthorization):
+            server.call().result(PATIENCE)
+
+    def test_it_can_be_stopped(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
+        server = supervise(authorization=nobody).started()
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        server.worker.stop()
+        assert server.worker.state is ServerState.CLOSED
+
+
+class TestWithAPersonToAsk:
+    def test_a_first_start_waits_for_the_login(self, supervise: Supervise, person: FakeAuthorization) -> None:
+        server = supervise(authorization=person)
+        person.outcomes.append(None)
+        handshake = server.transport.answers["initialize"]
+        server.transport.answers["initialize"] = lambda _: None
+        started = server.in_background(server.worker.start)
+        first = server.transport.channel()
+        first.wait_for("initialize")
+        server.transport.answers["initialize"] = handshake
+        first.lock_out()
+        assert started.result(PATIENCE)
+        assert server.states == [
+            ServerState.STARTING,
+            ServerState.AUTHORIZING,
+            ServerState.STARTING,
+            ServerState.READY,
+        ]
+
+    def test_calls_wait_meanwhile(self, supervise: Supervise, person: FakeAuthorization) -> None:
+        server = supervise(authorization=person).started()
+        asked = threading.Event()
+        person.outcomes.append(None)
+        log_in = person.log_in
+
+        def slowly() -> None:
+            assert asked.wait(PATIENCE)
+            log_in()
+
+        person.log_in = slowly  # type: ignore[method-assign]
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.AUTHORIZING)
+        call = server.submit()
+        asked.set()
+        channel = server.transport.channel(2)
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+
+    def test_calls_are_refused_when_the_login_fails(self, supervise: Supervise, person: FakeAuthorization) -> None:
+        server = supervise(authorization=person).started()
+        person.outcomes.append(NeedsAuthorization("the person said no"))
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        with pytest.raises(NeedsAuthorization, match="the person said no"):
+            server.call().result(PATIENCE)
+        assert person.logins == 1
+
+    def test_nobody_is_asked_twice_in_a_row(self, supervise: Supervise, person: FakeAuthorization) -> None:
+        server = supervise(authorization=person).started()
+        server.transport.answers["initialize"] = lambda _: None
+        person.outcomes.append(None)
+        server.transport.channel().lock_out()
+        lock_out(server, 2)
+        server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
+        assert person.logins == 1
+
+    def test_but_again_after_a_login_that_worked(self, supervise: Supervise, person: FakeAuthorization) -> None:
+        server = supervise(authorization=person).started()
+        person.outcomes.extend([None, None])
+        for number in (1, 2):
+            server.transport.channel(number).lock_out()
+            server.wait_for_state(ServerState.READY)
+        assert person.logins == 2
+
+    def test_stopping_gives_the_login_up(self, supervise: Supervise, person: FakeAuthorization) -> None:
+        server = supervise(authorization=person).started()
+        server.transport.channel().lock_out()
+        server.wait_for_state(ServerState.AUTHORIZING)
+        call = server.submit()
+        server.worker.stop()
+        with pytest.raises(CallCancelled):
+            call.result(PATIENCE)
+        assert server.worker.state is ServerState.CLOSED
