@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gaia.cli.options import ConfigOption, DebugOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, Options, TrustOption
 from gaia.cli.serve import AllowHostOption, HostOption, PortOption, announce, http_options, serving
+from gaia.cli.trusting import load_to_start
 
 __all__ = ["dashboard"]
 
@@ -31,6 +32,7 @@ def dashboard(
     token: TokenOption = None,
     allow_host: AllowHostOption = None,
     open_page: OpenOption = False,
+    trust: TrustOption = False,
     config: ConfigOption = None,
     debug: DebugOption = False,
 ) -> None:
@@ -39,7 +41,8 @@ def dashboard(
     Shows states and restarts, each tool call with its spans and log events, what servers write on standard error, and
     their tools with a form to try them. The URL on standard error contains a token: who has it can call the tools.
     """
-    options = Options.of(ctx, config, False, debug)
+    options = Options.of(ctx, config, False, debug, trust)
+    servers = load_to_start(options)
     http = http_options(host, port, token, allow_host, None, False, _MAX_BODY, _GRACE)
 
     def run() -> None:
@@ -51,7 +54,6 @@ def dashboard(
         from gaia.dashboard import Dashboard
         from gaia.mcp.client import MCPClientManager
 
-        servers = options.load_config()
         with MCPClientManager(servers, debug=options.debug) as manager:
             page = Dashboard(manager, http, log_level=logging.DEBUG)
             # Before the servers are started, so that nothing of it is missed.

@@ -21,6 +21,7 @@ __all__ = [
     "milliseconds",
     "parameters",
     "server_table",
+    "sparkline",
     "status_table",
     "step_table",
     "tool_table",
@@ -34,6 +35,9 @@ _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "r
 _DIFFERENCE_STYLES = {"@": "bold", "-": "red", "+": "green"}
 
 _NOTHING = "-"
+
+_SPARKS = 12
+"""Columns of a sparkline."""
 
 
 def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -67,28 +71,47 @@ def difference_text(lines: Iterable[str]) -> Text:
     return Text("\n").join(text(line, _DIFFERENCE_STYLES.get(line[:1], "")) for line in lines)
 
 
-def status_table(statuses: Iterable[ServerStatus], *, live: bool = False) -> Table:
+def status_table(
+    looks: Iterable[tuple[ServerStatus, Sequence[float | None]]], *, live: bool = False, ascii_only: bool = False
+) -> Table:
     """One line for each server: how it is, what it does, how fast it is, what went wrong last.
 
-    For a `live` display each server keeps to one line, and what does not fit is cut off.
+    With the status come the last round trips. For a `live` display they are drawn, each server keeps to one line, and
+    what does not fit is cut off.
     """
     figures_of = ("generation", "restarts", "in flight", "queued", "p50", "p95")
     table = _table("name", "state", *figures_of, right=figures_of)
     table.expand = live
     if live:
+        table.add_column("round trips", no_wrap=True, min_width=_SPARKS)
         table.add_column("last error", no_wrap=True, overflow="ellipsis", ratio=1)
+        for column in table.columns:
+            column.no_wrap = True
     else:
         table.add_column("last error", overflow="fold")
-    for status in statuses:
+    for status, round_trips in looks:
         figures = (status.generation, status.restarts, status.in_flight, status.queued)
         latencies = (milliseconds(status.latency_p50), milliseconds(status.latency_p95))
+        drawn = [text(sparkline(round_trips, ascii_only=ascii_only), "cyan")] if live else []
         table.add_row(
             text(one_line(status.name)),
             text(status.state.value, _style_of(status.state.value)),
             *(text(figure) for figure in (*figures, *latencies)),
+            *drawn,
             text(one_line(_or_nothing(status.last_error))),
         )
     return table
+
+
+def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
+    """The last values as a row of bars, the highest of them full; a cross for each that is missing."""
+    bars, cross = ("_.-=*#", "x") if ascii_only else ("▁▂▃▄▅▆▇█", "✗")
+    shown = values[-_SPARKS:]
+    most = max((value for value in shown if value is not None), default=0.0)
+    return "".join(
+        cross if value is None else bars[min(int(value / most * len(bars)), len(bars) - 1) if most else 0]
+        for value in shown
+    )
 
 
 def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,18 +17,27 @@ from gaia.cli.servers import waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from gaia.mcp.client import MCPClientManager
+    from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.supervision.status import ServerStatus
+    from gaia.mcp.pulse import Pulse
 
 __all__ = ["watch"]
 
-_INTERVAL = 0.5
-"""Seconds between two looks."""
+_FIRST_SECONDS = 2.0
+"""How long the one table of ``--once`` waits for the latencies."""
+
+IntervalOption = Annotated[
+    float, typer.Option("--interval", min=0.1, max=3600, metavar="SECONDS", help="Time between two looks.")
+]
 
 
 def watch(
     ctx: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Print one table when all have started, and exit.")] = False,
+    interval: IntervalOption = 0.5,
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -36,10 +45,12 @@ def watch(
 ) -> None:
     """Start all servers that are not disabled, and watch them until Ctrl-C, which stops them.
 
-    Shows for each its state, generation, restarts, calls in flight and queued, latencies and last error. With --json
-    every look is one line with a JSON object. Where standard output is no terminal, it is --once.
+    Shows for each its state, generation, restarts, calls in flight and queued, latencies and last error. The latencies
+    are those of a small question that each server is asked once a second. With --json every look is one line with a
+    JSON object. Where standard output is no terminal, it is --once.
     """
     from gaia.mcp.client import MCPClientManager
+    from gaia.mcp.pulse import Pulse
 
     options = Options.of(ctx, config, as_json, debug, trust)
     servers = load_to_start(options)
@@ -47,40 +58,62 @@ def watch(
         if once or not (options.json or sys.stdout.isatty()):
             with waiting_for("Starting the servers", options):
                 manager.load_from_config()
+                with Pulse(manager) as pulse:
+                    pulse.wait(manager.list_servers(), _FIRST_SECONDS)
+                    looks = _looks(manager, pulse)
+            _show_once(looks, servers, options)
+            return
+        # Who needs longer is shown as starting.
+        manager.load_from_config(timeout=interval)
+        with Pulse(manager) as pulse:
             if options.json:
-                terminal.print_json(_document(manager))
-            elif manager.status():
-                terminal.show(status_table(_statuses(manager)))
-            else:
-                say_that_there_are_none(servers)
-        elif options.json:
-            # Who needs longer is shown as starting.
-            manager.load_from_config(timeout=_INTERVAL)
-            while True:
-                print(json.dumps(_document(manager)), flush=True)
-                time.sleep(_INTERVAL)
-        else:
-            # Who needs longer is shown as starting.
-            manager.load_from_config(timeout=_INTERVAL)
-            _watch_live(manager)
+                while True:
+                    print(json.dumps(_document(_looks(manager, pulse))), flush=True)
+                    time.sleep(interval)
+            _watch_live(manager, pulse, interval)
 
 
-def _watch_live(manager: MCPClientManager) -> None:
+class _Look(NamedTuple):
+    """One server at one moment."""
+
+    status: ServerStatus
+    round_trips: list[float | None]
+    """The last ones, in seconds; None for a question without an answer."""
+
+
+def _show_once(looks: list[_Look], servers: MCPConfig, options: Options) -> None:
+    if options.json:
+        terminal.print_json(_document(looks))
+    elif looks:
+        terminal.show(status_table(looks))
+    else:
+        say_that_there_are_none(servers)
+
+
+def _watch_live(manager: MCPClientManager, pulse: Pulse, interval: float) -> None:
     from rich.live import Live
 
-    with Live(status_table(_statuses(manager), live=True), console=terminal.out(), auto_refresh=False) as live:
+    console = terminal.out()
+    ascii_only = console.options.ascii_only
+
+    def table() -> Table:
+        return status_table(_looks(manager, pulse), live=True, ascii_only=ascii_only)
+
+    # Drawn anew in one write when something was looked at, and never in between: nothing flickers.
+    with Live(table(), console=console, auto_refresh=False) as live:
         while True:
-            time.sleep(_INTERVAL)
-            live.update(status_table(_statuses(manager), live=True), refresh=True)
+            time.sleep(interval)
+            live.update(table(), refresh=True)
 
 
-def _statuses(manager: MCPClientManager) -> list[ServerStatus]:
+def _looks(manager: MCPClientManager, pulse: Pulse) -> list[_Look]:
     """In one order, whichever server is ready first."""
     order = list(manager.config.get_servers())
-    return sorted(manager.status(), key=lambda status: order.index(status.name))
+    statuses = sorted(manager.status(), key=lambda status: order.index(status.name))
+    return [_Look(status, pulse.of(status.name)) for status in statuses]
 
 
-def _document(manager: MCPClientManager) -> dict[str, Any]:
+def _document(looks: list[_Look]) -> dict[str, Any]:
     import msgspec
 
-    return {"servers": msgspec.to_builtins(_statuses(manager))}
+    return {"servers": [{**msgspec.to_builtins(look.status), "round_trips": look.round_trips} for look in looks]}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gaia.cli.rendering import sparkline
 from tests.servers.fault_server import read_state
 from tests.waiting import wait_until
 
@@ -46,6 +47,9 @@ def test_once_as_json_is_one_document(
     (status,) = invoke_json("watch", "--once")["servers"]
 
     assert (status["name"], status["state"], status["tool_count"]) == ("demo", "ready", 9)
+    (round_trip,) = status["round_trips"]
+    assert round_trip > 0
+    assert status["latency_p50"] > 0
 
 
 def test_no_servers_is_no_error(invoke: Callable[..., Any]) -> None:
@@ -65,7 +69,7 @@ def test_json_is_one_object_a_line_until_interrupted(
 ) -> None:
     configure(it=fault_server(state_file=tmp_path / "state"))
     watching = subprocess.Popen(
-        [*gaia_argv, "mcp", "watch", "--json"],
+        [*gaia_argv, "mcp", "watch", "--json", "--interval", "0.1"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -113,7 +117,7 @@ def test_a_terminal_shows_the_restart_of_a_server_live(
         start_new_session=True,
     )
     os.close(terminal)
-    shown = _read_until(controller, b"ready")
+    shown = _read_until(controller, b"ready", "█".encode())
     os.kill(read_state(state).pids[0], signal.SIGKILL)
     shown += _read_until(controller, b"restarting", b"SIGKILL", b"ready")
     os.killpg(watching.pid, signal.SIGINT)
@@ -145,3 +149,21 @@ def _read_until(screen: int, *words: bytes, seconds: float = 20.0) -> bytes:
         while missing and (found := shown.find(missing[0], position)) >= 0:
             position = found + len(missing.pop(0))
     return shown
+
+
+class TestSparkline:
+    def test_the_highest_value_is_a_full_bar(self) -> None:
+        assert sparkline([0.0, 1.0, 2.0, 4.0]) == "▁▃▅█"
+
+    def test_what_was_not_answered_is_a_cross(self) -> None:
+        assert sparkline([1.0, None, 1.0]) == "█✗█"
+
+    def test_only_the_last_values_are_drawn(self) -> None:
+        assert sparkline([*range(100)]) == sparkline([*range(88, 100)])
+
+    def test_terminals_of_few_characters_get_plain_ones(self) -> None:
+        assert sparkline([1.0, 4.0, None], ascii_only=True) == ".#x"
+
+    def test_there_may_be_nothing_to_draw(self) -> None:
+        assert sparkline([]) == ""
+        assert sparkline([0.0, None]) == "▁✗"

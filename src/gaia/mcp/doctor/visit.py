@@ -11,7 +11,8 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.exchange import drive, paginate
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.doctor.stopwatch import Stopwatch
-from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.errors import MCPError
+from gaia.mcp.pulse import ask_for_life
 
 __all__ = ["Visit", "visit"]
 
@@ -94,10 +95,7 @@ def _ping(client: MCPClient, seen: Visit) -> None:
     for _ in range(_PINGS):
         began = time.perf_counter()
         try:
-            client.request("ping")
-        except JsonRpcError:
-            # An error is an answer, and an answer is what a ping is for.
-            pass
+            ask_for_life(client)
         except MCPError as error:
             seen.ping_error = error.message
             return
