@@ -18,13 +18,13 @@ from gaia.dashboard import Dashboard
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.serving.options import HttpOptions
-from gaia.telemetry import spans
+from tests.tracing import Tracing
 
 
 def trace_with(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this the application's tracer provider for a test: a process can set one only once, and keeps it."""
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("gaia.mcp"))
+    Tracing.installed(monkeypatch, provider)
 
 
 class Answered(NamedTuple):

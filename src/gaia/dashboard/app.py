@@ -23,6 +23,7 @@ from gaia.dashboard.trying import Trying
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.serving.guards import App, Message, Receive, Scope, Send
 from gaia.serving.threads import WorkerThreads
+from gaia.telemetry import attributes as names
 
 __all__ = ["PAGE", "DashboardApp"]
 
@@ -98,7 +99,7 @@ class DashboardApp:
         call = next((span for span in spans if span["span_id"] == span_id), None)
         if call is None:
             return wire.problem(404, "This call is no longer kept; the page shows the last ones only")
-        server = call["attributes"].get("gaia.mcp.server.name")
+        server = call["attributes"].get(names.SERVER_NAME)
         ended = None if call["seconds"] is None else call["started"] + call["seconds"]
         logs = self._logs.of_call(trace_id, server, call["started"], ended)
         return wire.Answer({"call": call, "spans": spans, "logs": logs})

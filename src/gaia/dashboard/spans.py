@@ -14,22 +14,17 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.dashboard.journal import Journal
+from gaia.telemetry import attributes as names
 
 __all__ = ["SpanStore"]
 
-_TRACES = 300
+_SPANS = 6000
 _SPANS_OF_A_TRACE = 300
 _CALLS = 300
 _LIVE = 2000
 _EVENTS = 50
 _TEXT = 8 * 1024
 """Characters of one attribute; what is longer was meant for another audience."""
-
-# From the conventions for MCP, and our own; see docs/telemetry.md.
-_METHOD = "mcp.method.name"
-_TOOL = "gen_ai.tool.name"
-_SERVER = "gaia.mcp.server.name"
-_ERROR_TYPE = "error.type"
 
 
 class SpanStore(SpanProcessor):
@@ -42,6 +37,8 @@ class SpanStore(SpanProcessor):
         self._closed = False
         self._live: dict[int, ReadableSpan] = {}
         self._traces: OrderedDict[int, deque[dict[str, Any]]] = OrderedDict()
+        self._count = 0
+        """Spans in all of them."""
         self._calls: deque[dict[str, Any]] = deque(maxlen=_CALLS)
 
     def attach(self) -> None:
@@ -60,6 +57,7 @@ class SpanStore(SpanProcessor):
             self._live.clear()
             self._traces.clear()
             self._calls.clear()
+            self._count = 0
 
     # What the SDK calls, in the thread that starts or ends the span.
 
@@ -112,9 +110,11 @@ class SpanStore(SpanProcessor):
         spans = self._traces.get(trace_id)
         if spans is None:
             spans = self._traces[trace_id] = deque(maxlen=_SPANS_OF_A_TRACE)
-            if len(self._traces) > _TRACES:
-                self._traces.popitem(last=False)
+        self._count += len(spans) < _SPANS_OF_A_TRACE
         spans.append(record)
+        while self._count > _SPANS:
+            _, oldest = self._traces.popitem(last=False)
+            self._count -= len(oldest)
 
     def _call(self, span: ReadableSpan) -> dict[str, Any] | None:
         """The line of the call table for a span; None if it is no tool call, or a part of one."""
@@ -128,19 +128,23 @@ class SpanStore(SpanProcessor):
         return {
             "trace_id": trace.format_trace_id(_trace_id(span)),
             "span_id": trace.format_span_id(_span_id(span)),
-            "server": _plain(attributes.get(_SERVER)),
-            "tool": _plain(attributes.get(_TOOL)),
+            "server": _plain(attributes.get(names.SERVER_NAME)),
+            "tool": _plain(attributes.get(names.TOOL_NAME)),
             "started": (span.start_time or 0) / 1e9,
             "seconds": _seconds(span),
             "outcome": "running" if span.end_time is None else "error" if failed else "ok",
-            "error_type": _plain(attributes.get(_ERROR_TYPE)),
+            "error_type": _plain(attributes.get(names.ERROR_TYPE)),
             "message": _plain(span.status.description),
         }
 
 
 def _is_call(span: ReadableSpan) -> bool:
     attributes = span.attributes or {}
-    return attributes.get(_METHOD) == "tools/call" and _SERVER in attributes and span.kind is not SpanKind.SERVER
+    return (
+        attributes.get(names.METHOD_NAME) == "tools/call"
+        and names.SERVER_NAME in attributes
+        and span.kind is not SpanKind.SERVER
+    )
 
 
 def _record(span: ReadableSpan) -> dict[str, Any]:
