@@ -49,9 +49,15 @@ class EventLogger:
             self._emit("error", event, fields)
 
     def _emit(self, method: str, event: str, fields: dict[str, Any]) -> None:
-        if self._structured is None:
-            self._structured = _structured_logger(self._stdlib)
-        getattr(self._structured, method)(event, **fields)
+        try:
+            if self._structured is None:
+                self._structured = _structured_logger(self._stdlib)
+            getattr(self._structured, method)(event, **fields)
+        except (OSError, ImportError):
+            # What is imported with the first event may find no descriptor left. The event is plainer then, not lost,
+            # and above all it is no exception in whoever reports it.
+            (text,), extra = _render(None, method, {"event": event, **fields})
+            getattr(self._stdlib, method)(text, **extra)
 
 
 def get_logger(name: str) -> EventLogger:

@@ -78,9 +78,11 @@ def broken(
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[Path]:
     """Hold the lock beside the file; gives where to write. A symbolic link is followed, so that it stays one."""
-    # Imported here because most programs only read their configuration.
-    from filelock import FileLock, Timeout
-
+    try:
+        # Imported here because most programs only read their configuration.
+        from filelock import FileLock, Timeout
+    except (OSError, ImportError) as error:
+        raise ConfigError(f"{file}: cannot be saved: {error} (the file was not changed)") from error
     target = Path(os.path.realpath(file))
     lock_file = target.with_name(f".{target.name}.lock")
     try:

@@ -176,15 +176,23 @@ class MCPClientManager:
             for name, config in self.config.get_servers().items()
             if not config.get("disabled") and name not in self._clients and name not in self._starting
         }
-        threads = [
-            threading.Thread(target=self._load, args=(name, client), name=f"mcp-{name}-start", daemon=True)
-            for name, client in clients.items()
-            if client is not None
-        ]
-        for thread in threads:
-            thread.start()
+        threads = []
+        unstarted = []
+        for name, client in clients.items():
+            if client is None:
+                continue
+            thread = threading.Thread(target=self._load, args=(name, client), name=f"mcp-{name}-start", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                unstarted.append((name, client))
+            else:
+                threads.append(thread)
         with self._lock:
             self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
+        for name, client in unstarted:
+            # Without a thread of its own it takes its turn here; its worker will most likely find none either.
+            self._load(name, client)
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gaia.log import get_logger
+from gaia.mcp.errors import Overloaded
 
 __all__ = ["CallbackPool", "Lane"]
 
@@ -47,6 +48,10 @@ class Lane:
             self._scheduled = True
         self._pool.schedule(self)
 
+    def require_thread(self) -> None:
+        """See that something will run what is posted. Raises Overloaded if no thread can be started for it."""
+        self._pool.require_thread()
+
     def run(self) -> None:
         while True:
             with self._lock:
@@ -77,18 +82,33 @@ class CallbackPool:
     def schedule(self, lane: Lane) -> None:
         with self._lock:
             self._ready.put(lane)
-            # Threads do not survive a fork.
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self._count_living()
             if len(self._threads) < _THREADS:
-                name = f"{self._name}-{len(self._threads) + 1}"
-                thread = threading.Thread(target=_run, args=(self._ready,), name=name, daemon=True)
                 try:
-                    thread.start()
+                    self._start_thread()
                 except RuntimeError as error:
                     # The interpreter is shutting down, or there are no more threads. Those that run see to the lane.
                     logger.warning("callback_thread_not_started", error=str(error), running=len(self._threads))
-                else:
-                    self._threads.append(thread)
+
+    def require_thread(self) -> None:
+        with self._lock:
+            self._count_living()
+            if self._threads:
+                return
+            try:
+                self._start_thread()
+            except RuntimeError as error:
+                raise Overloaded(f"no thread for callbacks: {error}") from error
+
+    def _count_living(self) -> None:
+        # Threads do not survive a fork.
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._threads) + 1}"
+        thread = threading.Thread(target=_run, args=(self._ready,), name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def close(self) -> None:
         """End the threads after the tasks that are already posted; does not wait long for user code that never returns.

@@ -169,8 +169,9 @@ def submit(
 ) -> CallFuture:
     """Make a call without waiting. Progress and the future's callbacks run on `lane`, in order.
 
-    So does `on_done`, before the future is done.
+    So does `on_done`, before the future is done. Raises Overloaded if there is no thread for the lane.
     """
+    lane.require_thread()
     started = clock.monotonic()
     future = CallFuture()
 

@@ -141,10 +141,13 @@ class RestartTracker:
         return Retry(self._delay())
 
     def _delay(self) -> float:
-        # Imported here because few programs ever see a server die, and tenacity brings asyncio along.
-        from tenacity import RetryCallState, Retrying, wait_exponential
-
         policy = self._policy
+        try:
+            # Imported here because few programs ever see a server die, and tenacity brings asyncio along.
+            from tenacity import RetryCallState, Retrying, wait_exponential
+        except (OSError, ImportError):
+            # The server may have died for the reason that keeps us from loading it: no descriptor is left.
+            return policy.max_delay
         backoff = wait_exponential(
             multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
         )

@@ -180,20 +180,24 @@ class Worker:
         live_workers.add(self)
         metrics.observed.add(self)
         self._mailbox.put(Start())
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            live_workers.discard(self)
+            self.last_error = f"no thread for the server: {error}"
+            self._fail(self.last_error, retry_in=None)
         self._settled.wait()
         return self.state is ServerState.READY
 
     def stop(self) -> None:
         """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once."""
         self.request_stop()
-        if self._thread.ident is None:
-            return
-        self._thread.join(_STOP_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
             logger.error("worker_stuck", server=self.name)
-        elif self.state is not ServerState.CLOSED:
-            # The first start had failed, and the thread had ended with it.
+        elif self.state not in (ServerState.CREATED, ServerState.CLOSED):
+            # The first start had failed, and the thread had ended with it or never begun.
             self._set_state(ServerState.CLOSED, _DISCONNECTED)
 
     def request_stop(self) -> None:

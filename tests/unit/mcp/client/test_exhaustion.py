@@ -1,0 +1,126 @@
+"""When the system has no threads or descriptors left: refusals with a reason, and nobody left waiting."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.log import get_logger
+from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.policy import RestartPolicy, RestartTracker, Retry
+from gaia.mcp.client.transports.process import ServerProcess
+from gaia.mcp.errors import ConfigError, Overloaded
+from tests.servers.answers import text
+from tests.servers.fault_server import read_state
+from tests.servers.processes import wait_for_end
+from tests.waiting import wait_until
+
+FaultServer = Callable[..., dict[str, Any]]
+
+
+@contextmanager
+def no_threads() -> Iterator[None]:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
+
+
+class TestThreads:
+    def test_a_client_says_that_it_has_none_and_connects_when_there_are_some(self, fault_server: FaultServer) -> None:
+        client = MCPClient.from_config("fault", fault_server())
+        with no_threads():
+            assert not client.connect()
+        assert client.last_error == "no thread for the server: can't start new thread"
+        assert client.state is ServerState.FAILED
+        assert client.call_tool("echo", {"text": "hi"})["delivery"] == "not_sent"
+        assert client.connect()
+        client.disconnect()
+
+    def test_one_that_never_had_any_can_be_disconnected(self, fault_server: FaultServer) -> None:
+        client = MCPClient.from_config("fault", fault_server())
+        with no_threads():
+            client.connect()
+        client.disconnect()
+        assert client.state is ServerState.CLOSED
+
+    def test_a_manager_loads_what_it_can_and_shows_the_rest(self, fault_server: FaultServer, tmp_path: Path) -> None:
+        config = MCPConfig(tmp_path / "servers.json")
+        for name in ("one", "two"):
+            config.add_server(name, fault_server())
+        with MCPClientManager(config) as manager:
+            with no_threads():
+                manager.load_from_config()
+            assert {status.name: status.state for status in manager.status()} == {
+                "one": ServerState.FAILED,
+                "two": ServerState.FAILED,
+            }
+            manager.load_from_config()
+            assert sorted(manager.list_servers()) == ["one", "two"]
+
+    def test_a_call_whose_future_nobody_could_complete_is_refused(
+        self, fault_server: FaultServer, tmp_path: Path
+    ) -> None:
+        config = fault_server(state_file=tmp_path / "state")
+        with MCPClient.from_config("fault", config) as client:
+            with no_threads(), pytest.raises(Overloaded, match="no thread for callbacks") as refusal:
+                client.submit_tool("echo", {"text": "refused"})
+            assert refusal.value.delivery == "not_sent"
+            assert text(client.submit_tool("echo", {"text": "taken"}).result(10.0)) == "taken"
+            with no_threads():
+                # There is one by now.
+                assert text(client.submit_tool("echo", {"text": "too"}).result(10.0)) == "too"
+        assert [call.arguments["text"] for call in read_state(tmp_path / "state").calls] == ["taken", "too"]
+
+
+class TestDescriptors:
+    """What is imported only when something goes wrong cannot be imported if that is the lack of descriptors."""
+
+    def test_an_event_is_logged_all_the_same(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "structlog", None)
+        with caplog.at_level(logging.ERROR, "gaia"):
+            get_logger("gaia.test").error("server_lost", server="fault")
+        assert caplog.messages == ["server_lost server='fault'"]
+
+    def test_the_wait_before_a_restart_is_the_longest_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "tenacity", None)
+        tracker = RestartTracker(RestartPolicy(jitter=0.0), random.Random(1))
+        assert tracker.on_end(0.0) == Retry(30.0)
+
+    def test_what_cannot_be_saved_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setitem(sys.modules, "filelock", None)
+        with pytest.raises(ConfigError, match="cannot be saved"):
+            MCPConfig(tmp_path / "servers.json").add_server("one", {"command": "true"})
+        assert not (tmp_path / "servers.json").exists()
+
+    @pytest.mark.skipif(os.name == "nt", reason="about process groups")
+    def test_a_server_and_its_group_are_ended_without_looking_for_them(
+        self, fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        def too_many(_: ServerProcess) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(ServerProcess, "_strays", too_many)
+        config = fault_server(child="same_group", state_file=tmp_path / "state")
+        client = MCPClient.from_config("fault", config)
+        assert client.connect()
+        client.disconnect()
+        assert wait_until(lambda: client.state is ServerState.CLOSED)
+        (grandchild,) = read_state(tmp_path / "state").children
+        assert wait_for_end(grandchild)
