@@ -137,8 +137,18 @@ class ServerProcess:
         else:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
+                # What has been stopped hears of nothing but SIGKILL until it goes on.
+                os.killpg(self.pid, signal.SIGCONT)
 
     def _end_strays(self) -> None:
+        try:
+            self._find_and_end_strays()
+        except (OSError, ImportError) as error:
+            # No descriptor is left to look for processes with. Those of the group are known all the same.
+            logger.error("strays_not_found", pid=self.pid, error=str(error))
+            self._signal_tree(_KILL)
+
+    def _find_and_end_strays(self) -> None:
         # Until none is found, because one may have started another while it was looked for.
         for _ in range(_STRAY_ROUNDS):
             strays = self._strays()
