@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,24 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.differing_executors],
 )
 hypothesis.settings.load_profile("gaia")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For `tests/chaos`; options are only known in time when they are here."""
+    group = parser.getgroup("chaos", "faults by chance")
+    group.addoption("--chaos-seed", type=int, help="which schedules of faults; a new one for each run by default")
+    group.addoption("--chaos-examples", type=int, help="how many schedules each test tries; seconds' worth by default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed once, so that it can be shown and used again."""
+    if config.option.chaos_seed is None:
+        config.option.chaos_seed = random.randrange(2**32)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """The seed, first thing: whatever becomes of the run."""
+    return f"chaos: --chaos-seed {config.option.chaos_seed}"
 
 
 @pytest.fixture(autouse=True)

@@ -151,6 +151,8 @@ class Fault:
     """It carries this id instead of the request's."""
     chunk_size: int | None = None
     """It is written in pieces of so many bytes."""
+    pause: float = 0.0
+    """Seconds between the pieces. Nothing else is written meanwhile."""
     twice: bool = False
     """It comes twice."""
     crash: Moment | None = None
@@ -194,8 +196,9 @@ class Scenario:
     capabilities: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
     instructions: str | None = None
     tools: tuple[Json, ...] = ()
-    """More tools, as ``tools/list`` shows them; ``name`` is enough, and a call of one returns its name. An entry with
-    the name of a tool that is always there is merged over it: ``{"name": "echo", "annotations": {...}}``."""
+    """More tools, as ``tools/list`` shows them; ``name`` is enough, and a call of one returns its ``text``, or its name
+    without one. An entry with the name of a tool that is always there is merged over it:
+    ``{"name": "echo", "annotations": {...}}``."""
     only_tools: bool = False
     """Lists `tools` only. The tools that are always there can still be called."""
     page_size: int | None = None
@@ -296,6 +299,8 @@ class State:
     """All calls received, in order: proof of at-most-once."""
     ends: tuple[str, ...]
     """``"eof"`` or ``"sigterm"`` whenever a process was told to end, in order."""
+    children: tuple[int, ...] = ()
+    """Process ids of all grandchildren."""
 
     @property
     def starts(self) -> int:
@@ -318,6 +323,7 @@ def read_state(path: str | Path) -> State:
             if event["event"] == "call"
         ),
         ends=tuple(event["event"] for event in events if event["event"] in ("eof", "sigterm")),
+        children=tuple(event["pid"] for event in events if event["event"] == "child"),
     )
 
 
@@ -333,6 +339,9 @@ class Recorder:
 
     def call(self, tool: Any, arguments: Any) -> None:
         self._append({"event": "call", "start": self.start, "tool": tool, "arguments": arguments})
+
+    def child(self, pid: int) -> None:
+        self._append({"event": "child", "pid": pid})
 
     def end(self, how: Literal["eof", "sigterm"]) -> None:
         self._append({"event": how, "start": self.start})
@@ -451,6 +460,7 @@ class FaultServer:
             end_process(exit_at_start.code, exit_at_start.signal)
         if scenario.child is not None:
             self._children.append(start_child(scenario.child, keeps_pipes=scenario.child_keeps_pipes))
+            self._recorder.child(self._children[-1])
         time.sleep(scenario.start_delay)
         flood_stderr(scenario.stderr_flood)
         self._read_until_eof()
@@ -550,7 +560,7 @@ class FaultServer:
             if fault.crash == "mid_line":
                 self._write(line[: len(line) // 2])
                 end_process(fault.exit_code, fault.signal)
-            self._write_answer(message["method"], line * (1 + fault.twice), fault.chunk_size or len(line) * 2)
+            self._write_answer(message["method"], line * (1 + fault.twice), fault)
         if fault.crash is not None:
             end_process(fault.exit_code, fault.signal)
 
@@ -561,7 +571,7 @@ class FaultServer:
         params = {"_meta": meta, "notifications": message["params"]["notifications"]}
         self._send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
 
-    def _write_answer(self, method: str, data: bytes, chunk_size: int) -> None:
+    def _write_answer(self, method: str, data: bytes, fault: Fault) -> None:
         if method == "tools/call" and self._scenario.reorder:
             with self._output_lock:
                 self._held.append(data)
@@ -569,9 +579,11 @@ class FaultServer:
                     return
                 data = b"".join(reversed(self._held))
                 self._held.clear()
+        size = fault.chunk_size or len(data)
         with self._output_lock:
-            for start in range(0, len(data), chunk_size):
-                write_all(1, data[start : start + chunk_size])
+            for start in range(0, len(data), size):
+                time.sleep(fault.pause if start else 0.0)
+                write_all(1, data[start : start + size])
 
     @staticmethod
     def _close_stdout() -> None:
@@ -707,7 +719,7 @@ class FaultServer:
             "children": lambda: self._children,
             "client_answers": self._all_client_answers,
         }
-        return json.dumps(state[tool]()) if tool in state else tool
+        return json.dumps(state[tool]()) if tool in state else str(arguments.get("text", tool))
 
     # Output
 

@@ -95,6 +95,7 @@ class TestWithoutFaults:
             assert listed["echo"]["annotations"] == {"readOnlyHint": True}
             assert "text" in listed["echo"]["inputSchema"]["properties"]
             assert session.call_for_text("more") == "more"
+            assert session.call_for_text("more", {"text": "mine"}) == "mine"
 
     @pytest.mark.parametrize(
         ("cursors", "expected"),
@@ -214,7 +215,7 @@ class TestFaults:
         assert lines[4].endswith(b"}\r\n")
 
     def test_answers_twice_in_pieces(self, start: StartServer) -> None:
-        with start(faults=[{"twice": True, "chunk_size": 7}]) as session:
+        with start(faults=[{"twice": True, "chunk_size": 7, "pause": 0.001}]) as session:
             session.send_call("echo", {"text": "x"})
             assert session.receive() == session.receive()
 
@@ -317,6 +318,11 @@ class TestProcess:
         with grandchild_of(session) as grandchild:
             assert os.getsid(grandchild) == grandchild
             assert psutil.Process(grandchild).ppid() == session.process.pid
+
+    def test_its_grandchildren_are_recorded(self, start: StartServer, tmp_path: Path) -> None:
+        session = start(child="daemon", state_file=tmp_path / "state")
+        with grandchild_of(session) as grandchild:
+            assert read_state(tmp_path / "state").children == (grandchild,)
 
     def test_has_a_daemon(self, start: StartServer) -> None:
         session = start(child="daemon")

@@ -12,9 +12,8 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
@@ -31,6 +30,7 @@ from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
 from gaia.mcp.errors import MCPError, StartFailed
+from tests.chaos.profile import Profile
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers
 
@@ -57,6 +57,8 @@ class InlineLane(Lane):
 
     def post(self, task: Callable[[], object]) -> None:
         task()
+
+    def require_thread(self) -> None: ...
 
 
 class InlineThread(threading.Thread):
@@ -239,7 +241,7 @@ class HandshakeMachine(RuleBasedStateMachine):
 
     # What time does.
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 100.0]))
+    @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 100.0, 8 * 3600.0]))
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
@@ -324,23 +326,13 @@ class StatelessMachine(HandshakeMachine):
             assert self.transport.channel(number).answers_written() == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("machine", [HandshakeMachine, StatelessMachine])
 def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(
-    monkeypatch: pytest.MonkeyPatch, machine: type[HandshakeMachine]
+    chaos: Profile, monkeypatch: pytest.MonkeyPatch, machine: type[HandshakeMachine]
 ) -> None:
     class Threading:
         Thread = InlineThread
 
     monkeypatch.setattr(farewell, "threading", Threading)
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=150,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    chaos.explore(machine, examples=80, steps=40)

@@ -1,0 +1,175 @@
+"""What happens to the program that uses the servers, while it uses them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.hosts import RunningHost
+from tests.chaos.profile import Profile
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="about signals, limits and forks")
+
+
+class TestItsEnd:
+    @pytest.fixture
+    def start(self, chaos: Profile, tmp_path: Path) -> Iterator[Callable[[str], RunningHost]]:
+        hosts: list[RunningHost] = []
+
+        def start(start_fault: str) -> RunningHost:
+            hosts.append(RunningHost(tmp_path, chaos.seed, start_fault))
+            hosts[-1].wait_for_calls(5)
+            return hosts[-1]
+
+        yield start
+        for host in hosts:
+            host.close()
+
+    @pytest.mark.parametrize(
+        ("number", "start_fault"),
+        [
+            (signal.SIGKILL, "child_in_a_session"),
+            (signal.SIGTERM, "ignores_sigterm"),
+            (signal.SIGHUP, "daemon"),
+        ],
+    )
+    def test_by_a_signal(self, start: Callable[[str], RunningHost], number: int, start_fault: str) -> None:
+        host = start(start_fault)
+        host.signal(number)
+        assert host.wait() == -number
+        assert host.left_behind() == []
+        assert host.repeated() == []
+
+    def test_by_leaving_in_the_middle_of_calls(self, start: Callable[[str], RunningHost]) -> None:
+        host = start("daemon")
+        host.send("leave")
+        assert host.wait() == 7
+        assert host.left_behind() == []
+        assert host.repeated() == []
+
+    def test_by_an_interrupt_of_the_thread_that_calls(self, start: Callable[[str], RunningHost]) -> None:
+        host = start("well")
+        assert host.tell("call") == {"calling": True}
+        host.wait_for_calls(5)
+        host.signal(signal.SIGINT)
+        report = host.hear()
+        assert report["interrupted"]
+        assert report["wrong"] == []
+        assert host.wait() != 0
+        assert host.left_behind() == []
+
+
+# What a host survives. Each of these happens to a host in the middle of its calls, and ends with `give_back`.
+
+
+def sleeps_together_with_its_servers(host: RunningHost) -> None:
+    processes = (host.process.pid, host.tell("guard")["guard"], *host.running_servers())
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            # Longer than the deadlines of the calls.
+            time.sleep(1.2)
+
+
+def sleeps_while_its_servers_die(host: RunningHost) -> None:
+    host.signal(signal.SIGSTOP)
+    host.kill_servers()
+    host.signal(signal.SIGCONT)
+
+
+def sees_the_time_of_day_jump(host: RunningHost) -> None:
+    host.tell("take_time")
+    host.kill_servers()
+    host.wait_for_calls(10)
+
+
+def forks(host: RunningHost) -> None:
+    for _ in range(3):
+        assert host.tell("fork") == {"child": 0}
+        host.wait_for_calls(3)
+
+
+def has_no_descriptors_left(host: RunningHost) -> None:
+    host.tell("take_descriptors")
+    host.kill_servers()
+    host.wait_for_reason("Too many open files")
+    refused = host.tell("add_server")
+    assert refused["error"] == "RuntimeError"
+    assert "Too many open files" in refused["message"]
+
+
+def cannot_start_threads(host: RunningHost) -> None:
+    host.tell("take_threads")
+    host.kill_servers()
+    host.wait_for_reason("no thread")
+    refused = host.tell("add_server")
+    assert refused["error"] == "RuntimeError"
+    assert "no thread" in refused["message"]
+
+
+def finds_the_disk_full(host: RunningHost) -> None:
+    before = host.configuration.read_bytes()
+    host.tell("take_disk")
+    refused = host.tell("add_server")
+    assert refused["error"] == "ConfigError"
+    assert "File too large" in refused["message"]
+    assert sorted(refused["servers"]) == ["one", "two"]
+    assert host.configuration.read_bytes() == before
+
+
+def may_not_write_its_configuration(host: RunningHost) -> None:
+    before = host.configuration.read_bytes()
+    host.tell("take_folder")
+    refused = host.tell("save_server")
+    assert refused["error"] == "ConfigError"
+    assert "cannot be saved" in refused["message"]
+    assert host.configuration.read_bytes() == before
+
+
+def loses_its_guard(host: RunningHost) -> None:
+    guard = host.tell("guard")["guard"]
+    os.kill(guard, signal.SIGKILL)
+    host.kill_servers()
+    assert wait_until(lambda: host.tell("guard")["guard"] not in (None, guard))
+
+
+SURVIVED = (
+    sleeps_together_with_its_servers,
+    sleeps_while_its_servers_die,
+    sees_the_time_of_day_jump,
+    forks,
+    has_no_descriptors_left,
+    cannot_start_threads,
+    finds_the_disk_full,
+    may_not_write_its_configuration,
+    loses_its_guard,
+)
+
+
+def test_what_it_survives(chaos: Profile, tmp_path: Path) -> None:
+    """One thing after the other, in any order. Its log goes nowhere all the while: that disk is full, too."""
+    with open("/dev/full", "wb") as full:
+        host = RunningHost(tmp_path, chaos.seed, stderr=full.fileno())
+    try:
+        for trouble in random.Random(chaos.seed).sample(SURVIVED, len(SURVIVED)):
+            host.wait_for_calls(3)
+            trouble(host)
+            host.tell("give_back")
+            recovery = host.tell("recover")
+            assert recovery["recovered"], (trouble, recovery)
+        report = host.tell("finish")
+        assert report["wrong"] == []
+        assert report["calls"] > 50
+        assert host.left_behind() == []
+    finally:
+        host.close()
