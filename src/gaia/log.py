@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import Any, TextIO
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
 
-__all__ = ["EventLogger", "configure", "enable_debug", "get_logger"]
+__all__ = ["EventLogger", "KnowsSecrets", "configure", "enable_debug", "get_logger", "mask_secrets_of"]
 
 logging.getLogger("gaia").addHandler(logging.NullHandler())
 
@@ -58,6 +61,26 @@ class EventLogger:
             # and above all it is no exception in whoever reports it.
             (text,), extra = _render(None, method, {"event": event, **fields})
             getattr(self._stdlib, method)(text, **extra)
+
+
+class KnowsSecrets(Protocol):
+    """Whoever has secrets that must not be logged."""
+
+    def redact(self, text: str) -> str:
+        """`text` with them masked."""
+
+
+_registration = threading.Lock()
+"""Owns the writing of `_owners`, which is replaced as a whole, so that logging takes no lock of ours."""
+
+_owners: tuple[weakref.ref[KnowsSecrets], ...] = ()
+
+
+def mask_secrets_of(owner: KnowsSecrets) -> None:
+    """Keep the secrets of `owner` out of every event, whoever emits it, for as long as `owner` exists. Thread-safe."""
+    global _owners  # noqa: PLW0603 - events of the whole process may hold them
+    with _registration:
+        _owners = (*(known for known in _owners if known() not in (None, owner)), weakref.ref(owner))
 
 
 def get_logger(name: str) -> EventLogger:
@@ -108,11 +131,29 @@ def _structured_logger(stdlib: logging.Logger) -> Any:
         stdlib,
         processors=[
             structlog.contextvars.merge_contextvars,
+            _mask_secrets,
             _add_trace_ids,
             _render,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
+
+
+def _mask_secrets(_logger: Any, _method: str, event: Any) -> Any:
+    """Events are made with masked texts already; this is for the one that somebody forgot, and for others' fields."""
+    owners = [owner for known in _owners if (owner := known()) is not None]
+    return {key: _masked(value, owners) for key, value in event.items()} if owners else event
+
+
+def _masked(value: Any, owners: list[KnowsSecrets], depth: int = 3) -> Any:
+    if isinstance(value, str):
+        for owner in owners:
+            value = owner.redact(value)
+    elif depth > 0 and isinstance(value, Mapping):
+        return {key: _masked(member, owners, depth - 1) for key, member in value.items()}
+    elif depth > 0 and isinstance(value, (list, tuple)):
+        return [_masked(member, owners, depth - 1) for member in value]
+    return value
 
 
 def _add_trace_ids(_logger: Any, _method: str, event: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gaia.cli.failures import USAGE, CommandFailed
-from gaia.cli.options import DebugOption, Options
+from gaia.cli.options import DebugOption, Options, TraceOption
 from gaia.cli.serve import (
     MAX_BODY,
     AllowHostOption,
@@ -48,13 +48,14 @@ def serve(
     max_body: MaxBodyOption = MAX_BODY,
     grace: GraceOption = 5.0,
     threads: ThreadsOption = 32,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Serve agents as models: /v1/models and /v1/chat/completions, until the process is told to end.
 
     The classes are looked for in the working directory too, and are called without arguments.
     """
-    options = Options.of(ctx, None, False, debug)
+    options = Options.of(ctx, None, False, debug, trace=trace)
     http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
 
     def run() -> None:

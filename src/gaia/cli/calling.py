@@ -11,7 +11,7 @@ import typer
 
 from gaia.cli import arguments, terminal
 from gaia.cli.failures import FAILED, unknown_name
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption, TraceOption, TrustOption
 from gaia.cli.servers import complete_name, connected
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def call(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Call a tool of a server and print its result.
@@ -47,7 +48,7 @@ def call(
     In key=value the value is taken as JSON if it is JSON and the tool does not ask for a string, otherwise as a string.
     The exit status is 1 if the tool reports an error, or cannot be called.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
+    options = Options.of(ctx, config, as_json, debug, trust, trace)
     given = arguments.parse(words or [])
     with connected(name, options) as client:
         schema = _schema_of(client, tool)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gaia.cli.options import ConfigOption, DebugOption, Options, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, Options, TraceOption, TrustOption
 from gaia.cli.serve import AllowHostOption, HostOption, PortOption, announce, http_options, serving
 from gaia.cli.trusting import load_to_start
 
@@ -34,6 +34,7 @@ def dashboard(
     open_page: OpenOption = False,
     trust: TrustOption = False,
     config: ConfigOption = None,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Start all servers that are not disabled, and show them on a local web page until Ctrl-C, which stops them.
@@ -41,7 +42,7 @@ def dashboard(
     Shows states and restarts, each tool call with its spans and log events, what servers write on standard error, and
     their tools with a form to try them. The URL on standard error contains a token: who has it can call the tools.
     """
-    options = Options.of(ctx, config, False, debug, trust)
+    options = Options.of(ctx, config, False, debug, trust, trace)
     servers = load_to_start(options)
     http = http_options(host, port, token, allow_host, None, False, _MAX_BODY, _GRACE)
 

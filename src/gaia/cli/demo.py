@@ -16,7 +16,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.failures import FAILED
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption
 
 if TYPE_CHECKING:
     from gaia.cli.overhead import Overhead, RawPipe
@@ -47,7 +47,11 @@ class Step(NamedTuple):
 
 
 def demo(
-    ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False, debug: DebugOption = False
+    ctx: typer.Context,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    trace: TraceOption = None,
+    debug: DebugOption = False,
 ) -> None:
     """Show supervision at work on the small server that comes with the package.
 
@@ -55,7 +59,7 @@ def demo(
     restart and the next call working, and checks that no process is left. Nothing is read from or written to your
     configuration. The exit status is 0 only if all of it worked.
     """
-    options = Options.of(ctx, config, as_json, debug)
+    options = Options.of(ctx, config, as_json, debug, trace=trace)
     steps: list[Step] = []
     started = time.perf_counter()
     with contextlib.closing(_tour()) as tour:

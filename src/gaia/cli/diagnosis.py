@@ -9,7 +9,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.failures import FAILED
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.rendering import step_table
 from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
 from gaia.cli.trusting import load_to_start
@@ -26,13 +26,14 @@ def diagnose(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Connect to a server, step by step, and time each step: spawn, handshake, list, ping.
 
     Says at which step it fails, why, and what may help. The exit status is 0 only if every step succeeds.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
+    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options)
     entry = entry_of(servers, name)
     client = make_client(name, servers, options)

@@ -11,7 +11,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.failures import FAILED
 from gaia.cli.listing import say_that_there_are_none
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.rendering import check_table
 from gaia.cli.servers import complete_name, entry_of
 from gaia.cli.trusting import load_to_start
@@ -36,6 +36,7 @@ def doctor(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Find out why a server does not work: configuration, program, start, handshake, tools, latency.
@@ -45,7 +46,7 @@ def doctor(
     """
     from gaia.mcp.doctor import Verdict, diagnose_all
 
-    options = Options.of(ctx, config, as_json, debug, trust)
+    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options)
     chosen = servers.get_servers() if name is None else {name: entry_of(servers, name)}
     if not chosen and not options.json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.rendering import server_table, tool_table
 from gaia.cli.servers import complete_name, connected, waiting_for
 from gaia.cli.trusting import load_to_start
@@ -27,13 +27,14 @@ def list_servers(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """List the configured servers: state, number of tools, and the file each comes from.
 
     All are started at once to see how they are, and stopped again; disabled ones are not.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
+    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options) if connect else options.load_config()
     rows = _rows_connected(servers, options) if connect else _rows_read(servers)
     if options.json:
@@ -54,13 +55,14 @@ def list_tools(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """List the tools of one server. Tools that its filters deny are not shown; those that wait for approval are marked.
 
     Parameters in brackets may be left out.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
+    options = Options.of(ctx, config, as_json, debug, trust, trace)
     with connected(name, options) as client:
         tools, problem = client.list_tools(), client.last_error
         blocked = list(client.blocked_tools.values())

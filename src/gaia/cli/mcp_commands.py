@@ -17,7 +17,7 @@ from gaia.cli.diagnosis import diagnose
 from gaia.cli.doctor import doctor
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.serve import bridge, serve
 from gaia.cli.trusting import trust_project
 from gaia.cli.watch import watch
@@ -33,10 +33,11 @@ def mcp(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Look after the configured MCP servers, and call their tools."""
-    Options.of(ctx, config, as_json, debug, trust)
+    Options.of(ctx, config, as_json, debug, trust, trace)
 
 
 def _add(name: str, command: Callable[..., None], *examples: str, cls: type[TyperCommand] | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from gaia.cli.failures import USAGE, CommandFailed
-from gaia.cli.options import DebugOption, Options
+from gaia.cli.options import DebugOption, Options, TraceOption
 
 if TYPE_CHECKING:
     from gaia.agents.base import MCPAgent
@@ -66,13 +66,14 @@ def serve(
     max_body: MaxBodyOption = MAX_BODY,
     grace: GraceOption = 5.0,
     threads: ThreadsOption = 32,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Serve an agent to MCP clients, until the client goes away (stdio) or the process is told to end (HTTP).
 
     The class is looked for in the working directory too, and is called without arguments.
     """
-    options = Options.of(ctx, None, False, debug)
+    options = Options.of(ctx, None, False, debug, trace=trace)
     http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
     _run(lambda: load_mcp_agent(target), transport, http, threads, options)
 
@@ -92,13 +93,14 @@ def bridge(
     max_body: MaxBodyOption = MAX_BODY,
     grace: GraceOption = 5.0,
     threads: ThreadsOption = 32,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Serve several agents to MCP clients at one endpoint: tools are named NAMESPACE_tool.
 
     A namespace that is not given is made of the class: code for CodeAgent.
     """
-    options = Options.of(ctx, None, False, debug)
+    options = Options.of(ctx, None, False, debug, trace=trace)
     http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
     _run(lambda: _bridge(targets), transport, http, threads, options)
 

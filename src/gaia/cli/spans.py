@@ -20,12 +20,14 @@ class SpanCollector(SpanExporter):
 
     @classmethod
     def install(cls) -> SpanCollector:
-        """Make this process trace. OpenTelemetry allows that once per process."""
+        """Make this process trace, if it does not do so already. OpenTelemetry allows that once per process."""
         collector = cls()
-        # Whatever the environment says about sampling: the demo shows every span.
-        provider = TracerProvider(sampler=ALWAYS_ON)
+        provider = trace.get_tracer_provider()
+        if not isinstance(provider, TracerProvider):
+            # Whatever the environment says about sampling: the demo shows every span.
+            provider = TracerProvider(sampler=ALWAYS_ON)
+            trace.set_tracer_provider(provider)
         provider.add_span_processor(SimpleSpanProcessor(collector))
-        trace.set_tracer_provider(provider)
         return collector
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

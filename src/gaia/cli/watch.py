@@ -11,7 +11,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.listing import say_that_there_are_none
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.rendering import status_table
 from gaia.cli.servers import waiting_for
 from gaia.cli.trusting import load_to_start
@@ -41,6 +41,7 @@ def watch(
     trust: TrustOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    trace: TraceOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Start all servers that are not disabled, and watch them until Ctrl-C, which stops them.
@@ -52,7 +53,7 @@ def watch(
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.pulse import Pulse
 
-    options = Options.of(ctx, config, as_json, debug, trust)
+    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options)
     with MCPClientManager(servers, debug=options.debug) as manager:
         if once or not (options.json or sys.stdout.isatty()):

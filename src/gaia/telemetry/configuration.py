@@ -6,13 +6,15 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gaia.mcp.errors import ConfigError
 from gaia.telemetry import content, spans
 from gaia.telemetry.content import ContentHook
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
@@ -28,9 +30,15 @@ _EXTRA: Final = "install it with: pip install 'gaia-mcp[otel]'"
 class Telemetry:
     """What `configure` has set up. Thread-safe."""
 
-    def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None) -> None:
+    def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None, page: WSGIServer | None) -> None:
         self._tracers = tracers
         self._meters = meters
+        self._page = page
+
+    @property
+    def prometheus_port(self) -> int | None:
+        """Where the metrics are served for Prometheus; None if they are not."""
+        return None if self._page is None else self._page.server_port
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Export what has been recorded; False if that took longer than `timeout` seconds."""
@@ -44,6 +52,9 @@ class Telemetry:
             self._tracers.shutdown()
         if self._meters is not None:
             self._meters.shutdown()
+        if self._page is not None:
+            self._page.shutdown()
+            self._page.server_close()
 
 
 def configure(
@@ -53,6 +64,7 @@ def configure(
     sample_ratio: float | None = None,
     endpoint: str | None = None,
     headers: Mapping[str, str] | None = None,
+    export_timeout: float | None = None,
     prometheus_port: int | None = None,
     content_hook: ContentHook | None = None,
     reuse_execute_tool_spans: bool = True,
@@ -63,9 +75,10 @@ def configure(
     the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port` serves the metrics for
     Prometheus on 127.0.0.1, at ``/metrics``; 0 is any free port.
 
-    `service_name`, `sample_ratio` (0 to 1, of the traces that begin here), `endpoint` (``http://localhost:4318``) and
-    `headers` are what OpenTelemetry's own variables say if they are not given: ``OTEL_SERVICE_NAME``,
-    ``OTEL_TRACES_SAMPLER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_HEADERS``.
+    `service_name`, `sample_ratio` (0 to 1, of the traces that begin here), `endpoint` (``http://localhost:4318``),
+    `headers` and `export_timeout` (seconds that one export may take, attempts included) are what OpenTelemetry's own
+    variables say if they are not given: ``OTEL_SERVICE_NAME``, ``OTEL_TRACES_SAMPLER``,
+    ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_EXPORTER_OTLP_TIMEOUT``.
 
     `content_hook` and `reuse_execute_tool_spans`: see `set_content_hook` and the function of that name.
 
@@ -78,13 +91,17 @@ def configure(
         raise ConfigError(f"sample_ratio: must be between 0 and 1, not {sample_ratio!r}")
     _require_no_provider(traces=traces is not None, metrics=traces == "otlp" or prometheus_port is not None)
     resource = _resource(service_name)
-    processor = None if traces is None else _processor(traces, endpoint, headers)
-    readers = [_otlp_reader(endpoint, headers)] if traces == "otlp" else []
+    otlp = _Otlp(endpoint, None if headers is None else dict(headers), export_timeout)
+    processor = None if traces is None else _processor(traces, otlp)
+    readers = [_otlp_reader(otlp)] if traces == "otlp" else []
+    page = None
     if prometheus_port is not None:
-        readers.append(_prometheus_reader(prometheus_port))
+        reader, page = _prometheus(prometheus_port)
+        readers.append(reader)
     telemetry = Telemetry(
         None if processor is None else _set_tracers(processor, resource, _sampler(sample_ratio)),
         _set_meters(readers, resource) if readers else None,
+        page,
     )
     content.set_content_hook(content_hook)
     spans.reuse_execute_tool_spans(reuse_execute_tool_spans)
@@ -123,7 +140,17 @@ def _sampler(ratio: float | None) -> Sampler | None:
     return None if ratio is None else ParentBasedTraceIdRatio(ratio)
 
 
-def _processor(traces: str, endpoint: str | None, headers: Mapping[str, str] | None) -> SpanProcessor:
+class _Otlp(NamedTuple):
+    endpoint: str | None
+    headers: dict[str, str] | None
+    timeout: float | None
+
+    def url(self, signal: str) -> str | None:
+        """Of one signal, as the exporters make it of the general endpoint in the environment."""
+        return None if self.endpoint is None else f"{self.endpoint.rstrip('/')}/v1/{signal}"
+
+
+def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 
     from gaia.telemetry.exporters import JsonLinesExporter, readable_line
@@ -136,7 +163,7 @@ def _processor(traces: str, endpoint: str | None, headers: Mapping[str, str] | N
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError as error:
             raise ConfigError(f"the OTLP exporter is missing; {_EXTRA}") from error
-        return BatchSpanProcessor(OTLPSpanExporter(_signal(endpoint, "traces"), headers=_plain(headers)))
+        return BatchSpanProcessor(OTLPSpanExporter(otlp.url("traces"), headers=otlp.headers, timeout=otlp.timeout))
     if not traces.endswith(".jsonl"):
         raise ConfigError(f'traces: must be "console", "otlp" or a path that ends in .jsonl, not {traces!r}')
     try:
@@ -145,33 +172,26 @@ def _processor(traces: str, endpoint: str | None, headers: Mapping[str, str] | N
         raise ConfigError(f"spans cannot be written to {traces}: {error.strerror}") from error
 
 
-def _otlp_reader(endpoint: str | None, headers: Mapping[str, str] | None) -> MetricReader:
+def _otlp_reader(otlp: _Otlp) -> MetricReader:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    return PeriodicExportingMetricReader(OTLPMetricExporter(_signal(endpoint, "metrics"), headers=_plain(headers)))
+    return PeriodicExportingMetricReader(
+        OTLPMetricExporter(otlp.url("metrics"), headers=otlp.headers, timeout=otlp.timeout)
+    )
 
 
-def _prometheus_reader(port: int) -> MetricReader:
+def _prometheus(port: int) -> tuple[MetricReader, WSGIServer]:
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from prometheus_client import start_http_server
     except ImportError as error:
         raise ConfigError(f"the Prometheus exporter is missing; {_EXTRA}") from error
     try:
-        start_http_server(port, "127.0.0.1")
+        page, _ = start_http_server(port, "127.0.0.1")
     except OSError as error:
         raise ConfigError(f"metrics cannot be served on port {port}: {error.strerror}") from error
-    return PrometheusMetricReader()
-
-
-def _signal(endpoint: str | None, signal: str) -> str | None:
-    """The URL of one signal, as the exporters make it of the general endpoint of the environment."""
-    return None if endpoint is None else f"{endpoint.rstrip('/')}/v1/{signal}"
-
-
-def _plain(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if headers is None else dict(headers)
+    return PrometheusMetricReader(), page
 
 
 def _set_tracers(processor: SpanProcessor, resource: Resource, sampler: Sampler | None) -> TracerProvider:

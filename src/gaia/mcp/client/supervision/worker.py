@@ -17,7 +17,7 @@ import random
 import threading
 from typing import Any
 
-from gaia.log import get_logger
+from gaia.log import get_logger, mask_secrets_of
 from gaia.mcp.client.observation.lifecycle import Lifecycle
 from gaia.mcp.client.observation.requests import Observer, Run
 from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
@@ -341,6 +341,7 @@ class Worker:
             return
         connection.attach(channel)
         self.observer.redact = connection.redact
+        mask_secrets_of(channel)
         self._lifecycle.spawned(channel.pid)
         self._connection = connection
         logger.debug("server_started", server=self.name, generation=self.generation, pid=channel.pid)
