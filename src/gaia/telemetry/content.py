@@ -40,7 +40,7 @@ _SEARCHED_CHARACTERS = 16 * 1024
 
 _MASK = "***"
 _SECRET_KEY = re.compile(
-    r"token|secret|passw|passphrase|api.?key|private.?key|access.?key|auth(?!or)|credential|cookie|session|bearer",
+    r"token|secret|passw|passphrase|api.?key|private.?key|access.?key|auth(?!or(?!i))|credential|cookie|session|bearer",
     re.IGNORECASE,
 )
 _SECRET_TEXT = re.compile(

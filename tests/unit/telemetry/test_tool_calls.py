@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +24,6 @@ Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 
 PATIENCE = 10.0
-
-
-@pytest.fixture
-def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
-    return Tracing.installed(monkeypatch)
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[..., MCPClient]]:
-    clients: list[MCPClient] = []
-
-    def connect(config: Json, **keys: Any) -> MCPClient:
-        client = MCPClient.from_config("fault", {**config, **keys})
-        clients.append(client)
-        assert client.connect(), client.last_error
-        return client
-
-    yield connect
-    for client in clients:
-        client.disconnect()
 
 
 Connect = Callable[..., MCPClient]

@@ -1,0 +1,221 @@
+"""Setting the SDK up: in processes of their own, because a process can do it once."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia import telemetry
+from gaia.mcp.errors import ConfigError
+from tests.otlp_receiver import attributes_of, otlp_receiver
+
+Json = dict[str, Any]
+
+CALL = """
+import json, sys, urllib.request
+from gaia import telemetry
+from gaia.mcp import MCPClient
+
+def call(tool="echo"):
+    with MCPClient.from_config("demo", json.loads(sys.argv[1])) as client:
+        return client.call_tool(tool, {"text": "hi"} if tool == "echo" else {})
+"""
+
+
+def run(script: str, server: Json, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = CALL + textwrap.dedent(script)
+    variables = {**os.environ, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(server)], capture_output=True, text=True, env=variables, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+class TestOtlp:
+    def test_a_backend_gets_spans_and_metrics(self, demo_server: Json) -> None:
+        with otlp_receiver() as receiver:
+            run(
+                f"""
+                traces = telemetry.configure(
+                    "otlp", endpoint={receiver.endpoint!r}, service_name="shop", headers={{"x-api-key": "k"}}
+                )
+                call()
+                assert traces.flush()
+                """,
+                demo_server,
+            )
+            (span,) = [span for span in receiver.spans if span.name == "tools/call echo"]
+            assert attributes_of(span)["gen_ai.tool.name"] == "echo"
+            assert span.kind == span.SPAN_KIND_CLIENT
+            assert {one.name for one in receiver.spans} >= {"gaia.mcp.start demo", "initialize", "gaia.mcp.close demo"}
+            assert receiver.services == {"shop"}
+            assert receiver.metric_names >= {"mcp.client.operation.duration", "mcp.client.session.duration"}
+            assert all(headers["x-api-key"] == "k" for headers in receiver.headers)
+
+    def test_the_variables_of_opentelemetry_are_honoured(self, demo_server: Json) -> None:
+        with otlp_receiver() as receiver:
+            run(
+                'telemetry.configure("otlp"); call()',
+                demo_server,
+                OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
+                OTEL_SERVICE_NAME="from-the-environment",
+            )
+            # Nothing flushed it: the end of the process does.
+            assert "tools/call echo" in {span.name for span in receiver.spans}
+            assert receiver.services == {"from-the-environment"}
+
+    def test_the_command_line_sends_there_too(self, demo_server: Json, tmp_path: Path) -> None:
+        config = tmp_path / "servers.json"
+        config.write_text(json.dumps({"mcpServers": {"demo": demo_server}}))
+        with otlp_receiver() as receiver:
+            command = [sys.executable, "-m", "gaia.cli.main", "mcp", "call", "demo", "echo", "text=hi"]
+            done = subprocess.run(
+                [*command, "--config", str(config), "--trace", "otlp"],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint},
+                timeout=50,
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, "hi\n", "")
+            assert "tools/call echo" in {span.name for span in receiver.spans}
+
+
+class TestFile:
+    def test_each_span_is_one_line_of_json(self, demo_server: Json, tmp_path: Path) -> None:
+        file = tmp_path / "spans.jsonl"
+        for _ in range(2):
+            run(f"telemetry.configure({str(file)!r}); call()", demo_server)
+        spans = [json.loads(line) for line in file.read_text().splitlines()]
+        calls = [span for span in spans if span["name"] == "tools/call echo"]
+        assert len(calls) == 2
+        assert calls[0]["attributes"]["gen_ai.tool.name"] == "echo"
+        assert calls[0]["resource"]["attributes"]["service.name"] == "gaia"
+        assert len({span["context"]["span_id"] for span in spans}) == len(spans)
+
+    @pytest.mark.skipif(os.name == "nt", reason="there are no such permissions")
+    def test_it_is_for_its_owner_only(self, demo_server: Json, tmp_path: Path) -> None:
+        file = tmp_path / "spans.jsonl"
+        run(f"telemetry.configure({str(file)!r})", demo_server)
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+class TestConsole:
+    def test_lines_go_to_standard_error(self, demo_server: Json) -> None:
+        done = run('telemetry.configure("console"); print(call("fail")["isError"])', demo_server)
+        assert done.stdout == "True\n"
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("span tools/call")]
+        assert line.startswith("span tools/call fail CLIENT ")
+        assert "ERROR the tool reported an error" in line
+        assert "error.type='tool_error'" in line
+
+
+class TestSampling:
+    def test_a_ratio_of_nothing_records_nothing_and_still_tells_the_server(self, demo_server: Json) -> None:
+        done = run(
+            """
+            telemetry.configure("console", sample_ratio=0.0)
+            from gaia.telemetry.spans import start_client_span
+            print(start_client_span("x", {}).inject({})["_meta"]["traceparent"][-2:])
+            call()
+            """,
+            demo_server,
+        )
+        flags = int(done.stdout, 16)
+        assert flags & 1 == 0
+        assert "span " not in done.stderr
+
+
+class TestPrometheus:
+    def test_metrics_are_served(self, demo_server: Json) -> None:
+        done = run(
+            """
+            set_up = telemetry.configure(prometheus_port=0)
+            call()
+            print(urllib.request.urlopen(f"http://127.0.0.1:{set_up.prometheus_port}/metrics").read().decode())
+            set_up.shutdown()
+            """,
+            demo_server,
+        )
+        assert "mcp_client_operation_duration_seconds_bucket{" in done.stdout
+        (count,) = [
+            line
+            for line in done.stdout.splitlines()
+            if line.startswith("mcp_client_operation_duration_seconds_count") and 'gen_ai_tool_name="echo"' in line
+        ]
+        assert count.endswith(" 1.0")
+
+
+class TestMistakes:
+    """Each says what is wrong and what to do, and nothing has been set up."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({}, "nothing to record"),
+            ({"traces": "jaeger"}, 'must be "console", "otlp" or a path that ends in .jsonl'),
+            ({"traces": "no/such/folder/spans.jsonl"}, "cannot be written"),
+            ({"traces": "console", "sample_ratio": 2}, "between 0 and 1"),
+        ],
+    )
+    def test_what_cannot_be_meant(self, arguments: Json, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            telemetry.configure(**arguments)
+
+    def test_a_missing_extra_is_named(self, demo_server: Json) -> None:
+        done = run(
+            """
+            sys.modules["opentelemetry.exporter"] = None
+            for options in ({"traces": "otlp"}, {"prometheus_port": 0}):
+                try:
+                    telemetry.configure(**options)
+                except ValueError as error:
+                    print(error)
+            """,
+            demo_server,
+        )
+        assert done.stdout.count("pip install 'gaia-mcp[otel]'") == 2
+
+    def test_a_second_time_is_refused(self, demo_server: Json) -> None:
+        done = run(
+            """
+            telemetry.configure("console")
+            try:
+                telemetry.configure("console")
+            except ValueError as error:
+                print(error)
+            """,
+            demo_server,
+        )
+        assert "already set up" in done.stdout
+
+    def test_a_port_that_is_taken(self, demo_server: Json) -> None:
+        done = run(
+            """
+            import socket
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                try:
+                    telemetry.configure(prometheus_port=taken.getsockname()[1])
+                except ValueError as error:
+                    print(error)
+            """,
+            demo_server,
+        )
+        assert "cannot be served on port" in done.stdout
+
+
+class TestImport:
+    def test_it_loads_no_sdk_and_sets_nothing(self) -> None:
+        script = (
+            "import sys, gaia.telemetry, gaia.mcp.client\n"
+            "from opentelemetry import trace, metrics\n"
+            "print([m for m in sys.modules if m.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))],"
+            " type(trace.get_tracer_provider()).__name__, type(metrics.get_meter_provider()).__name__)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+        assert done.stdout.split() == ["[]", "ProxyTracerProvider", "_ProxyMeterProvider"]

@@ -1,0 +1,176 @@
+"""What spans record of arguments and results, and what never gets into one."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client import MCPClient
+from gaia.telemetry import content
+from gaia.telemetry.content import ContentPolicy, Recorded, default_mode, render
+from tests.tracing import Tracing, attributes_of
+
+Json = dict[str, Any]
+Connect = Callable[..., MCPClient]
+FaultServer = Callable[..., Json]
+
+SECRET = "hunter2-hunter2"
+VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+@pytest.fixture(autouse=True)
+def no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "_hook", None)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def redacted(value: Any) -> str:
+    text = render(Recorded("s", "t", "arguments", "redacted", value), lambda text: text.replace(SECRET, "***"))
+    assert text is not None
+    return text
+
+
+class TestMode:
+    @pytest.mark.parametrize(
+        ("value", "mode"),
+        [
+            ("", "redacted"),
+            ("true", "full"),
+            ("TRUE", "full"),
+            ("SPAN_ONLY", "full"),
+            ("span_and_event", "full"),
+            ("false", "off"),
+            ("NO_CONTENT", "off"),
+            ("EVENT_ONLY", "off"),
+            ("whatever", "redacted"),
+        ],
+    )
+    def test_by_default_it_is_what_the_variable_of_opentelemetry_says(
+        self, monkeypatch: pytest.MonkeyPatch, value: str, mode: str
+    ) -> None:
+        monkeypatch.setenv(VARIABLE, value)
+        assert default_mode() == ContentPolicy().mode_for("any") == mode
+
+    def test_what_the_configuration_says_counts_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(VARIABLE, "true")
+        assert ContentPolicy("off").mode_for("any") == "off"
+
+    def test_for_a_tool_the_first_pattern_that_matches_counts_most(self) -> None:
+        policy = ContentPolicy("off", {"read_secret": "off", "read_*": "full"})
+        assert [policy.mode_for(tool) for tool in ("read_secret", "read_file", "write")] == ["off", "full", "off"]
+
+
+class TestRedacted:
+    def test_harmless_values_stay_as_they_are(self) -> None:
+        value = {"city": "Bern", "days": 3, "exact": True, "nothing": None, "list": [1, "two"], "author": "Ada"}
+        assert json.loads(redacted(value)) == value
+
+    @pytest.mark.parametrize("key", ["password", "apiKey", "api_key", "Authorization", "sessionToken", "client_secret"])
+    def test_what_sounds_secret_is_masked(self, key: str) -> None:
+        assert json.loads(redacted({"deep": [{key: "abc"}]})) == {"deep": [{key: "***"}]}
+
+    def test_a_limit_is_no_secret(self) -> None:
+        assert json.loads(redacted({"max_tokens": 100})) == {"max_tokens": 100}
+
+    @pytest.mark.parametrize(
+        "secret",
+        [
+            SECRET,
+            "Bearer abcdefgh12345678",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+            "sk-abcdefghijklmnopqrstuvwx",
+            "ghp_abcdefghijklmnopqrstuvwxyz0123",
+            "AKIAABCDEFGHIJKLMNOP",
+            "-----BEGIN PRIVATE KEY-----\nabcd\n-----END PRIVATE KEY-----",
+        ],
+    )
+    def test_secrets_are_masked_wherever_they_are(self, secret: str) -> None:
+        text = redacted({"text": f"before {secret} after", secret: 1})
+        assert secret not in text
+        assert "before ***" in text
+        assert "after" in text
+
+    def test_a_password_in_a_url_is_masked(self) -> None:
+        assert redacted("https://ada:pass@example.com/x") == '"https://***@example.com/x"'
+
+    @pytest.mark.parametrize("value", ["x" * 100_000, ["x"] * 100_000, {str(n): n for n in range(100_000)}])
+    def test_it_is_cut_at_four_kibibytes(self, value: Any) -> None:
+        text = redacted(value)
+        assert len(text) <= 4096
+        assert "…" in text
+
+    @pytest.mark.parametrize("position", [4090, 16 * 1024 - 5])
+    def test_half_a_secret_is_not_left_where_it_is_cut(self, position: int) -> None:
+        filler = (f"{SECRET} " * 2000)[: position - 10].rsplit(" ", 1)[0]
+        text = redacted(f"{filler} {SECRET} {'y' * 20_000}")
+        assert "hunter" not in text
+
+    def test_binary_data_is_only_measured(self) -> None:
+        value = {"content": [{"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgoA" * 1000}]}
+        image = json.loads(redacted(value))["content"][0]
+        assert image == {"type": "image", "mimeType": "image/png", "data": "(9000 bytes)"}
+
+    @pytest.mark.parametrize("value", ["\ud800", {"\ud800": ["\ud800"]}, 2**70, float(10**300)])
+    def test_whatever_json_can_hold_can_be_recorded(self, value: Any) -> None:
+        assert redacted(value)
+
+    def test_what_is_nested_too_deeply_is_not_recorded(self) -> None:
+        value: Any = []
+        for _ in range(100_000):
+            value = [value]
+        assert render(Recorded("s", "t", "result", "redacted", value), str) is None
+
+
+class TestHook:
+    def test_it_decides_what_is_recorded(self) -> None:
+        content.set_content_hook(lambda recorded: f"{recorded.server}/{recorded.tool}/{recorded.kind}")
+        assert redacted({"a": 1}) == "s/t/arguments"
+
+    def test_it_can_record_nothing(self) -> None:
+        content.set_content_hook(lambda _: None)
+        assert render(Recorded("s", "t", "result", "full", 1), str) is None
+
+    def test_one_that_raises_records_nothing_and_breaks_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        def hook(_: Recorded) -> str:
+            raise ZeroDivisionError
+
+        content.set_content_hook(hook)
+        assert render(Recorded("s", "t", "result", "full", 1), str) is None
+        assert "content_not_recorded" in caplog.text
+
+
+class TestSpans:
+    @pytest.mark.parametrize(("mode", "recorded"), [("off", None), ("redacted", "***"), ("full", SECRET)])
+    def test_a_span_has_what_the_mode_allows(
+        self, fault_server: FaultServer, connect: Connect, tracing: Tracing, mode: str, recorded: str | None
+    ) -> None:
+        client = connect(fault_server(), env={"SOME_TOKEN": SECRET}, captureContent=mode)
+        client.call_tool("echo", {"text": f"it is {SECRET}"})
+        attributes = attributes_of(tracing.call)
+        for name in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result"):
+            if recorded is None:
+                assert name not in attributes
+            else:
+                assert f"it is {recorded}" in attributes[name]
+        assert attributes["gaia.mcp.arguments.size"] > len(SECRET)
+        assert attributes["gaia.mcp.result.types"] == ("text",)
+
+    def test_a_tool_can_have_a_mode_of_its_own(
+        self, fault_server: FaultServer, connect: Connect, tracing: Tracing
+    ) -> None:
+        client = connect(fault_server(), captureContent="full", captureContentTools={"echo": "off"})
+        client.call_tool("echo", {"text": "hi"})
+        client.call_tool("pid")
+        echo, pid = tracing.calls
+        assert "gen_ai.tool.call.arguments" not in attributes_of(echo)
+        assert "gen_ai.tool.call.result" in attributes_of(pid)
+
+    def test_nothing_is_rendered_for_a_trace_that_is_not_recorded(
+        self, fault_server: FaultServer, connect: Connect
+    ) -> None:
+        threads: list[str] = []
+        content.set_content_hook(lambda _: threads.append(threading.current_thread().name))
+        connect(fault_server()).call_tool("echo", {"text": "hi"})
+        assert threads == []
