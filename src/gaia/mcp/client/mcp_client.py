@@ -323,8 +323,10 @@ class MCPClient(ServerFeatures):
         """Why a tool, by the server's own name for it, must not be called; None if it may."""
         if not self._allows(tool_name):
             return ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
+        if not self._gate.blocks or tool_name in self._catalog:
+            return None
         known = self._catalog.listed or self.is_connected()
-        return self._gate.refusal(tool_name) if self._gate.blocks and known and tool_name not in self._catalog else None
+        return self._gate.refusal(tool_name) if known else None
 
     @property
     def _tools(self) -> list[MCPTool] | None:

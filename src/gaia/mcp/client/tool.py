@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ class MCPTool:
             title=title if isinstance(title, str) else None,
         )
 
-    @property
+    @functools.cached_property
     def safe_to_repeat(self) -> bool:
         """Whether the server says that a second call does no harm (``readOnlyHint`` or ``idempotentHint``)."""
         # Anything but a plain true, such as the string "false", is not a promise.

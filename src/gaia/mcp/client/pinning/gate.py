@@ -59,15 +59,13 @@ class ToolGate:
         """`pins` is asked when they are first needed: who pins nothing needs no lock file."""
         self._server = server
         self.mode = mode
+        self.blocks = mode == "block"
+        """Whether tools that are not approved are withheld. Each call asks."""
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
         """What was reported last, so that a restart does not repeat it. Only for comparing: a race reports twice."""
         self._problem: str | None = None
-
-    @property
-    def blocks(self) -> bool:
-        return self.mode == "block"
 
     def review(self, tools: Mapping[str, MCPTool], listed: Collection[str]) -> frozenset[str]:
         """Compare the tools that may be used with what was approved, and report what is new about it.

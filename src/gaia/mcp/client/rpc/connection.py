@@ -279,8 +279,13 @@ class Connection:
     def _dispatch(self, message: Message, size: int) -> None:
         if type(message) is Response:
             call = self._take(message.id)
-            if call is not None:
-                _finish(call, message.result)
+            if call is None:
+                return
+            result = message.result
+            if type(result) is dict:
+                call.finish(result)
+            else:
+                call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
         elif type(message) is Notification:
             if size > _LONGEST_NOTIFICATION:
                 self._ignore_notification(message, size)
@@ -294,7 +299,7 @@ class Connection:
             self._asked(message)
 
     def _take(self, identifier: RequestId) -> Call | None:
-        key = _own_id(identifier)
+        key = identifier if type(identifier) is int else _own_id(identifier)
         call = None if key is None else self._in_flight.pop(key, None)
         if call is None:
             # The answer of a call that timed out or was cancelled, or a second answer: nobody waits for it.
@@ -392,10 +397,3 @@ def _text_of(error: Any) -> str:
     # Nothing but strings is shown: the text of something deeply nested is an exception.
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else ""
-
-
-def _finish(call: Call, result: Any) -> None:
-    if type(result) is dict:
-        call.finish(result)
-    else:
-        call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))

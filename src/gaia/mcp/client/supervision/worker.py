@@ -15,6 +15,7 @@ import itertools
 import queue
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from gaia.log import get_logger, mask_secrets_of
@@ -112,7 +113,8 @@ class Worker:
         self._hooks = hooks
         self._questions = questions
         self._clock = clock
-        self._ids = itertools.count(1)
+        self.next_id: Callable[[], int] = itertools.count(1).__next__
+        """The id of the next request. For any thread."""
         self._settled = threading.Event()
         """Set when the first start has succeeded or failed."""
         self._thread = threading.Thread(target=self._run, name=f"mcp-{name}-worker", daemon=True)
@@ -210,9 +212,6 @@ class Worker:
         self.disowned = True
         self.intake.disown()
         self._connection = self._ready_since = None
-
-    def next_id(self) -> int:
-        return next(self._ids)
 
     def watch(self, waiting: Waiting) -> None:
         """Enforce the deadline of a call or a question that no thread waits for."""
