@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.redaction import Redactor, secret_values
+from gaia.mcp.redaction import Redactor, mask_strings, secret_values
 
 secrets = st.lists(st.text(min_size=4, max_size=12), max_size=5)
 
@@ -72,3 +74,15 @@ class TestMasking:
 
     def test_repr_shows_no_secrets(self) -> None:
         assert repr(Redactor(["hunter2"])) == "Redactor(…)"
+
+
+class TestJsonValues:
+    def test_every_string_is_masked_keys_included(self) -> None:
+        value = {"a": ["x secret", 1, None, {"secret": True}], "b": "fine"}
+        assert mask_strings(value, Redactor(["secret"])) == {"a": ["x ***", 1, None, {"***": True}], "b": "fine"}
+
+    def test_what_is_nested_without_end_is_not_shown(self) -> None:
+        value: Any = "secret"
+        for _ in range(100_000):
+            value = [value]
+        assert "secret" not in str(mask_strings(value, Redactor(["secret"])))

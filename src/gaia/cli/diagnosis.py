@@ -118,11 +118,16 @@ def _step(name: str, ok: bool, began: float, detail: str, ended: float | None = 
 
 def _warnings(entry: dict[str, Any], client: MCPClient) -> list[str]:
     """What does no harm yet, and is most likely not what was meant."""
-    from gaia.mcp.client.server_config import unknown_keys
+    from gaia.mcp.client.launch import secret_in_arguments
+    from gaia.mcp.client.server_config import ServerConfig, unknown_keys
 
     found = [
         f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
         for key, similar in unknown_keys(entry).items()
+    ]
+    found += [
+        f"every user of this machine can read the value of {variable} in the server's arguments; pass it in env"
+        for variable in secret_in_arguments(ServerConfig.from_dict(client.name, entry))
     ]
     if client.blocked_tools:
         found.append(

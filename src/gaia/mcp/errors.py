@@ -11,6 +11,7 @@ The classes also derive from the builtin that the abstract transport promises (`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 __all__ = [
@@ -50,6 +51,11 @@ class MCPError(Exception):
         super().__init__(message)
         self.message = message
         self.delivery: Delivery = delivery
+
+    def mask(self, redact: Callable[[str], str]) -> None:
+        """Replace what must not be shown in the message, which repeats what a server has said."""
+        self.message = redact(self.message)
+        self.args = (self.message,)
 
 
 class ConfigError(MCPError, ValueError):

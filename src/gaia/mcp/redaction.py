@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["MASK", "Redactor", "secret_headers", "secret_url_parts", "secret_values", "sounds_secret"]
+__all__ = ["MASK", "Redactor", "mask_strings", "secret_headers", "secret_url_parts", "secret_values", "sounds_secret"]
 
 MASK = "***"
 
@@ -77,6 +78,24 @@ class Redactor:
 
     def __repr__(self) -> str:
         return "Redactor(…)"
+
+
+def mask_strings(value: Any, redact: Callable[[str], str]) -> Any:
+    """A JSON value with every string in it masked, keys included."""
+    try:
+        return _masked(value, redact)
+    except RecursionError:
+        return "(too deeply nested to show)"
+
+
+def _masked(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_masked(item, redact) for item in value]
+    if isinstance(value, dict):
+        return {redact(key): _masked(item, redact) for key, item in value.items()}
+    return value
 
 
 def _lines(secret: str) -> list[str]:

@@ -16,7 +16,7 @@ from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
 from gaia.telemetry.content import MODES, CaptureMode
 
-__all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys"]
+__all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys", "variables_in"]
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 """What other programs' files use too; ``streamable-http`` is another word for ``http``."""
@@ -177,6 +177,11 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         return msgspec.structs.replace(config, **changes)
     except ValueError as error:
         raise ConfigError(f"server {config.name!r}: {error}") from error
+
+
+def variables_in(text: str) -> list[str]:
+    """The names of the variables that `expand` would replace in a text."""
+    return [match[1] for match in _VARIABLE.finditer(text)]
 
 
 def secrets(config: ServerConfig) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from gaia.mcp.client.launch import in_arguments, launch
 from gaia.mcp.client.server_config import ServerConfig, expand
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.redaction import secret_values
 
 __all__ = ["transport_for"]
 
@@ -23,10 +25,6 @@ def transport_for(server: ServerConfig, timeout: float, debug: bool) -> ChannelT
 
 
 def _stdio(server: ServerConfig, timeout: float, debug: bool) -> ChannelTransport:
-    def expanded() -> tuple[list[str] | None, dict[str, str] | None]:
-        values = expand(server, os.environ)
-        return values.args, values.env
-
     return StdioTransport(
         server.command or "",
         server.args,
@@ -37,7 +35,7 @@ def _stdio(server: ServerConfig, timeout: float, debug: bool) -> ChannelTranspor
         inherit_env=server.inherit_env,
         max_message_bytes=server.max_message_bytes,
         max_pending=server.max_pending,
-        expand=expanded,
+        expand=lambda: launch(server),
     )
 
 
@@ -45,9 +43,9 @@ def _http(server: ServerConfig, timeout: float, debug: bool) -> ChannelTransport
     # Programs whose servers are all processes of their own do not load it.
     from gaia.mcp.client.transports.http import HttpTransport
 
-    def expanded() -> tuple[str, Mapping[str, str] | None]:
+    def expanded() -> tuple[str, Mapping[str, str] | None, list[str]]:
         values = expand(server, os.environ)
-        return values.url or "", values.headers
+        return values.url or "", values.headers, secret_values(in_arguments(server, os.environ))
 
     return HttpTransport(
         server.url or "",

@@ -449,7 +449,9 @@ class TestEnvironment:
         configuration = fault_server()
         tokens = iter(["first", "second"])
         transport = StdioTransport(
-            **configuration, expand=lambda: (configuration["args"], {"TOKEN": next(tokens)}), env={"TOKEN": "${TOKEN}"}
+            **configuration,
+            expand=lambda: (configuration["args"], {"TOKEN": next(tokens)}, []),
+            env={"TOKEN": "${TOKEN}"},
         )
         for expected in ("first", "second"):
             transport.connect()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -53,6 +53,12 @@ class ServerProfile(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any]
     era: Era
     instructions: str | None = None
+
+    def masked(self, redact: Callable[[str], str]) -> ServerProfile:
+        """Without what must not be shown: names, versions and instructions go to people, logs and models."""
+        info = {key: redact(value) if isinstance(value, str) else value for key, value in self.server_info.items()}
+        instructions = None if self.instructions is None else redact(self.instructions)
+        return msgspec.structs.replace(self, server_info=info, instructions=instructions)
 
 
 def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[str, Any]:

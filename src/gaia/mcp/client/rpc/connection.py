@@ -38,6 +38,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import AnswerLost, InvalidResponse, MCPError, Overloaded, answered_error
+from gaia.mcp.redaction import MASK
 
 __all__ = ["Connection", "ConnectionState", "Noise"]
 
@@ -373,7 +374,9 @@ class Connection:
         self._observer.heard_junk(size)
 
     def redact(self, text: str) -> str:
-        return text if self._channel is None else self._channel.redact(text)
+        """`text` without the secrets that the server was given."""
+        # A server may have said something before its channel is attached. What is secret is not known yet then.
+        return MASK if self._channel is None else self._channel.redact(text)
 
     def _refuse(self, call: Call) -> None:
         call.finish(

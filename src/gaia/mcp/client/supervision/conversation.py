@@ -83,6 +83,7 @@ class Conversation(Generic[T]):
                 self._on_result(stop.value)
         except MCPError as error:
             if self._matters():
+                error.mask(self._connection.redact)
                 self._on_error(error)
         else:
             self._observation = self._connection.observe(step.method, step.params)

@@ -11,6 +11,7 @@ from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerLog
 from gaia.mcp.client.supervision.mailbox import Letter, Notified
 from gaia.mcp.client.supervision.questions import Questions
+from gaia.mcp.redaction import mask_strings
 
 __all__ = ["CANCELLED", "ELICITATION_COMPLETE", "LOG", "SUBSCRIBED", "TOOLS_CHANGED", "Notices", "server_log"]
 
@@ -60,10 +61,11 @@ class Notices:
 
 def server_log(connection: Connection, params: dict[str, Any]) -> ServerLog:
     """Log a message of the server, with its secrets masked, and make the event of it."""
-    level, source, data = _text(params.get("level", "info")), params.get("logger"), params.get("data")
-    text = connection.redact(_text(data))
-    logger.info("server_log", server=connection.name, severity=level, source=source, text=text)
-    return ServerLog(connection.name, level, None if source is None else _text(source), data)
+    level, source = connection.redact(_text(params.get("level", "info"))), params.get("logger")
+    name = None if source is None else connection.redact(_text(source))
+    text = connection.redact(_text(params.get("data")))
+    logger.info("server_log", server=connection.name, severity=level, source=name, text=text)
+    return ServerLog(connection.name, level, name, mask_strings(params.get("data"), connection.redact))
 
 
 def _text(value: Any) -> str:

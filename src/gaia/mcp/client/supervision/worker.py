@@ -361,7 +361,7 @@ class Worker:
 
     def _opened(self, connection: Connection, profile: ServerProfile, tools: list[Any]) -> None:
         assert self._upkeep is not None, "the connection is the current one"
-        self.profile = profile
+        self.profile = profile.masked(connection.redact)
         now = self._clock.monotonic()
         connection.move_to(ConnectionState.READY)
         self._ready_since = now

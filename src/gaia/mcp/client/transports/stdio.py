@@ -40,12 +40,13 @@ class StdioTransport(StandaloneTransport):
         inherit_env: bool = False,
         max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
         max_pending: int = 1024,
-        expand: Callable[[], tuple[Sequence[str] | None, Mapping[str, str] | None]] | None = None,
+        expand: Callable[[], tuple[Sequence[str] | None, Mapping[str, str] | None, Sequence[str]]] | None = None,
     ) -> None:
         """`command` is a program, or without `args` a whole command line (split as a shell would, run without one).
 
         `env` is added to a small inherited environment (all of ours with `inherit_env`). `timeout` is in seconds.
-        `expand`, if given, is asked at each start for the `args` and `env` to use instead, with variables filled in.
+        `expand`, if given, is asked at each start for the `args` and `env` to use instead, with variables filled in,
+        and for all values that must not be shown.
         Raises ValueError for a command line with shell operators.
         """
         if debug:
@@ -58,7 +59,7 @@ class StdioTransport(StandaloneTransport):
         self.cwd = cwd
         self._inherit_env = inherit_env
         self._max_message_bytes = max_message_bytes
-        self._expand = expand or (lambda: (self.args, self.env))
+        self._expand = expand or (lambda: (self.args, self.env, secret_values(self.env or {})))
         self._argv = argument_vector(command, args)
 
     def __repr__(self) -> str:
@@ -79,7 +80,7 @@ class StdioTransport(StandaloneTransport):
         return self._channel.stderr_tail() if isinstance(self._channel, StdioChannel) else ""
 
     def open(self, listener: ChannelListener, name: str) -> StdioChannel:
-        args, environment = self._expand()
+        args, environment, secrets = self._expand()
         command, *args = argument_vector(self.command, args)
         complete = server_environment(environment, inherit_all=self._inherit_env)
         cwd = None if self.cwd is None else os.path.abspath(os.path.expanduser(self.cwd))
@@ -92,7 +93,7 @@ class StdioTransport(StandaloneTransport):
             cwd,
             listener,
             name=name,
-            redact=Redactor(secret_values(environment or {})),
+            redact=Redactor(secrets),
             max_message_bytes=self._max_message_bytes,
             max_pending=self._max_pending,
         )

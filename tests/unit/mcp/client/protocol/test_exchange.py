@@ -56,7 +56,7 @@ class TestPagination:
     @pytest.mark.parametrize("cursors", [["a", "a"], ["", ""], ["a", "b", "a"]])
     def test_a_cursor_that_comes_twice_would_never_end(self, cursors: list[str]) -> None:
         server = Pages(*({"tools": [1], "nextCursor": cursor} for cursor in cursors))
-        with pytest.raises(InvalidResponse, match="tools/list repeats the cursor"):
+        with pytest.raises(InvalidResponse, match="tools/list repeats a cursor"):
             server.items()
 
     def test_neither_would_a_new_cursor_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:

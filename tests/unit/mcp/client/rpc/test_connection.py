@@ -597,3 +597,16 @@ class TestClosing:
         for call in calls:
             assert (call.error is None) == (call.result == {"for": call.id})
             assert isinstance(call.error, (MCPError, type(None)))
+
+
+def test_what_is_said_before_the_secrets_are_known_is_not_shown(
+    fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reader of a server that talks at once may be quicker than whoever started it."""
+    connection = Connection(
+        "early", 1, fake_clock, max_pending=1, on_notification=lambda _: None, on_ended=lambda _: None
+    )
+    connection.message_received(b"my password is hunter2")
+    connection.message_received(json.dumps(failure(None, {"code": 1, "message": "hunter2"})).encode())
+    assert connection.noise.lines == 1
+    assert "hunter2" not in caplog.text + connection.noise.last

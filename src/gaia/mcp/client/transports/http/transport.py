@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -60,14 +60,14 @@ class HttpTransport(StandaloneTransport):
         max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
         max_pending: int = 1024,
         max_connections: int = 100,
-        expand: Callable[[], tuple[str, Mapping[str, str] | None]] | None = None,
+        expand: Callable[[], tuple[str, Mapping[str, str] | None, Sequence[str]]] | None = None,
     ) -> None:
         """`headers` are sent with every request. `timeout` is in seconds.
 
         `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is an
         authorization of httpx2, or makes one whenever the server is opened. `max_connections` bounds the requests that
         are under way at once; more wait. `expand`, if given, is asked at each opening for the URL and the headers to
-        use instead, with variables filled in.
+        use instead, with variables filled in, and for values that must not be shown besides theirs.
 
         Raises ValueError for a URL or a header that cannot be used, unless it is `expand` that gives them.
         """
@@ -81,7 +81,7 @@ class HttpTransport(StandaloneTransport):
         self._auth = auth
         self._max_message_bytes = max_message_bytes
         self._max_connections = max_connections
-        self._expand = expand or (lambda: (self.url, self.headers))
+        self._expand = expand or (lambda: (self.url, self.headers, ()))
         self._tls: ssl.SSLContext | None = None
         if expand is None:
             _checked_url(url)
@@ -114,7 +114,7 @@ class HttpTransport(StandaloneTransport):
                 f"server {name!r} is reached over HTTP, which needs the package {error.name}: "
                 "pip install 'gaia-mcp[http]'"
             ) from error
-        url, headers = self._expand()
+        url, headers, secrets = self._expand()
         try:
             parts, checked = _checked_url(url), _checked_headers(headers or {})
         except ValueError as error:
@@ -126,7 +126,7 @@ class HttpTransport(StandaloneTransport):
             self._clients(checked, self._authorization(parts)),
             listener,
             name=name,
-            redact=Redactor(secret_headers(checked) + secret_url_parts(url)),
+            redact=Redactor([*secret_headers(checked), *secret_url_parts(url), *secrets]),
             max_message_bytes=self._max_message_bytes,
             max_pending=self._max_pending,
             max_threads=self._max_connections,
