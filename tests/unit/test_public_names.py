@@ -22,6 +22,7 @@ PUBLIC_NAMES = {
     "gaia.api": {"serve_api"},
     "gaia.mcp.server": {"serve_http", "serve_stdio"},
     "gaia.mcp": {"MCPClient", "MCPClientManager", "MCPClientMixin"},
+    "gaia.dashboard": {"Dashboard"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {"MCPClient", "MCPClientManager", "MCPTool"},
     "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},

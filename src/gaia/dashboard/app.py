@@ -16,7 +16,7 @@ from starlette.routing import Route
 from gaia.dashboard import servers, wire
 from gaia.dashboard.journal import Journal
 from gaia.dashboard.logs import LogStore
-from gaia.dashboard.spans import SpanStore
+from gaia.dashboard.spans import AFTERMATH, SpanStore
 from gaia.dashboard.stream import Stream
 from gaia.dashboard.timeline import Timeline
 from gaia.dashboard.trying import Trying
@@ -95,13 +95,13 @@ class DashboardApp:
 
     async def _call(self, request: Request) -> Response:
         trace_id, span_id = (request.query_params.get(key, "") for key in ("trace", "span"))
-        spans = self._spans.trace(trace_id)
+        spans = self._spans.story(trace_id, span_id)
         call = next((span for span in spans if span["span_id"] == span_id), None)
         if call is None:
             return wire.problem(404, "This call is no longer kept; the page shows the last ones only")
         server = call["attributes"].get(names.SERVER_NAME)
-        ended = None if call["seconds"] is None else call["started"] + call["seconds"]
-        logs = self._logs.of_call(trace_id, server, call["started"], ended)
+        ended = None if call["seconds"] is None else call["started"] + call["seconds"] + AFTERMATH
+        logs = self._logs.of_traces({span["trace_id"] for span in spans}, server, call["started"], ended)
         return wire.Answer({"call": call, "spans": spans, "logs": logs})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Set
 from typing import Any
 
 __all__ = ["LogStore"]
@@ -13,8 +14,6 @@ _RECORDS = 5000
 _TEXT = 4 * 1024
 _SHOWN = 500
 """Lines for one call."""
-_AFTERMATH = 0.5
-"""Seconds. What a call leads to, such as the loss of its server, is logged right after its end."""
 
 
 class LogStore(logging.Handler):
@@ -49,26 +48,23 @@ class LogStore(logging.Handler):
         with self._kept:
             self._records.append(kept)
 
-    def of_call(self, trace_id: str, server: str | None, began: float, ended: float | None) -> list[dict[str, Any]]:
-        """What was logged within a trace, and about its server at that time by threads that knew of no trace.
+    def of_traces(
+        self, traces: Set[str], server: str | None, began: float, ended: float | None
+    ) -> list[dict[str, Any]]:
+        """What was logged within these traces, and about the server at that time by threads that knew of no trace.
 
         `began` and `ended` are in seconds since the epoch; `ended` of None is "still going on".
         """
         with self._kept:
             records = list(self._records)
-        found = [
-            record
-            for record in records
-            if record["trace_id"] == trace_id
-            or (
-                record["trace_id"] is None
-                and server is not None
-                and record["server"] == server
-                and began <= record["at"]
-                and (ended is None or record["at"] <= ended + _AFTERMATH)
-            )
-        ]
-        return found[-_SHOWN:]
+
+        def belongs(record: dict[str, Any]) -> bool:
+            if record["trace_id"] is not None:
+                return record["trace_id"] in traces
+            meanwhile = began <= record["at"] and (ended is None or record["at"] <= ended)
+            return server is not None and record["server"] == server and meanwhile
+
+        return [record for record in records if belongs(record)][-_SHOWN:]
 
 
 def _kept(record: logging.LogRecord) -> dict[str, Any]:

@@ -16,13 +16,15 @@ from opentelemetry.trace import SpanKind, StatusCode
 from gaia.dashboard.journal import Journal
 from gaia.telemetry import attributes as names
 
-__all__ = ["SpanStore"]
+__all__ = ["AFTERMATH", "SpanStore"]
 
 _SPANS = 6000
 _SPANS_OF_A_TRACE = 300
 _CALLS = 300
 _LIVE = 2000
 _EVENTS = 50
+AFTERMATH = 0.5
+"""Seconds. What a call leads to, such as the loss of its server, begins right after its end."""
 _TEXT = 8 * 1024
 """Characters of one attribute; what is longer was meant for another audience."""
 
@@ -91,20 +93,24 @@ class SpanStore(SpanProcessor):
         with self._lock:
             return [call for span in self._live.values() if (call := self._call(span)) is not None]
 
-    def trace(self, trace_id: str) -> list[dict[str, Any]]:
-        """The spans of a trace, and of those that they link to, by their start; those under way included."""
-        try:
-            number = int(trace_id, 16)
-        except ValueError:
-            return []
-        with self._lock:
-            own = self._spans_of(number)
-            linked = dict.fromkeys(link for span in own for link in span["links"] if link != trace_id)
-            return own + [span for link in linked for span in self._spans_of(int(link, 16))]
+    def story(self, trace_id: str, span_id: str) -> list[dict[str, Any]]:
+        """The spans of a call's trace by their start, then those of traces that tell what became of its server.
 
-    def _spans_of(self, number: int) -> list[dict[str, Any]]:
-        live = [_record(span) for span in self._live.values() if _trace_id(span) == number]
-        return sorted([*self._traces.get(number, ()), *live], key=lambda span: (span["started"], span["span_id"]))
+        These are the traces that the call links to, and those of restarts that began while it ran or right after it.
+        Spans under way are included. Empty if the call is not kept (any more).
+        """
+        with self._lock:
+            kept = [span for spans in self._traces.values() for span in spans]
+            kept += [_record(span) for span in self._live.values()]
+        own = [span for span in kept if span["trace_id"] == trace_id]
+        call = next((span for span in own if span["span_id"] == span_id), None)
+        if call is None:
+            return []
+        others = {link for span in own for link in span["links"]} | {
+            span["trace_id"] for span in kept if _follows(span, call)
+        }
+        told = [span for span in kept if span["trace_id"] in others - {trace_id}]
+        return [*sorted(own, key=_by_start), *sorted(told, key=_by_start)]
 
     def _remember(self, trace_id: int, record: dict[str, Any]) -> None:
         spans = self._traces.get(trace_id)
@@ -136,6 +142,21 @@ class SpanStore(SpanProcessor):
             "error_type": _plain(attributes.get(names.ERROR_TYPE)),
             "message": _plain(span.status.description),
         }
+
+
+def _follows(span: dict[str, Any], call: dict[str, Any]) -> bool:
+    """Whether a span begins a restart of the call's server, during the call or right after it."""
+    ended = float("inf") if call["seconds"] is None else call["started"] + call["seconds"] + AFTERMATH
+    return (
+        span["parent_id"] is None
+        and span["kind"] == "internal"
+        and span["attributes"].get(names.SERVER_NAME) == call["attributes"].get(names.SERVER_NAME)
+        and bool(call["started"] <= span["started"] <= ended)
+    )
+
+
+def _by_start(span: dict[str, Any]) -> tuple[float, str]:
+    return span["started"], span["span_id"]
 
 
 def _is_call(span: ReadableSpan) -> bool:

@@ -131,6 +131,21 @@ class TestCalls:
         assert about["call"] in about["spans"]
         assert "tool_called" in {line["event"] for line in about["logs"]}
 
+    def test_what_became_of_the_server_is_told_with_the_call_that_crashed_it(self, demo: Served) -> None:
+        demo.manager.call_tool("mcp_demo_crash", {})
+        demo.manager.call_tool("mcp_demo_echo", {"text": "after it"})
+        crash, echo = demo.get("/api/state")["calls"]
+
+        def story(call: dict[str, Any]) -> tuple[set[str], set[str]]:
+            about = demo.get(f"/api/call?trace={call['trace_id']}&span={call['span_id']}")
+            return {span["name"] for span in about["spans"]}, {line["event"] for line in about["logs"]}
+
+        assert wait_until(lambda: "gaia.mcp.restart demo" in story(crash)[0])
+        for call in (crash, echo):
+            spans, events = story(call)
+            assert {f"tools/call {call['tool']}", "gaia.mcp.backoff demo", "gaia.mcp.handshake demo"} <= spans
+            assert {"server_lost", "server_ready", "tool_called"} <= events
+
     def test_one_that_is_not_kept_is_not_found(self, demo: Served) -> None:
         for query in ("", "?trace=zz&span=1", "?trace=1&span=2"):
             assert demo.request("GET", f"/api/call{query}").status == 404

@@ -255,14 +255,16 @@ function updateServer(element, server) {
   const facts = [];
   if (server.tool_count) facts.push(`${server.tool_count} tools`);
   if (server.restarts) facts.push(server.restarts === 1 ? "1 restart" : `${server.restarts} restarts`);
-  if (server.in_flight) facts.push(`${server.in_flight} in flight`);
-  if (server.queued) facts.push(`${server.queued} queued`);
+  const load = [];
+  if (server.in_flight) load.push(`${server.in_flight} in flight`);
+  if (server.queued) load.push(`${server.queued} queued`);
   const called = server.latency_p50 !== null && server.latency_p50 !== undefined;
   const spark = sparkline(server.spark);
   link.replaceChildren(...[
     h("span", { class: "line" }, h("span", { class: "name", title: server.name }, server.name), badge(server.state)),
     facts.length || spark ? h("span", { class: "line" }, h("span", { class: "facts" }, facts.join(" · ")), spark) : null,
     called ? h("span", { class: "facts" }, `p50 ${duration(server.latency_p50)} · p95 ${duration(server.latency_p95)}`) : null,
+    load.length ? h("span", { class: "facts" }, load.join(" · ")) : null,
   ].filter(Boolean));
 }
 
@@ -300,7 +302,8 @@ function callsPanel(server) {
   const shown = h("div", { class: "scroll" }, table("Tool calls, the latest first", columns, body));
   const update = () => {
     const word = search.value.trim().toLowerCase();
-    const all = [...state.calls, ...state.running].filter((call) => server === undefined || call.server === server);
+    const running = state.running.map((call) => ({ ...call, seconds: Math.max(0, Math.floor(now() - call.started)) }));
+    const all = [...state.calls, ...running].filter((call) => server === undefined || call.server === server);
     const calls = all
       .filter((call) => !failures.checked || call.outcome === "error")
       .filter((call) => !word || [call.tool, call.server, call.error_type, call.message].join(" ").toLowerCase().includes(word))
@@ -331,7 +334,7 @@ function updateCall(row, call) {
     h("td", {}, h("a", { href: serverAddress(call.server) }, call.server)),
     h("td", { class: "mono" }, h("a", { href: callAddress(call) }, call.tool || "?")),
     h("td", {}, badge(call.outcome)),
-    h("td", { class: "number" }, duration(call.seconds)),
+    h("td", { class: "number" }, call.outcome === "running" ? `${call.seconds} s …` : duration(call.seconds)),
     h("td", { class: "message", title: message }, message),
   );
 }
@@ -727,8 +730,9 @@ function callView(trace, span) {
     if (done) return;
     try {
       const about = await get("api/call", { trace, span });
-      // Events of the server's loss and restart may come a little later than the end of the call.
-      done = about.call.seconds !== null && about.spans.every((one) => one.seconds !== null);
+      // What a call leads to, such as a restart of its server, begins right after its end.
+      const over = about.call.seconds !== null && now() > about.call.started + about.call.seconds + 2;
+      done = over && about.spans.every((one) => one.seconds !== null);
       if (stamp === JSON.stringify(about)) return;
       stamp = JSON.stringify(about);
       const main = document.getElementById("main");
@@ -773,7 +777,7 @@ function waterfall(spans, call) {
     const own = spans.filter((span) => span.trace_id === trace);
     const begin = Math.min(...own.map((span) => span.started));
     const end = Math.max(...own.map((span) => (span.seconds === null ? now() : span.started + span.seconds)));
-    if (trace !== call.trace_id) container.append(h("p", { class: "other-trace" }, `Linked: what happened meanwhile, from ${preciseClock(begin)}`));
+    if (trace !== call.trace_id) container.append(h("p", { class: "other-trace" }, `What became of the server, from ${preciseClock(begin)}`));
     for (const [span, depth] of inTreeOrder(own)) {
       container.append(spanRow(span, depth, begin, Math.max(end - begin, 1e-6), span.span_id === call.span_id));
     }
