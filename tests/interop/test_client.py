@@ -1,8 +1,11 @@
 """Our client against servers that others wrote: each is started, listed, called, killed and recovered."""
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from tests.interop.conftest import DOCS, InteropTable
 from tests.interop.test_servers_answer import SAMPLE_CALLS
+from tests.servers import real_servers
 from tests.waiting import wait_until
 
 QUICK_RESTART = {"initialDelay": 0.05}
@@ -68,6 +72,57 @@ def test_a_server_is_listed_called_killed_and_recovered(
         assert client.protocol_version == revision
         assert [listed.namespaced_name for listed in manager.list_tools()] == names
     interop_table.add(name, "stdio", revision, len(names), tool)
+
+
+@pytest.mark.parametrize(("protocol", "revision"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+def test_a_server_over_http_is_listed_called_killed_and_recovered(
+    protocol: str, revision: str, tmp_path: Path, interop_table: InteropTable
+) -> None:
+    port = free_port()
+    # Patient: how long the next server takes to listen is up to the machine.
+    restart = {**QUICK_RESTART, "maxDelay": 0.2, "maxRestarts": 1000}
+    config = {"url": f"http://127.0.0.1:{port}/mcp", "restart": restart, "protocol": protocol}
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+        with http_server(port):
+            client = manager.add_server("sdk", config)
+            assert client.protocol_version == revision
+            names = [tool.name for tool in client.list_tools()]
+            before = text_of(manager.call_tool("mcp_sdk_pid"))
+        # The server has been killed.
+        with http_server(port):
+            # The first call may be the one that finds out; it is not repeated, because the tool is not marked safe.
+            assert wait_until(lambda: "error" not in manager.call_tool("mcp_sdk_pid"))
+            assert text_of(manager.call_tool("mcp_sdk_pid")) != before
+            assert client.protocol_version == revision
+            assert [tool.name for tool in client.list_tools()] == names
+    interop_table.add("python-sdk", "HTTP", revision, len(names), "pid")
+
+
+@contextlib.contextmanager
+def http_server(port: int) -> Iterator[None]:
+    """The server on the official SDK, over HTTP; killed at the end."""
+    try:
+        line = [*real_servers.command_of("python-sdk"), "http", str(port)]
+    except real_servers.Unavailable as reason:
+        pytest.skip(str(reason))
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(line, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
+        try:
+            assert wait_until(lambda: is_listening(port)), "the server does not listen"
+            yield
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def test_the_table_in_the_docs_is_of_these_servers() -> None:
