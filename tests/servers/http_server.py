@@ -144,6 +144,8 @@ class ScriptedServer:
     outbox: queue.SimpleQueue[Json | None] = field(default_factory=queue.SimpleQueue)
     """What is written on the stream of a GET; None ends it."""
     url: str = ""
+    stop_reading: threading.Event | None = None
+    """Until it is set, nothing of the bodies of requests is read."""
 
     def methods(self) -> list[str]:
         """Of all requests so far, in order."""
@@ -292,6 +294,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Tests are quiet."""
 
     def _handle(self) -> None:
+        if self.scripted.stop_reading is not None:
+            self.scripted.stop_reading.wait(PATIENCE)
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
         headers = {name.lower(): value for name, value in self.headers.items()}
