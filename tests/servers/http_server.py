@@ -135,6 +135,8 @@ class ScriptedServer:
     """`LEGACY`, `MODERN`, or "2024-11-05" for the transport with two addresses."""
     answer_in_streams: bool = False
     sessions: bool = True
+    changes: Json = field(default_factory=dict)
+    """The capability `tools` of a stateless server."""
     tools: list[Json] = field(default_factory=lambda: [dict(tool) for tool in TOOLS])
     on: dict[str, Action] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
@@ -201,7 +203,7 @@ class ScriptedServer:
         headers: Json = {}
         match self.era, exchange.seen.method:
             case "2026-07-28", "server/discover":
-                result: Json = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
+                result: Json = {"supportedVersions": [MODERN], "capabilities": {"tools": self.changes}}
             case "2026-07-28", "initialize":
                 exchange.json(exchange.error(-32022, "unsupported", {"supported": [MODERN]}), status=400)
                 return

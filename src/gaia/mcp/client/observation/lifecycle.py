@@ -22,7 +22,16 @@ from gaia.telemetry import metrics, spans
 __all__ = ["Lifecycle", "LossReason", "Lost"]
 
 LossReason = Literal[
-    "exit_code", "exited", "signal", "output_closed", "hung", "handshake_failed", "start_failed", "disconnected"
+    "exit_code",
+    "exited",
+    "signal",
+    "output_closed",
+    "unreachable",
+    "session_lost",
+    "hung",
+    "handshake_failed",
+    "start_failed",
+    "disconnected",
 ]
 """Why a server was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
 

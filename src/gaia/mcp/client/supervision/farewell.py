@@ -69,6 +69,10 @@ def loss_reason(error: MCPError | None, ending: Ending, *, hung: bool) -> LossRe
         return "signal"
     if ending.exit_code is not None:
         return "exited" if ending.clean else "exit_code"
+    if ending.renewable:
+        return "session_lost"
+    if ending.cause is not None:
+        return "unreachable"
     return "output_closed"
 
 

@@ -11,7 +11,7 @@ from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Conversation, Converse
-from gaia.mcp.errors import CallCancelled, MCPError
+from gaia.mcp.errors import AnswerLost, CallCancelled, MCPError
 
 __all__ = ["Subscription"]
 
@@ -21,7 +21,8 @@ logger = get_logger(__name__)
 class Subscription:
     """At most one `subscriptions/listen` of one connection. Belongs to the worker thread.
 
-    One that the server ended is renewed by the next `keep`; a server that refuses it is not asked again.
+    One that was lost, or ended by the server, is renewed by the next `keep`; a server that refuses it is not asked
+    again.
     """
 
     def __init__(
@@ -57,6 +58,10 @@ class Subscription:
         def failed(error: MCPError) -> None:
             if self._conversation is conversation:
                 self._conversation = None
+                if isinstance(error, AnswerLost):
+                    # What stands between client and server often ends streams that are quiet.
+                    logger.debug("subscription_lost", server=self._connection.name, error=error.message)
+                    return
                 self._refused = True
                 logger.warning("subscription_refused", server=self._connection.name, error=error.message)
 

@@ -13,7 +13,9 @@ import orjson
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 
-__all__ = ["error_in", "excerpt", "reason", "refusal", "with_id"]
+__all__ = ["error_in", "excerpt", "is_mismatch", "reason", "refusal", "with_id"]
+
+HEADER_MISMATCH = -32020
 
 _EXCERPT_CHARACTERS = 200
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
@@ -27,6 +29,11 @@ def error_in(body: bytes) -> ErrorResponse | None:
     except NotAMessage:
         return None
     return message if isinstance(message, ErrorResponse) else None
+
+
+def is_mismatch(error: ErrorResponse) -> bool:
+    """Whether the server says that the headers of a request do not agree with its body (2026-07-28)."""
+    return isinstance(error.error, dict) and error.error.get("code") == HEADER_MISMATCH
 
 
 def with_id(error: ErrorResponse, identifier: int) -> bytes:

@@ -12,10 +12,12 @@ import httpx2
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.messages import ErrorResponse
 from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.transports.http import failures
 from gaia.mcp.client.transports.http.event_stream import EventStream
 from gaia.mcp.client.transports.http.headers import SESSION_ID, is_stateless, message_headers
+from gaia.mcp.client.transports.http.tool_lists import relist
 from gaia.mcp.client.transports.http.wire import Interrupted, Wire
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
 
@@ -47,6 +49,8 @@ class Post:
         self.dialect: Dialect = channel.dialect
         self._session: str | None = None
         self._sent = False
+        self._mismatch: ErrorResponse | None = None
+        """The server says that headers and body do not agree."""
         self.answered = False
         """All that is still to come is the end of the stream."""
         self._lock = threading.Lock()
@@ -93,6 +97,8 @@ class Post:
 
     def _run(self, wire: Wire) -> None:
         stream = self._post(wire)
+        if self._mismatch is not None:
+            stream = self._post_corrected(wire, self._mismatch)
         if stream is None or self._is_done() or self.id is None:
             return
         if is_stateless(self.dialect) or stream.last_id is None:
@@ -114,18 +120,29 @@ class Post:
         self._fail(HttpError(f"the server redirects more than {_MOST_REDIRECTS} times"))
         return None
 
+    def _post_corrected(self, wire: Wire, error: ErrorResponse) -> EventStream | None:
+        """Learn which headers the tool wants by now, and send the call once more (2026-07-28, "Custom Headers").
+
+        The server has refused the call, so sending it again is safe; its id was answered, so it may be used again.
+        """
+        before = self._parameters()
+        relist(wire, self._channel.url, self.dialect, self._channel.tool_headers, self._check)
+        if self._parameters() != before:
+            return self._post(wire)
+        self._hand_over(error)
+        return None
+
     def _headers(self) -> dict[str, str]:
         channel, item = self._channel, self._item
-        headers = message_headers(item, self.dialect, channel.tool_headers.of(item.params) if self._is_call else {})
+        headers = message_headers(item, self.dialect, self._parameters())
         if not is_stateless(self.dialect) and self.method != "initialize":
             self._session = channel.session_id
             if self._session is not None:
                 headers[SESSION_ID] = self._session
         return headers
 
-    @property
-    def _is_call(self) -> bool:
-        return self.method == "tools/call"
+    def _parameters(self) -> dict[str, str]:
+        return self._channel.tool_headers.of(self._item.params) if self.method == "tools/call" else {}
 
     def _begin(self) -> None:
         with self._lock:
@@ -227,12 +244,19 @@ class Post:
         if self.method == "initialize" and status in _NOT_OFFERED and error is None and channel.fall_back():
             self._again()
         elif error is not None and self.id is not None:
-            channel.received(failures.with_id(error, self.id), self.method)
+            if self.method == "tools/call" and failures.is_mismatch(error) and self._mismatch is None:
+                self._mismatch = error
+            else:
+                self._hand_over(error)
         else:
             refusal = failures.refusal(response, body, channel.name, channel.redact)
             if status == HTTPStatus.UNAUTHORIZED:
                 self._item.undo_write()
             self._fail(refusal)
+
+    def _hand_over(self, error: ErrorResponse) -> None:
+        assert self.id is not None, "only requests are answered"
+        self._channel.received(failures.with_id(error, self.id), self.method)
 
     def _again(self) -> None:
         """Send the message to where the older transport wants it."""

@@ -1,14 +1,26 @@
-"""The tools of a listing that passes by: what is learnt from it, and what is left out of it."""
+"""Listings of tools: what is learnt from one that passes by, and one that is made for that alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx2
 import orjson
 
+from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.messages import encode_request
+from gaia.mcp.client.rpc.channel import Frame
+from gaia.mcp.client.transports.http.headers import message_headers
 from gaia.mcp.client.transports.http.tool_headers import ToolHeaders
+from gaia.mcp.client.transports.http.wire import Wire
 
-__all__ = ["without_unusable_tools"]
+__all__ = ["relist", "without_unusable_tools"]
+
+_METHOD = "tools/list"
+_MOST_PAGES = 1000
+_ID = "tool-headers"
+"""The ids of calls are numbers."""
 
 
 def without_unusable_tools(message: bytes, headers: ToolHeaders) -> bytes:
@@ -17,8 +29,8 @@ def without_unusable_tools(message: bytes, headers: ToolHeaders) -> bytes:
         answer = orjson.loads(message)
     except orjson.JSONDecodeError:
         return message
-    tools = _tools(answer)
-    if tools is None:
+    tools = _member(_member(answer, "result"), "tools")
+    if not isinstance(tools, list):
         return message
     offered = headers.learn(tools)
     if len(offered) == len(tools):
@@ -27,7 +39,37 @@ def without_unusable_tools(message: bytes, headers: ToolHeaders) -> bytes:
     return orjson.dumps(answer)
 
 
-def _tools(answer: Any) -> list[Any] | None:
-    result = answer.get("result") if isinstance(answer, dict) else None
-    tools = result.get("tools") if isinstance(result, dict) else None
-    return tools if isinstance(tools, list) else None
+def relist(wire: Wire, url: httpx2.URL, dialect: Dialect, headers: ToolHeaders, check: Callable[[], None]) -> None:
+    """Have `headers` learn from a new listing. Raises `httpx2.HTTPError`; `check` may raise before anything is sent."""
+    cursor: Any = None
+    for _ in range(_MOST_PAGES):
+        params = dialect.dress({} if cursor is None else {"cursor": cursor}, None)
+        item = Frame(encode_request(_ID, _METHOD, params), _METHOD, params)
+        with wire.request("POST", url, message_headers(item, dialect, {}), item.frame, on_sending=check) as response:
+            result = next((_member(message, "result") for message in _messages(response)), None)
+        tools = _member(result, "tools")
+        if not isinstance(tools, list):
+            return
+        headers.learn(tools)
+        cursor = _member(result, "nextCursor")
+        if cursor is None:
+            return
+
+
+def _messages(response: httpx2.Response) -> Iterator[Any]:
+    """Those with our id."""
+    if response.headers.get("content-type", "").startswith("text/event-stream"):
+        bodies: Iterator[str | bytes] = (event.data for event in httpx2.EventSource(response) if event.data)
+    else:
+        bodies = iter([response.read()])
+    for body in bodies:
+        try:
+            message = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            continue
+        if _member(message, "id") == _ID:
+            yield message
+
+
+def _member(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None

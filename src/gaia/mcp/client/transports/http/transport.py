@@ -92,13 +92,14 @@ class HttpTransport(StandaloneTransport):
         return f"HttpTransport({_origin(self.url)!r}, connected={self.is_connected()})"
 
     @property
-    def server_address(self) -> tuple[str, int] | None:
-        """Host and port, as far as they are known without variables."""
+    def network(self) -> dict[str, str | int]:
+        known: dict[str, str | int] = {**super().network, "network.protocol.name": "http"}
         try:
             parts = _checked_url(self._expand()[0])
         except ValueError:
-            return None
-        return str(parts.hostname), parts.port or _PORTS[parts.scheme]
+            # Whoever connects is told what is wrong with it.
+            return known
+        return known | {"server.address": str(parts.hostname), "server.port": parts.port or _PORTS[parts.scheme]}
 
     @property
     def _label(self) -> str:

@@ -144,6 +144,34 @@ class TestOneRequest:
         assert "redirects more than" in client.call_tool("echo", {})["error"]
 
 
+class TestSubscriptions:
+    def test_one_whose_stream_breaks_is_renewed(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era=MODERN, changes={"listChanged": True})
+        server.on["subscriptions/listen"] = lambda exchange: (exchange.begin_stream(), exchange.drop())
+        connect(server, healthInterval=0.1)
+        first, second = server.wait_for("subscriptions/listen"), server.wait_for("subscriptions/listen")
+        assert first.body["id"] != second.body["id"]
+
+    def test_what_comes_on_it_is_noticed(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era=MODERN, changes={"listChanged": True})
+        changed = threading.Event()
+
+        def listen(exchange: Exchange) -> None:
+            meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": exchange.id}}
+            exchange.begin_stream()
+            exchange.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": meta})
+            changed.wait(10)
+            exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": meta})
+            exchange.wait_for_client_to_leave()
+
+        server.on["subscriptions/listen"] = listen
+        client = connect(server)
+        server.wait_for("subscriptions/listen")
+        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
+        changed.set()
+        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
+
+
 class TestGivingUp:
     """A call that nobody waits for releases its thread and its connection."""
 
