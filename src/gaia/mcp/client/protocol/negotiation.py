@@ -126,6 +126,12 @@ class Negotiation:
         try:
             profile = yield from _STATELESS.open(identity, revision, timeout)
         except OtherRevisions as error:
+            if revision in error.supported:
+                # It refuses what it says it supports. It is asked once more, as for any version that both speak
+                # ("Versioning").
+                profile = yield from _STATELESS.open(identity, revision, timeout)
+                self._known = "stateless"
+                return profile
             if not self._fixed and any(other in error.supported for other in HANDSHAKE_REVISIONS):
                 return (yield from self._handshake(identity))
             spoken = revision if self._fixed else ", ".join((*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS))

@@ -10,7 +10,17 @@ import pytest
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
 from gaia.mcp.client.protocol.negotiation import PROTOCOLS, Negotiation
-from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
+from gaia.mcp.errors import (
+    AnswerLost,
+    CallTimeout,
+    HandshakeFailed,
+    HttpError,
+    InvalidResponse,
+    JsonRpcError,
+    MCPError,
+    NeedsAuthorization,
+    ServerCrashed,
+)
 
 Json = dict[str, Any]
 Answer = Json | MCPError
@@ -65,6 +75,8 @@ NOT_STATELESS: dict[str, Callable[[], Answer]] = {
     "an empty object": dict,
     "something else": lambda: {"supportedVersions": "all of them"},
     "not an object": lambda: InvalidResponse("the result is not an object"),
+    "an HTTP refusal": lambda: HttpError("the server answered 404 Not Found", status=404),
+    "a broken connection": lambda: AnswerLost("the connection broke before the answer"),
 }
 
 
@@ -96,6 +108,28 @@ class TestProbing:
     def test_one_of_unknown_revisions_is_never_greeted(self, answer: Answer) -> None:
         server = Server([answer])
         with pytest.raises(HandshakeFailed, match="this client speaks 2026-07-28, 2025-11-25"):
+            server.open(Negotiation())
+        assert server.methods == ["server/discover"]
+
+    def test_a_refusal_of_what_the_server_supports_is_no_refusal_for_good(self) -> None:
+        server = Server([unsupported("2026-07-28"), discovery()])
+        assert server.open(Negotiation()).protocol_version == "2026-07-28"
+        assert server.methods == ["server/discover"] * 2
+
+    def test_but_it_is_the_second_time(self) -> None:
+        with pytest.raises(HandshakeFailed, match="speaks 2026-07-28"):
+            Server([unsupported("2026-07-28")]).open(Negotiation())
+
+    @pytest.mark.parametrize("code", [-32020, -32021])
+    def test_an_error_that_only_a_stateless_server_has_is_not_answered_with_a_greeting(self, code: int) -> None:
+        server = Server([JsonRpcError(code, "no")])
+        with pytest.raises(JsonRpcError, match="no"):
+            server.open(Negotiation())
+        assert server.methods == ["server/discover"]
+
+    def test_one_that_wants_a_login_is_not_greeted_either(self) -> None:
+        server = Server([NeedsAuthorization("log in", status=401)])
+        with pytest.raises(NeedsAuthorization):
             server.open(Negotiation())
         assert server.methods == ["server/discover"]
 
