@@ -66,7 +66,8 @@ def http_server(
 ) -> Iterator[Served]:
     """`gaia mcp serve … --transport http` on a free port, until the end of the context."""
     http = [] if group[0] == "api" else ["--transport", "http"]
-    line = command(*group, *arguments, *http, "--port", "0")
+    port = [] if "--port" in arguments else ["--port", "0"]
+    line = command(*group, *arguments, *http, *port)
     with subprocess.Popen(
         line, env=environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -1,12 +1,11 @@
-"""Clients that others wrote, and our own, use the agent of the documentation.
-
-Our own client speaks stdio only, so HTTP with it is not among these.
-"""
+"""Clients that others wrote, and our own, use the agent of the documentation."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import queue
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from gaia.mcp import MCPClient
+from gaia.mcp.client.supervision.events import Event, ServerState
 from tests.servers import node
 from tests.servers.real_servers import Unavailable
 from tests.serving.served import Served, command, environment, http_server
@@ -29,6 +29,12 @@ INSPECTOR = ("@modelcontextprotocol/inspector", "clients/launcher/build/index.js
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     with http_server(AGENT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Served]:
+    with http_server(AGENT, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
         yield server
 
 
@@ -103,11 +109,15 @@ def test_the_official_client_agrees_on_the_era_it_is_told_to(served: Served) -> 
     use(Client(on_stdio(), mode="legacy"), legacy)
 
 
-def test_our_own_client_uses_everything_over_stdio() -> None:
+@pytest.mark.parametrize(("protocol", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_our_own_client_uses_everything(transport: str, protocol: str, revision: str, served: Served) -> None:
     line = command("mcp", "serve", AGENT)
-    config = {"command": line[0], "args": line[1:], "env": environment()}
+    started = {"command": line[0], "args": line[1:], "env": environment()}
+    config = {"protocol": protocol, **(started if transport == "stdio" else {"url": served.url})}
     with MCPClient.from_config("notes", config) as client:
         assert client.connect()
+        assert client.protocol_version == revision
         assert [tool.name for tool in client.list_tools()] == TOOLS
         result = client.call_tool("write-note", {"title": "a", "text": "b c"})
         assert result["structuredContent"] == {"status": "kept", "title": "a"}
@@ -118,6 +128,48 @@ def test_our_own_client_uses_everything_over_stdio() -> None:
         assert client.get_prompt("summarize-note", {"title": "a"})["messages"][0]["role"] == "user"
         refused = client.call_tool("write-note", {"title": ""})
         assert refused["isError"]
+
+
+class TestATokenOverHttp:
+    """With a token, nobody else is let in."""
+
+    @pytest.mark.parametrize("protocol", ["legacy", "auto"])
+    def test_it_opens_the_door(self, protocol: str, guarded: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NOTES_TOKEN", "open-sesame")
+        headers = {"Authorization": "Bearer ${NOTES_TOKEN}"}
+        config = {"url": guarded.url, "headers": headers, "protocol": protocol}
+        with MCPClient.from_config("notes", config) as client:
+            assert "words" in client.call_tool("count-words", {})["structuredContent"]
+
+    @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong-token"}])
+    def test_nothing_else_does(self, headers: dict[str, str], guarded: Served) -> None:
+        client = MCPClient.from_config("notes", {"url": guarded.url, "headers": headers})
+        assert not client.connect()
+        assert client.last_error is not None
+        assert "401 Unauthorized" in client.last_error
+        assert "gaia mcp login notes" in client.last_error
+        assert "wrong-token" not in client.last_error
+        client.disconnect()
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "auto"])
+def test_a_server_that_is_killed_and_started_again_is_used_again(protocol: str) -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with contextlib.ExitStack() as stack:
+        with http_server(AGENT) as first:
+            restart = {"initialDelay": 0.1, "maxDelay": 0.2, "maxRestarts": 1000}
+            client = MCPClient.from_config("notes", {"url": first.url, "protocol": protocol, "restart": restart})
+            stack.callback(client.disconnect)
+            client.subscribe(events.put)
+            assert client.connect(), client.last_error
+            first.process.kill()
+            first.process.wait()
+        future = client.submit_tool("count-words", {}, timeout=30)
+        second = stack.enter_context(http_server(AGENT, "--port", str(first.port)))
+        assert second.port == first.port
+        assert "words" in future.result(30)["structuredContent"]
+        assert (client.status.restarts, client.state) == (1, ServerState.READY)
+        stack.callback(client.disconnect)
 
 
 @pytest.mark.timeout(300)

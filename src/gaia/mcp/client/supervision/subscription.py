@@ -40,9 +40,15 @@ class Subscription:
         self._conversation: Conversation[None] | None = None
         """The request that is open."""
         self._refused = False
+        self._may_renew = True
+        """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
 
     def keep(self) -> None:
         """Listen, if nothing is listening yet."""
+        self._may_renew = True
+        self._listen()
+
+    def _listen(self) -> None:
         if self._conversation is not None or self._refused:
             return
         listening = self._profile.era.listen(self._profile, self._resources())
@@ -59,8 +65,12 @@ class Subscription:
             if self._conversation is conversation:
                 self._conversation = None
                 if isinstance(error, AnswerLost):
-                    # What stands between client and server often ends streams that are quiet.
+                    # What stands between client and server often ends streams that are quiet. If it was the server
+                    # that ended, asking it again will tell.
                     logger.debug("subscription_lost", server=self._connection.name, error=error.message)
+                    if self._may_renew:
+                        self._may_renew = False
+                        self._listen()
                     return
                 self._refused = True
                 logger.warning("subscription_refused", server=self._connection.name, error=error.message)

@@ -148,9 +148,17 @@ class TestSubscriptions:
     def test_one_whose_stream_breaks_is_renewed(self, serve: Serve, connect: Connect) -> None:
         server = serve(era=MODERN, changes={"listChanged": True})
         server.on["subscriptions/listen"] = lambda exchange: (exchange.begin_stream(), exchange.drop())
-        connect(server, healthInterval=0.1)
-        first, second = server.wait_for("subscriptions/listen"), server.wait_for("subscriptions/listen")
-        assert first.body["id"] != second.body["id"]
+        connect(server, healthInterval=0.5)
+        ids = {server.wait_for("subscriptions/listen").body["id"] for _ in range(4)}
+        assert len(ids) == 4
+
+    def test_that_tells_at_once_that_the_server_is_gone(self, connect: Connect) -> None:
+        with ScriptedServer(era=MODERN, changes={"listChanged": True}).serving() as server:
+            server.on["subscriptions/listen"] = lambda exchange: exchange.wait_for_client_to_leave()
+            client = connect(server, restart={"initialDelay": 60, "maxDelay": 60})
+            server.wait_for("subscriptions/listen")
+        assert wait_until(lambda: client.state is ServerState.RESTARTING)
+        client.disconnect()
 
     def test_what_comes_on_it_is_noticed(self, serve: Serve, connect: Connect) -> None:
         server = serve(era=MODERN, changes={"listChanged": True})
