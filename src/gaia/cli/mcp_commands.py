@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from gaia.cli.approving import approve
+from gaia.cli.bench import bench
 from gaia.cli.calling import call
 from gaia.cli.configuring import AddCommand, add, remove
 from gaia.cli.dashboard import dashboard
@@ -83,4 +84,10 @@ _add(
     "GAIA_SERVE_TOKEN=... gaia mcp serve my_package.agents:NotesAgent --transport http --port 8000",
 )
 _add("bridge", bridge, "gaia mcp bridge my_package.agents:NotesAgent code=my_package.agents:CodeAgent")
+_add(
+    "bench",
+    bench,
+    "gaia mcp bench",
+    """gaia mcp bench --server time --tool get_current_time --arguments '{"timezone": "UTC"}'""",
+)
 _add("demo", demo, "gaia mcp demo", "gaia mcp demo --json")

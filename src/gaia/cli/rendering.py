@@ -157,11 +157,32 @@ def parameters(tool: MCPTool) -> str:
     return ", ".join(described)
 
 
+def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
+    """For each row its name, the latencies p50, p95, p99 and the longest, in seconds; and calls per second."""
+    columns = ("p50", "p95", "p99", "longest", "calls/s")
+    table = _table("", *columns, right=columns)
+    for name, latencies, rate in rows:
+        words = [microseconds(latency) for latency in latencies]
+        table.add_row(name, *words, f"{rate:,.0f}")
+    return table
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of up to `width` columns, to an eighth of a column; only nothing has none."""
+    eighths = max(round(share * width * 8), 1) if share > 0 else 0
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
 def milliseconds(seconds: float | None) -> str:
     """A duration for people, in milliseconds."""
     if seconds is None:
         return _NOTHING
     return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2f} ms"
+
+
+def microseconds(seconds: float) -> str:
+    """A short duration for people: in microseconds, or in milliseconds from one on."""
+    return f"{seconds * 1e6:.0f} µs" if seconds < 0.0009995 else milliseconds(seconds)
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
