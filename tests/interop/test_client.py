@@ -21,6 +21,8 @@ from tests.servers import real_servers
 from tests.waiting import wait_until
 
 QUICK_RESTART = {"initialDelay": 0.05}
+START_SECONDS = 60.0
+"""What a server may take to start on a busy machine."""
 
 BOTH_ERAS = ("time", "git", "fetch", "python-sdk", "fastmcp", "typescript-sdk")
 MATRIX = [
@@ -91,7 +93,7 @@ def test_a_server_over_http_is_listed_called_killed_and_recovered(
         # The server has been killed.
         with http_server(port):
             # The first call may be the one that finds out; it is not repeated, because the tool is not marked safe.
-            assert wait_until(lambda: "error" not in manager.call_tool("mcp_sdk_pid"))
+            assert wait_until(lambda: "error" not in manager.call_tool("mcp_sdk_pid"), START_SECONDS)
             assert text_of(manager.call_tool("mcp_sdk_pid")) != before
             assert client.protocol_version == revision
             assert [tool.name for tool in client.list_tools()] == names
@@ -108,7 +110,7 @@ def http_server(port: int) -> Iterator[None]:
     nowhere = subprocess.DEVNULL
     with subprocess.Popen(line, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
         try:
-            assert wait_until(lambda: is_listening(port)), "the server does not listen"
+            assert wait_until(lambda: is_listening(port), START_SECONDS), "the server does not listen"
             yield
         finally:
             process.kill()
