@@ -1,0 +1,19 @@
+"""The soak itself, in a few seconds: it runs, counts everything, and says so with its exit code."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_short_one() -> None:
+    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.05", "--servers", "2", "--callers", "4", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["wrong"] == []
+    assert figures["lost"] == 0
+    assert figures["calls"] == sum(figures["outcomes"].values()) > 20
+    assert sum(figures["kills"].values()) == sum(one["count"] for one in figures["recoveries"].values())
