@@ -146,7 +146,9 @@ class Supervised:
     ) -> CallFuture:
         """A tool call that no thread waits for."""
         wanted = ClientRequest("tools/call", {"name": tool}, timeout, repeatable=repeatable, on_progress=on_progress)
-        return caller.submit(self.worker, self.clock, self.statistics, wanted, timeout, self.callbacks.lane())
+        future, lane = CallFuture(), self.callbacks.lane()
+        caller.submit(self.worker, self.clock, self.statistics, wanted, timeout, lane, future)
+        return future
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:
         """Wait for an event that comes after the last one waited for; events in between are passed over."""

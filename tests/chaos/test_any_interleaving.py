@@ -160,7 +160,8 @@ class HandshakeMachine(RuleBasedStateMachine):
     def submit(self, safe: bool, timeout: float) -> None:
         tag = f"call-{len(self.calls)}"
         wanted = ClientRequest("tools/call", {"name": tag}, repeatable=safe)
-        future = caller.submit(self.worker, self.clock, CallStatistics(), wanted, timeout, self.lane)
+        future = CallFuture()
+        caller.submit(self.worker, self.clock, CallStatistics(), wanted, timeout, self.lane, future)
         self.calls.append(Submitted(tag, safe, future))
 
     @precondition(lambda self: self.calls)

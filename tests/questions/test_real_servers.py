@@ -1,4 +1,4 @@
-"""Real servers ask, and are answered: the handshake era."""
+"""Real servers ask, and are answered, in both eras."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -23,9 +23,9 @@ Connect = Callable[..., MCPClient]
 def connect() -> Iterator[Connect]:
     clients: list[MCPClient] = []
 
-    def connect(**features: Any) -> MCPClient:
+    def connect(protocol: str = "legacy", **features: Any) -> MCPClient:
         transport = StdioTransport(CONFIG["command"], CONFIG["args"])  # type: ignore[arg-type]
-        clients.append(MCPClient("asking", transport, protocol="legacy", **features))
+        clients.append(MCPClient("asking", transport, protocol=protocol, **features))
         assert clients[-1].connect(), clients[-1].last_error
         return clients[-1]
 
@@ -39,45 +39,36 @@ def text(result: dict[str, Any]) -> str:
     return "\n".join(block["text"] for block in result["content"])
 
 
-def test_a_form_is_filled_in_and_completed_with_its_defaults(connect: Connect) -> None:
-    client = connect(on_elicitation=lambda request: request.accept({"name": "Ann"}))
-    assert text(client.call_tool("ask_form")) == "Ann is 30"
+def answer(request: Any) -> Any:
+    return request.accept() if request.mode == "url" else request.accept({"name": "Ann"})
 
 
-def test_a_person_may_decline(connect: Connect) -> None:
-    client = connect(on_elicitation=lambda request: request.decline())
-    assert text(client.call_tool("ask_form")) == "decline"
-
-
-def test_a_url_is_shown_and_its_end_announced(connect: Connect) -> None:
+def test_people_models_and_folders_answer_a_server_of_the_handshake_era(connect: Connect, tmp_path: Path) -> None:
     asked = []
     client = connect(
-        on_elicitation=lambda request: asked.append(request) or request.accept(),  # type: ignore[func-returns-value]
+        on_elicitation=lambda request: (asked.append(request.url), answer(request))[1],  # type: ignore[func-returns-value]
         elicitation_modes=("form", "url"),
+        on_sampling=lambda request: request.answer("Paris", model="small"),
+        roots=[tmp_path],
     )
     told = Recorder()
     client.subscribe(told)
+    assert text(client.call_tool("ask_form")) == "Ann is 30", "the age is the default of the form"
     assert text(client.call_tool("ask_url")) == "accept"
-    assert [request.url for request in asked] == ["https://example.com/pay"]
+    assert asked == [None, "https://example.com/pay"]
     assert told.wait_for(ElicitationCompleted, elicitation_id="payment-1").server == "asking"
-
-
-def test_a_model_answers(connect: Connect) -> None:
-    client = connect(on_sampling=lambda request: request.answer("Paris", model="small"))
     assert text(client.call_tool("ask_model")) == "small: Paris"
-
-
-def test_folders_are_told_and_may_change(connect: Connect, tmp_path: Path) -> None:
-    client = connect(roots=[tmp_path])
     assert client.call_tool("ask_roots")["structuredContent"] == {"result": [tmp_path.as_uri()]}
     client.set_roots([])
     assert client.call_tool("ask_roots")["structuredContent"] == {"result": []}
 
 
-@pytest.mark.parametrize("tool", ["ask_form", "ask_url", "ask_model", "ask_roots"])
-def test_what_was_not_given_is_refused(connect: Connect, tool: str) -> None:
-    result = connect().call_tool(tool)
-    assert "does not offer" in str(result)
+def test_a_server_is_refused_what_was_not_given_to_the_client(connect: Connect, tmp_path: Path) -> None:
+    client = connect()
+    for tool in ("ask_form", "ask_url", "ask_model", "ask_roots"):
+        assert "does not offer" in str(client.call_tool(tool))
+    with pytest.raises(RuntimeError, match="without roots"):
+        client.set_roots([tmp_path])
 
 
 def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) -> None:
@@ -96,17 +87,29 @@ def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) 
     assert asked == ["one", "two"]
 
 
-class TestRootsThatWereNotGiven:
-    def test_they_cannot_be_set_later(self, connect: Connect, tmp_path: Path) -> None:
-        with pytest.raises(RuntimeError, match="without roots"):
-            connect().set_roots([tmp_path])
-        with (
-            MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager,
-            pytest.raises(RuntimeError, match="without roots"),
-        ):
-            manager.set_roots([tmp_path])
+def test_a_server_of_the_stateless_era_gets_what_it_requires(connect: Connect) -> None:
+    client = connect(
+        protocol="modern",
+        on_elicitation=answer,
+        on_sampling=lambda request: request.answer("Hello", model="small"),
+        roots=["file:///work"],
+    )
+    assert text(client.call_tool("greet")) == "Hello Ann, file:///work, asked"
+    assert text(client.submit_tool("greet").result(30)) == "Hello Ann, file:///work, asked"
+    assert client.get_prompt("introduction")["messages"][0]["content"]["text"] == "I am Ann"
+    assert text(client.call_tool("count", {"rounds": 9})) == "9"
+    assert client.call_tool("count", {"rounds": 10})["error_type"] == "invalid_response"
 
-    @pytest.mark.parametrize("roots", ["/tmp", [5], ["https://example.com"]])
-    def test_what_is_no_list_of_folders_is_an_error(self, roots: Any) -> None:
-        with pytest.raises(ValueError, match="roots: "):
-            MCPClient("x", StdioTransport("true"), roots=roots)
+
+@pytest.mark.parametrize("roots", ["/tmp", [5], ["https://example.com"]])
+def test_what_is_no_list_of_folders_is_an_error(roots: Any) -> None:
+    with pytest.raises(ValueError, match="roots: "):
+        MCPClient("x", StdioTransport("true"), roots=roots)
+
+
+def test_a_manager_without_roots_cannot_change_them(tmp_path: Path) -> None:
+    with (
+        MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager,
+        pytest.raises(RuntimeError, match="without roots"),
+    ):
+        manager.set_roots([tmp_path])

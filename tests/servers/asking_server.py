@@ -1,15 +1,28 @@
 """A server on the official Python SDK that asks its client for everything it can.
 
-Its tools ask through the session, as servers of the handshake era do.
+Its tools ask through the session, as servers of the handshake era do; ``greet``, ``count`` and the prompt ask by
+results that require input, as those of the stateless era do.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp.types import SamplingMessage, TextContent
+from mcp.types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListRootsRequest,
+    ListRootsResult,
+    SamplingMessage,
+    TextContent,
+)
 from pydantic import BaseModel, Field
 
 server = MCPServer("asking")
@@ -47,6 +60,46 @@ async def ask_model(context: Context) -> str:  # type: ignore[type-arg]
 async def ask_roots(context: Context) -> list[str]:  # type: ignore[type-arg]
     """Ask for the client's folders."""
     return [str(root.uri) for root in (await context.session.list_roots()).roots]
+
+
+def form(message: str) -> ElicitRequest:
+    schema: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
+@server.tool()
+async def greet(context: Context) -> InputRequiredResult | str:  # type: ignore[type-arg]
+    """Ask a person, the client's model and for its folders, all at once."""
+    answers = context.input_responses
+    if answers is None:
+        question = SamplingMessage(role="user", content=TextContent(type="text", text="Greet"))
+        model = CreateMessageRequest(params=CreateMessageRequestParams(messages=[question], max_tokens=5))
+        requests = {"who": form("Who?"), "greeting": model, "where": ListRootsRequest()}
+        return InputRequiredResult(input_requests=requests, request_state="asked")
+    who, greeting, where = answers["who"], answers["greeting"], answers["where"]
+    assert isinstance(who, ElicitResult)
+    assert isinstance(greeting, CreateMessageResult)
+    assert isinstance(greeting.content, TextContent)
+    assert isinstance(where, ListRootsResult)
+    return f"{greeting.content.text} {(who.content or {})['name']}, {where.roots[0].uri}, {context.request_state}"
+
+
+@server.tool()
+async def count(rounds: int, context: Context) -> InputRequiredResult | str:  # type: ignore[type-arg]
+    """Want to be asked again, so many times."""
+    done = int(context.request_state or 0)
+    return str(done) if done == rounds else InputRequiredResult(request_state=str(done + 1))
+
+
+@server.prompt()
+async def introduction(context: Context) -> InputRequiredResult | str:  # type: ignore[type-arg]
+    """Ask a person, and make a prompt of it."""
+    answers = context.input_responses
+    if answers is None:
+        return InputRequiredResult(input_requests={"who": form("Who?")})
+    who = answers["who"]
+    assert isinstance(who, ElicitResult)
+    return f"I am {(who.content or {})['name']}"
 
 
 if __name__ == "__main__":

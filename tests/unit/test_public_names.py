@@ -34,6 +34,7 @@ PUBLIC_NAMES = {
         "Delivery",
         "HandshakeFailed",
         "HttpError",
+        "InputMissing",
         "InvalidResponse",
         "JsonRpcError",
         "MCPError",

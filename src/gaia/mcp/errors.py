@@ -22,6 +22,7 @@ __all__ = [
     "Delivery",
     "HandshakeFailed",
     "HttpError",
+    "InputMissing",
     "InvalidResponse",
     "JsonRpcError",
     "MCPError",
@@ -141,6 +142,12 @@ class InvalidResponse(MCPError, ValueError):
 
     def __init__(self, message: str, *, delivery: Delivery = "unknown") -> None:
         super().__init__(message, delivery=delivery)
+
+
+class InputMissing(MCPError, RuntimeError):
+    """The server needed an answer of a person or a model to go on, and there is none."""
+
+    error_type = "input_missing"
 
 
 class JsonRpcError(MCPError, RuntimeError):

@@ -11,10 +11,13 @@ from gaia.mcp.client.protocol.dialect import UNDECIDED
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
 from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.protocol.rounds import check_result_type
+from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, OnDone, Outcome
+from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.gathering import Gathering
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.transports.base import MCPTransport
@@ -32,13 +35,20 @@ class DirectSession:
     """
 
     def __init__(
-        self, name: str, transport: MCPTransport, identity: ClientIdentity, negotiation: Negotiation, observer: Observer
+        self,
+        name: str,
+        transport: MCPTransport,
+        identity: ClientIdentity,
+        negotiation: Negotiation,
+        observer: Observer,
+        clock: Clock,
     ) -> None:
         self._name = name
         self._transport = transport
         self._identity = identity
         self._negotiation = negotiation
         self._observer = observer
+        self._clock = clock
         self._dialect = UNDECIDED
         self._statistics = CallStatistics()
         self._closed = False
@@ -110,9 +120,10 @@ class DirectSession:
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """A notification cannot be sent through the four methods; servers behind them have to do without."""
 
-    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
-        """The request is made right here, so the future that comes back is already done."""
-        future = CallFuture()
+    def submit(
+        self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
+    ) -> None:
+        """The request is made right here, so the future is already done on return, unless the request goes on."""
         error: MCPError | None = None
         result: dict[str, Any] = {}
         try:
@@ -121,13 +132,15 @@ class DirectSession:
             raise
         except MCPError as caught:
             error = caught
+        if goes_on(error, result):
+            return
         if on_done is not None:
             on_done(error, result)
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-        return future
+        future.complete(error, result)
+
+    def watch(self, gathering: Gathering) -> None:
+        """There is no thread here that could watch it but the one that asks."""
+        gathering.wait(self._clock)
 
     def _tell(self, step: Notify | Speak) -> None:
         if isinstance(step, Speak):
@@ -159,7 +172,11 @@ class DirectSession:
         except (RuntimeError, OSError) as error:
             self.last_error = str(error)
             raise ServerCrashed(str(error), delivery="unknown") from error
-        return _result(send.method, response)
+        result = _result(send.method, response)
+        problem = None if self._dialect.server_may_ask else check_result_type(send.method, result)
+        if problem is not None:
+            raise problem
+        return result
 
 
 def _result(method: str, response: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gaia.mcp.client.protocol.exchange import paginate
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.results import failure
+from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.server_config import PinMode, ServerConfig
 from gaia.mcp.client.server_transport import transport_for
@@ -372,7 +373,7 @@ class MCPClient(ServerFeatures):
         """
         wanted, observation = self._tool_request(tool_name, arguments, timeout, on_progress)
         try:
-            return self._session.submit(wanted, self._callbacks.lane(), observation.ended)
+            return self._trips.submit(wanted, self._callbacks.lane(), observation.ended)
         except BaseException as error:
             observation.ended(error, {})
             raise
@@ -415,13 +416,18 @@ class MCPClient(ServerFeatures):
         made: Questions = self.__dict__.setdefault("_questions", questions)
         return made
 
+    @functools.cached_property
+    def _trips(self) -> RoundTrips:
+        """Every request goes this way."""
+        return RoundTrips(self._session, self._questions, self._clock)
+
     def _new_session(self) -> Session:
         identity = ClientIdentity("GAIA MCP Client", __version__, self._features.capabilities)
         if not isinstance(self.transport, ChannelTransport):
             negotiation = Negotiation("legacy") if self._protocol == "auto" else self._negotiation
             # Nothing is known of its secrets, if it has any.
             self._observer.redact = str
-            return DirectSession(self.name, self.transport, identity, negotiation, self._observer)
+            return DirectSession(self.name, self.transport, identity, negotiation, self._observer, self._clock)
         self._observer.network = self.transport.network
         settings = WorkerSettings(
             identity=identity,
@@ -491,7 +497,7 @@ class MCPClient(ServerFeatures):
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
-            result = self._session.request(wanted)
+            result = self._trips.request(wanted)
         except BaseException as caught:
             error = caught
             raise

@@ -12,9 +12,10 @@ from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, OnDone, Outcome
+from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.gathering import Gathering
 from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
@@ -58,7 +59,12 @@ class Session(Protocol):
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Tell the server something, if it is there to be told."""
 
-    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture: ...
+    def submit(
+        self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
+    ) -> None: ...
+
+    def watch(self, gathering: Gathering) -> None:
+        """See to it that a gathering does not outlive its deadline."""
 
 
 class SupervisedSession:
@@ -174,11 +180,17 @@ class SupervisedSession:
     def request(self, wanted: ClientRequest) -> Outcome:
         return caller.request(self._worker, self._clock, self._statistics, wanted, self._timeout_of(wanted))
 
-    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
+    def submit(
+        self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
+    ) -> None:
         if self._worker.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
         timeout = self._timeout_of(wanted)
-        return caller.submit(self._worker, self._clock, self._statistics, wanted, timeout, lane, on_done)
+        worker, clock, statistics = self._worker, self._clock, self._statistics
+        caller.submit(worker, clock, statistics, wanted, timeout, lane, future, goes_on, on_done)
+
+    def watch(self, gathering: Gathering) -> None:
+        self._worker.watch(gathering)
 
     def _timeout_of(self, wanted: ClientRequest) -> float:
         return self._timeout if wanted.timeout is None else wanted.timeout

@@ -125,7 +125,7 @@ def dialect(identity: ClientIdentity, revision: str) -> Dialect:
         {
             f"{_META}protocolVersion": revision,
             f"{_META}clientInfo": identity.info,
-            f"{_META}clientCapabilities": dict(identity.capabilities),
+            f"{_META}clientCapabilities": _capabilities(identity),
         },
         server_may_ask=False,
     )
@@ -134,6 +134,11 @@ def dialect(identity: ClientIdentity, revision: str) -> Dialect:
 def _listen(wanted: dict[str, Any]) -> Exchange[None]:
     # It is answered when it ends, which is hoped to be never.
     yield Send("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
+
+
+def _capabilities(identity: ClientIdentity) -> dict[str, Any]:
+    """Ours, without what the handshake era alone knows: nobody is told that the roots changed."""
+    return {name: {} if name == "roots" else details for name, details in identity.capabilities.items()}
 
 
 def _strings(value: Any) -> list[str]:

@@ -34,6 +34,7 @@ from gaia.mcp.client.protocol.messages import (
     encode_notification,
     encode_result,
 )
+from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
@@ -280,13 +281,8 @@ class Connection:
     def _dispatch(self, message: Message, size: int) -> None:
         if type(message) is Response:
             call = self._take(message.id)
-            if call is None:
-                return
-            result = message.result
-            if type(result) is dict:
-                call.finish(result)
-            else:
-                call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
+            if call is not None:
+                self._finish(call, message.result)
         elif type(message) is Notification:
             if size > _LONGEST_NOTIFICATION:
                 self._ignore_notification(message, size)
@@ -306,6 +302,14 @@ class Connection:
             # The answer of a call that timed out or was cancelled, or a second answer: nobody waits for it.
             logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_LONGEST_ID])
         return call
+
+    def _finish(self, call: Call, result: Any) -> None:
+        if type(result) is not dict:
+            call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
+        elif self.dialect.server_may_ask or (error := check_result_type(call.method, result)) is None:
+            call.finish(result)
+        else:
+            call.finish(error=error)
 
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)

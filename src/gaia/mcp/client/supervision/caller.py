@@ -17,7 +17,7 @@ from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
 from gaia.mcp.errors import CallCancelled, MCPError
 
-__all__ = ["CallFuture", "OnDone", "Outcome", "request", "submit"]
+__all__ = ["SCOPE_CANCELLED", "CallFuture", "GoesOn", "OnDone", "Outcome", "request", "submit"]
 
 logger = get_logger(__name__)
 
@@ -26,7 +26,10 @@ Outcome = dict[str, Any]
 OnDone = Callable[[MCPError | None, Outcome], None]
 """Told the error of a call, or None and its result."""
 
-_SCOPE_CANCELLED = "cancelled together with the work that it was part of"
+GoesOn = Callable[[MCPError | None, Outcome], bool]
+"""Told the same, at once; True says that the request goes on after it, and that its future is seen to."""
+
+SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
 _MOST_UPDATES = 10_000
 """A server that reports progress faster than it is taken note of loses reports, not our memory."""
@@ -41,7 +44,7 @@ def request(worker: Worker, clock: Clock, statistics: CallStatistics, wanted: Cl
     """
     scope = current_scope()
     if scope is not None and scope.cancelled:
-        raise CallCancelled(_SCOPE_CANCELLED)
+        raise CallCancelled(SCOPE_CANCELLED)
     started = clock.monotonic()
     updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
     on_progress = wanted.on_progress
@@ -62,7 +65,7 @@ def request(worker: Worker, clock: Clock, statistics: CallStatistics, wanted: Cl
     try:
         worker.intake.submit(call)
         if scope is not None:
-            forget = scope.on_cancel(lambda: worker.intake.cancel(call, CallCancelled(_SCOPE_CANCELLED)))
+            forget = scope.on_cancel(lambda: worker.intake.cancel(call, CallCancelled(SCOPE_CANCELLED)))
         if updates is not None and on_progress is not None:
             _report_until_done(updates, call, clock, on_progress)
         if not call.wait(clock) and not worker.intake.expire(call):
@@ -135,8 +138,11 @@ class CallFuture(Future[Outcome]):
         super().__init__()
         self._cancel_call: Callable[[CallCancelled], bool] | None = None
         self._cancellation = CallCancelled("cancelled by its owner")
+        self._unwanted = False
 
     def cancel(self) -> bool:
+        """False if it was not in time. If the request goes on after all, it is cancelled then."""
+        self._unwanted = True
         if self._cancel_call is None or not self._cancel_call(self._cancellation):
             return self.cancelled()
         super().cancel()
@@ -144,18 +150,22 @@ class CallFuture(Future[Outcome]):
         return True
 
     def attach(self, cancel_call: Callable[[CallCancelled], bool]) -> None:
+        """What there is to cancel from now on."""
         self._cancel_call = cancel_call
+        # `cancel` sets the mark and then looks what there is. One of us sees the other.
+        if self._unwanted:
+            self.cancel()
 
-    def complete(self, call: Call) -> None:
+    def complete(self, error: MCPError | None, result: Outcome) -> None:
         """Runs on a callback thread, because it runs the user's done-callbacks."""
-        if call.error is self._cancellation:
+        if error is self._cancellation:
             # `cancel` sees to the rest. Cancelled by anybody else, it is a call that failed.
             return
         self.set_running_or_notify_cancel()
-        if call.error is not None:
-            self.set_exception(call.error)
+        if error is not None:
+            self.set_exception(error)
         else:
-            self.set_result(call.result)
+            self.set_result(result)
 
 
 def submit(
@@ -165,23 +175,27 @@ def submit(
     wanted: ClientRequest,
     timeout: float,
     lane: Lane,
+    future: CallFuture,
+    goes_on: GoesOn = lambda *_: False,
     on_done: OnDone | None = None,
-) -> CallFuture:
-    """Make a call without waiting. Progress and the future's callbacks run on `lane`, in order.
+) -> None:
+    """Make a call without waiting, for `future`. Progress and the future's callbacks run on `lane`, in order.
 
-    So does `on_done`, before the future is done. Raises Overloaded if there is no thread for the lane.
+    So does `on_done`, before the future is done. `goes_on` runs on the thread that ends the call, and must be quick.
+    Raises Overloaded if there is no thread for the lane.
     """
     lane.require_thread()
     started = clock.monotonic()
-    future = CallFuture()
 
     def done(call: Call) -> None:
         statistics.record(
             clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True
         )
+        if goes_on(call.error, call.result):
+            return
         if on_done is not None:
             lane.post(lambda: on_done(call.error, call.result))
-        lane.post(lambda: future.complete(call))
+        lane.post(lambda: future.complete(call.error, call.result))
 
     on_progress = wanted.on_progress
     call = _call(
@@ -195,4 +209,3 @@ def submit(
     future.attach(lambda error: worker.intake.cancel(call, error))
     worker.intake.submit(call)
     worker.watch(call)
-    return future

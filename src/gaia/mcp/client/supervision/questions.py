@@ -16,7 +16,7 @@ from typing import Any
 
 from gaia.cancellation import CancelScope
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Request, RequestId
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Request, RequestId, encode_result
 from gaia.mcp.client.protocol.refusal import Refusal
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
@@ -87,13 +87,17 @@ class Questions:
         """Those that came as requests, which are answered on their connection."""
         self._urls: deque[str] = deque(maxlen=_MOST_URLS)
 
+    def deadline(self) -> float:
+        """When a question that is asked now has to be answered, as a reading of the clock."""
+        return self._clock.monotonic() + self._timeout
+
     def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> Question:
         """Have user code answer. `on_done` is called once, on the thread that ends the question: be quick there.
 
         The question ends by itself only if somebody sees to its deadline. Of a `method` that is offered.
         """
         question = Question(
-            self._clock.monotonic() + self._timeout,
+            self.deadline(),
             self._timeout,
             lambda result, refusal: self._ended(question, on_done, result, refusal),
         )
@@ -177,11 +181,7 @@ class Questions:
         if refusal is not None:
             connection.refuse(request, refusal.code, refusal.message)
         elif result is not None:
-            try:
-                connection.answer(request, result)
-            except ValueError as error:
-                logger.error("answer_unusable", server=self._server, method=request.method, error=str(error))
-                connection.refuse(request, INTERNAL_ERROR, _NO_ANSWER)
+            connection.answer(request, result)
         else:
             connection.withdraw(request)
 
@@ -200,6 +200,8 @@ class Questions:
         try:
             with question.scope.entered():
                 result = self.features.answer(self._server, method, params)
+            # Raises ValueError for what is no JSON, here where it can still be refused.
+            encode_result("", result)
         except Refusal as refused:
             refusal = refused
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server is owed an answer

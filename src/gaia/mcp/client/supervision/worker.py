@@ -30,6 +30,7 @@ from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
 from gaia.mcp.client.supervision.conversation import Conversations
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.farewell import Farewell, Loss, loss_reason
+from gaia.mcp.client.supervision.gathering import Gathering
 from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.client.supervision.lifetime import live_workers
 from gaia.mcp.client.supervision.login import Login
@@ -283,10 +284,10 @@ class Worker:
     def _fire_timers(self) -> None:
         timers, late = self._timers.due(self._clock.monotonic())
         for waiting in late:
-            if isinstance(waiting, Question):
-                waiting.expire()
-            elif isinstance(waiting, Call):
+            if isinstance(waiting, Call):
                 self.intake.expire(waiting)
+            elif isinstance(waiting, Question | Gathering):
+                waiting.expire()
         for timer in timers:
             if timer is Timer.HEALTH:
                 assert self._upkeep is not None, "the timer is cancelled with the connection"

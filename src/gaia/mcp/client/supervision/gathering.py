@@ -1,0 +1,111 @@
+"""The inputs that a server requires for one round of a request, gathered side by side."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.refusal import Refusal
+from gaia.mcp.client.protocol.rounds import InputRequest
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision.questions import Question, Questions
+from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
+
+__all__ = ["Gathering"]
+
+
+class Gathering:
+    """Ends exactly once: with all answers, or with the error of the request they are for. Thread-safe."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        requests: Mapping[str, InputRequest],
+        on_done: Callable[[Gathering], object] = lambda _: None,
+    ) -> None:
+        """Ask nothing yet. `on_done` runs on the thread that ends it, and must be quick."""
+        self.deadline = questions.deadline()
+        """A reading of the clock. Somebody has to see to it, by `wait` or `expire`."""
+        self.answers: dict[str, Any] = {}
+        self.error: MCPError | None = None
+        self._questions = questions
+        self._requests = requests
+        self._on_done = on_done
+        self._lock = threading.Lock()
+        """Owns `_open` and the writing of `answers`."""
+        self._open: list[Question] = []
+        self._claim = threading.Lock()
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self) -> None:
+        """Ask everything, unless the server asks for something that was not offered to it: then nothing."""
+        for key, request in self._requests.items():
+            if not self._questions.features.offers(request.method):
+                text = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}, which it was not offered"
+                self._finish(InvalidResponse(text))
+                return
+        for key, request in self._requests.items():
+            if self.ended:
+                return
+            question = self._questions.ask(request.method, request.params, functools.partial(self._answered, key))
+            with self._lock:
+                self._open.append(question)
+        if not self._requests:
+            self._finish(None)
+        if self.ended:
+            # It may have ended before the last questions were known.
+            self._withdraw()
+
+    @property
+    def ended(self) -> bool:
+        return self._claim.locked()
+
+    def wait(self, clock: Clock) -> None:
+        """Return when it has ended, by its deadline at the latest."""
+        if not clock.acquire(self._done, self.deadline):
+            self.expire()
+            self._done.acquire()
+
+    def expire(self) -> None:
+        """Nobody answered in time."""
+        self._finish(InputMissing("nobody answered the server's questions in time"))
+
+    def cancel(self, error: CallCancelled) -> bool:
+        """The request is not wanted any more. False if all answers were there just before."""
+        return self._finish(error)
+
+    def _answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            text = f"inputRequests.{key[:40]}: {refusal.message}"
+            # What we say is wrong with the question is the server's fault, everything else is ours.
+            self._finish(InvalidResponse(text) if refusal.code == INVALID_PARAMS else InputMissing(text))
+        elif result is None:
+            self._finish(CallCancelled("the client was disconnected"))
+        else:
+            with self._lock:
+                self.answers[key] = result
+                complete = len(self.answers) == len(self._requests)
+            if complete:
+                self._finish(None)
+
+    def _finish(self, error: MCPError | None) -> bool:
+        if not self._claim.acquire(False):
+            return False
+        if error is not None:
+            # The server has seen the request, and may have acted on it.
+            error.delivery = "unknown"
+        self.error = error
+        self._withdraw()
+        self._done.release()
+        self._on_done(self)
+        return True
+
+    def _withdraw(self) -> None:
+        with self._lock:
+            questions = list(self._open)
+        for question in questions:
+            question.withdraw()
