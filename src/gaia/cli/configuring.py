@@ -31,8 +31,14 @@ def add(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="What to call the server.")],
     command: Annotated[
-        list[str], typer.Argument(help="The command that starts it, in quotes; or, after --, its words as they are.")
-    ],
+        list[str] | None,
+        typer.Argument(help="The command that starts it, in quotes; or, after --, its words as they are; or a URL."),
+    ] = None,
+    url: Annotated[str | None, typer.Option("--url", help="The address of a server that is reached over HTTP.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME:VALUE", help="Send a header to the server at --url. Repeatable."),
+    ] = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Set a variable for the server. Repeatable.")
     ] = None,
@@ -45,12 +51,23 @@ def add(
 ) -> None:
     """Add a server to the configuration, without starting it.
 
+    Write secrets as ${NAME}: the variable is read when the server is used, and only its name is saved.
     Saved in ./mcp_servers.json if that file exists, otherwise in ~/.gaia/mcp_servers.json.
     """
     from gaia.mcp.client.server_config import ServerConfig
 
     options = Options.of(ctx, config, as_json, debug)
-    entry = _entry(command, _variables(env or []), cwd, timeout, verbatim=bool(ctx.meta.get(_VERBATIM)))
+    verbatim = bool(ctx.meta.get(_VERBATIM))
+    address = url or _address(command or [], verbatim=verbatim)
+    if address is not None:
+        _refuse(command if url else None, "a command", "--url")
+        _refuse(env, "--env", "a URL")
+        _refuse(cwd, "--cwd", "a URL")
+        entry: dict[str, Any] = {"url": address, **_present(headers=_headers(header or []))}
+    else:
+        _refuse(header, "--header", "a command")
+        entry = _entry(command or [], _variables(env or []), cwd, verbatim=verbatim)
+    entry |= _present(timeout=timeout)
     ServerConfig.from_dict(name, entry)
     servers = options.load_config()
     replaced = servers.server_exists(name)
@@ -89,12 +106,28 @@ def remove(
         terminal.show(terminal.text(f"Removed {name!r}, which was in {source}"))
 
 
-def _entry(
-    command: list[str], variables: dict[str, str], cwd: Path | None, timeout: float | None, *, verbatim: bool
-) -> dict[str, Any]:
-    """The server's JSON object, with the keys that were asked for."""
+def _address(command: list[str], *, verbatim: bool) -> str | None:
+    """The only word of a command, if it is no command but a URL."""
+    is_url = len(command) == 1 and not verbatim and command[0].startswith(("http://", "https://"))
+    return command[0] if is_url else None
+
+
+def _refuse(value: object, option: str, other: str) -> None:
+    if value:
+        raise typer.BadParameter(f"{option} makes no sense together with {other}")
+
+
+def _present(**keys: Any) -> dict[str, Any]:
+    """The keys that were asked for."""
+    return {key: value for key, value in keys.items() if value not in (None, {})}
+
+
+def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, verbatim: bool) -> dict[str, Any]:
+    """The JSON object of a server that is started, with the keys that were asked for."""
     from gaia.mcp.client.transports.command import split_command
 
+    if not command:
+        raise typer.BadParameter("give the command that starts the server, or --url with its address")
     program, *args = command if verbatim or len(command) > 1 else split_command(command[0])
     entry: dict[str, Any] = {"command": program, "args": args}
     if variables:
@@ -102,8 +135,6 @@ def _entry(
     if cwd is not None:
         # The server may be used from anywhere, so a path relative to here would be another one there.
         entry["cwd"] = os.path.abspath(os.path.expanduser(cwd))
-    if timeout is not None:
-        entry["timeout"] = timeout
     return entry
 
 
@@ -115,4 +146,15 @@ def _variables(assignments: list[str]) -> dict[str, str]:
             # The text itself is left out: it may be a secret whose name was forgotten.
             raise typer.BadParameter("expected KEY=VALUE", param_hint="--env")
         found[key] = value
+    return found
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    found = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not name.strip() or not colon:
+            # The text itself is left out: it may be a secret whose name was forgotten.
+            raise typer.BadParameter("expected NAME:VALUE", param_hint="--header")
+        found[name.strip()] = value.strip()
     return found

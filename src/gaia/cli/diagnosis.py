@@ -91,7 +91,7 @@ def _connection_steps(client: MCPClient, watch: Any, ended: float, *, ready: boo
     if watch.opened is None:
         return [_step("spawn", False, watch.began, error, ended)]
     status = client.status
-    steps = [_step("spawn", True, watch.began, f"pid {watch.pid}", watch.opened)]
+    steps = [_step("spawn", True, watch.began, _what_was_started(watch.pid), watch.opened)]
     listing = watch.listing
     if not ready and listing is None:
         return [*steps, _step("handshake", False, watch.opened, error, ended)]
@@ -151,3 +151,7 @@ def _remedy(name: str, failed: dict[str, Any], entry: dict[str, Any]) -> str | N
             return for_handshake(name, entry, failed["detail"])
         case _:
             return "It answers some requests and not others, which is for the authors of the server to mend."
+
+
+def _what_was_started(pid: int | None) -> str:
+    return "nothing to start: it is reached over HTTP" if pid is None else f"pid {pid}"

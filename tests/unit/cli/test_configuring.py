@@ -124,3 +124,41 @@ def test_remove_says_where_it_was(configure: Callable[..., Path], invoke: Callab
     file = configure(time={"command": "x"})
 
     assert invoke("remove", "time").stdout == f"Removed 'time', which was in {file}\n"
+
+
+class TestUrls:
+    def test_a_server_that_runs_elsewhere_has_a_url(
+        self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+    ) -> None:
+        token = "Authorization: Bearer ${TOKEN}"
+        result = invoke("add", "web", "--url", "https://x.org/mcp", "--header", token, "--header", "X-A:b:c")
+
+        assert result.exit_code == 0, result.output
+        assert saved() == {
+            "web": {"url": "https://x.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X-A": "b:c"}}
+        }
+
+    def test_a_url_in_place_of_a_command_will_do(
+        self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+    ) -> None:
+        invoke("add", "web", "https://x.org/mcp", "--timeout", "5")
+
+        assert saved() == {"web": {"url": "https://x.org/mcp", "timeout": 5.0}}
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ([], "give the command that starts the server, or --url"),
+            (["--url", "https://x", "run"], "a command makes no sense together with --url"),
+            (["--url", "https://x", "--env", "A=b"], "--env makes no sense together with a URL"),
+            (["--url", "https://x", "--cwd", "a"], "--cwd makes no sense together with a URL"),
+            (["run", "--header", "A: b"], "--header makes no sense together with a command"),
+            (["--url", "https://x", "--header", "sesame"], "expected NAME:VALUE"),
+        ],
+    )
+    def test_what_does_not_go_together_is_refused(self, invoke: Callable[..., Any], words: Any, said: str) -> None:
+        result = invoke("add", "web", *words)
+
+        assert result.exit_code == 2
+        assert said in " ".join(result.output.replace("│", " ").split())
+        assert "sesame" not in result.output
