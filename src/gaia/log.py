@@ -118,10 +118,12 @@ class _JsonFormatter(logging.Formatter):
             event["exception"] = self.formatException(record.exc_info)
         event |= {"timestamp": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name}
         try:
-            return orjson.dumps(event, default=str).decode()
+            line = orjson.dumps(event, default=str).decode()
         except TypeError:
             # Integers over 64 bits, lone surrogates.
             return json.dumps(event, default=str)
+        # Somebody may look at it on a terminal, which acts on more than what JSON escapes.
+        return line if line.isascii() else json.dumps(event, default=str)
 
 
 def _structured_logger(stdlib: logging.Logger) -> Any:

@@ -109,6 +109,13 @@ class TestText:
 
 
 class TestJson:
+    def test_no_terminal_acts_on_it(self, output: io.StringIO) -> None:
+        log.configure(stream=output, json=True)
+        get_logger("gaia.test").info("server_log", text="\x1b[2J \x9b31m \u202e ü")
+        assert output.getvalue().strip().isascii()
+        assert output.getvalue().strip().isprintable()
+        assert events(output)[0]["text"] == "\x1b[2J \x9b31m \u202e ü"
+
     def test_an_event_is_an_object_with_its_fields(self, output: io.StringIO) -> None:
         log.configure(stream=output, json=True)
         get_logger("gaia.test").warning("server_lost", server="time", exit_code=None)

@@ -4,7 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.untrusted_text import escaped
+from gaia.untrusted_text import clean, escaped, one_line
+
+
+class TestClean:
+    @pytest.mark.parametrize("hidden", ["\u200b", "\u2060", "\ufeff", "\U000e0041", "\ufff9", "\u202e"])
+    def test_what_only_a_program_would_see_is_removed(self, hidden: str) -> None:
+        assert clean(f"a{hidden}b") == "ab"
+
+    def test_what_scripts_and_emoji_need_stays(self) -> None:
+        text = "क\u094d\u200dष 👩\u200d💻 naïve"
+        assert clean(text) == text
+
+    def test_one_line_is_not_endless(self) -> None:
+        assert len(one_line("word " * 1_000_000)) == 2001
 
 
 class TestEscaped:

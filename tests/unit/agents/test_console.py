@@ -153,6 +153,13 @@ class TestARun:
         AgentConsole().confirm(ConfirmationRequest("t", "t", {"text": "x" * 10_000}))
         assert "… (10016 characters)" in capsys.readouterr().out
 
+    def test_nothing_in_the_arguments_is_hidden_from_who_confirms_them(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+        AgentConsole().confirm(ConfirmationRequest("t", "t", {"file": "a\u202etxt.exe\u200b\U000e0041"}))
+        assert "a\\u{202e}txt.exe\\u{200b}\\u{e0041}" in capsys.readouterr().out
+
     def test_it_is_interactive_on_a_terminal_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         console = AgentConsole()
         assert console.interactive is False

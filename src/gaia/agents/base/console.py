@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from gaia.agents.base.agent_result import Outcome
 from gaia.agents.base.confirmation import ConfirmationRequest
 from gaia.agents.base.tools import get_tool_display_name
-from gaia.untrusted_text import clean, one_line
+from gaia.untrusted_text import clean, escaped, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -103,7 +103,8 @@ class AgentConsole:
             arguments = f"{arguments[:_SHOWN_ARGUMENTS]}… ({len(arguments)} characters)"
         with self._lock:
             self._print(f"The model wants to call {one_line(request.display_name)} with", style="bold yellow")
-            self._print(arguments)
+            # Whoever says yes has seen all of it: what others would not show is named.
+            self._print(escaped(arguments))
             self._print("Make this call? [y/N] ", end="")
             answer = sys.stdin.readline()
         return answer.strip().casefold() in {"y", "yes"}

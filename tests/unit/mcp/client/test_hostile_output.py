@@ -65,6 +65,20 @@ class TestHostileOutput:
         assert "200" in outcome["error"]
         assert text(client.call_tool("echo", {"text": "short"})) == "short"
 
+    @pytest.mark.parametrize("place", ["result", "error"])
+    def test_an_answer_that_is_nested_too_deep_fails_alone(
+        self, fault_server: FaultServer, connect: Connect, place: str
+    ) -> None:
+        deep: Any = "x"
+        for _ in range(300):
+            deep = [deep]
+        answer = {"result": {"structuredContent": deep}} if place == "result" else {"error": {"code": 1, "data": deep}}
+        client = connect(fault_server(faults=[{"tool": "echo", "nth": [1], **answer}]))
+        outcome = client.call_tool("echo", {"text": "deep"})
+        assert outcome["error_type"] == "invalid_response"
+        assert "nested deeper than 254 levels" in outcome["error"]
+        assert text(client.call_tool("echo", {"text": "flat"})) == "flat"
+
     def test_answers_that_come_twice(self, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server(faults=[{"on": "*", "twice": True}]))
         for number in range(5):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import orjson
 
 __all__ = [
+    "DEEPEST",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "ErrorResponse",
     "Message",
+    "NestedTooDeep",
     "NotAMessage",
     "Notification",
     "Request",
@@ -32,6 +35,9 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+
+DEEPEST = 254
+"""Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
 
 RequestId = int | str
 
@@ -70,18 +76,53 @@ class NotAMessage(ValueError):
     """The bytes are not a JSON-RPC 2.0 message."""
 
 
+class NestedTooDeep(NotAMessage):
+    """The message is nested deeper than `DEEPEST` levels, which much of what it would meet cannot handle."""
+
+    def __init__(self, identifier: RequestId | None) -> None:
+        super().__init__(f"nested deeper than {DEEPEST} levels")
+        self.identifier = identifier
+        """Of the request that it answers, if it is an answer."""
+
+
 def decode(line: bytes) -> Message | list[Message]:
     """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
 
     Text that is not valid Unicode and numbers that only Python's own parser accepts are repaired rather than refused:
     a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
-    for everything else.
+    for everything else, and `NestedTooDeep` for what only somebody writes who wants to do harm.
     """
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
+    # Each level takes two bytes at least, so most messages need no second look.
+    if len(line) > 2 * DEEPEST and line.count(b"{") + line.count(b"[") > DEEPEST and _is_too_deep(value):
+        raise NestedTooDeep(_answered_id(value))
     return _batch(value) if type(value) is list else _message(value)
+
+
+def _is_too_deep(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        # It refuses what is deeper than `DEEPEST`, and also integers over 64 bits.
+        level = [value]
+        for _ in range(DEEPEST):
+            level = [item for above in level for item in _children(above)]
+        return bool(level)
+    return False
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if type(value) is dict:
+        return value.values()
+    return value if type(value) is list else ()
+
+
+def _answered_id(value: Any) -> RequestId | None:
+    identifier = value.get("id") if type(value) is dict and "method" not in value else None
+    return identifier if type(identifier) is int or type(identifier) is str else None
 
 
 def _decode_leniently(line: bytes) -> Any:

@@ -24,6 +24,7 @@ from gaia.mcp.client.protocol.messages import (
     METHOD_NOT_FOUND,
     ErrorResponse,
     Message,
+    NestedTooDeep,
     NotAMessage,
     Notification,
     Request,
@@ -268,6 +269,12 @@ class Connection:
             return
         try:
             message = decode(line)
+        except NestedTooDeep as error:
+            call = None if error.identifier is None else self._take(error.identifier)
+            if call is not None:
+                call.finish(error=InvalidResponse(f"the answer to {call.method} is {error}"))
+            self._count_noise(line)
+            return
         except NotAMessage:
             self._count_noise(line)
             return

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.client.protocol.messages import (
+    DEEPEST,
     ErrorResponse,
     Message,
+    NestedTooDeep,
     NotAMessage,
     Notification,
     Request,
@@ -236,3 +238,30 @@ class TestEncode:
             deep = [deep]
         with pytest.raises(ValueError, match="cannot be sent as JSON"):
             encode_request(1, "m", {"value": deep})
+
+
+class TestNesting:
+    """What is deeper than anybody's program can write out again is stopped before it is anybody's."""
+
+    @staticmethod
+    def nested(levels: int, **members: Any) -> bytes:
+        return line(**members)[:-1] + b', "x": ' + b"[" * levels + b"]" * levels + b"}"
+
+    @pytest.mark.parametrize("levels", [DEEPEST, 1000, 100_000])
+    def test_too_deep_an_answer_names_its_request(self, levels: int) -> None:
+        with pytest.raises(NotAMessage) as raised:
+            decode(self.nested(levels, id=7, result={}))
+        assert isinstance(raised.value, NestedTooDeep) == (levels < 100_000)
+        assert getattr(raised.value, "identifier", 7) == 7
+
+    def test_a_request_of_the_server_answers_nothing(self) -> None:
+        with pytest.raises(NestedTooDeep) as raised:
+            decode(self.nested(1000, id=7, method="ping"))
+        assert raised.value.identifier is None
+
+    def test_what_is_deep_enough_for_everybody_is_read(self) -> None:
+        assert isinstance(decode(self.nested(DEEPEST - 1, id=7, result={})), Response)
+
+    def test_a_wide_message_is_not_a_deep_one(self) -> None:
+        wide = {"id": 7, "result": {"content": [{"type": "text"}] * 1000, "number": 2**70}}
+        assert decode(line(**wide)) == Response(7, wide["result"])
