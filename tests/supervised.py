@@ -15,12 +15,12 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
-from gaia.mcp.client.supervision.login import Authorization
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE, FakeTransport, stateless_answers
@@ -57,6 +57,7 @@ class Supervised:
         """
         self.clock = clock
         self.transport = FakeTransport(timeout, stateless_answers() if stateless else None)
+        self.transport.authorization = authorization
         self.statistics = CallStatistics()
         self.callbacks = CallbackPool("test")
         settings = WorkerSettings(
@@ -67,7 +68,6 @@ class Supervised:
             health_interval=health_interval,
             health_timeout=health_timeout,
             max_pending=max_pending,
-            authorization=authorization,
         )
         self.question_threads = CallbackPool("test", "questions")
         self.questions = Questions("fake", features, self.question_threads, clock, 600.0)

@@ -194,14 +194,14 @@ def _application(protected: Protected, scopes: list[str] | None, client_secret: 
     mcp = MCPServer("protected", auth=settings, auth_server_provider=protected.accounts)
 
     @mcp.tool()
-    def who() -> str:
+    async def who() -> str:
         """Tell the scopes of the caller."""
         token = get_access_token()
         assert token is not None
         return " ".join(token.scopes)
 
     @mcp.tool()
-    def write(text: str) -> str:
+    async def write(text: str) -> str:
         """Take a note."""
         return f"noted {text}"
 

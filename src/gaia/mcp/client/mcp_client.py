@@ -9,6 +9,7 @@ from typing import Any
 
 from gaia import __version__
 from gaia.log import enable_debug, get_logger
+from gaia.mcp.client.authorization.configured import ConfiguredAuthorization, OnAuthorization
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation.requests import Observation, Observer
@@ -23,7 +24,7 @@ from gaia.mcp.client.results import failure
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.server_config import PinMode, ServerConfig
-from gaia.mcp.client.server_transport import transport_for
+from gaia.mcp.client.server_transport import login_for, transport_for
 from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
@@ -151,15 +152,18 @@ class MCPClient(ServerFeatures):
         debug: bool = False,
         *,
         pins: ServerPins | None = None,
+        on_authorization: OnAuthorization | None = None,
     ) -> MCPClient:
         """A client for one entry of ``mcpServers``; see `ServerConfig` for the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
-        `pins` are where the constructor has them.
+        `pins` are where the constructor has them. `on_authorization` takes a person to where they log in, if a server
+        that is reached over HTTP wants that; without it, it is done beforehand, with ``gaia mcp login``.
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
-        transport = transport_for(server, server.timeout if "timeout" in config else timeout, debug)
+        authorization = login_for(server, on_authorization)
+        transport = transport_for(server, server.timeout if "timeout" in config else timeout, debug, authorization)
         return cls(
             name,
             transport,
@@ -190,6 +194,7 @@ class MCPClient(ServerFeatures):
         pins: Callable[[], ServerPins],
         restart_policy: RestartPolicy | None,
         features: ClientFeatures,
+        on_authorization: OnAuthorization | None,
         callbacks: CallbackPool,
         question_threads: CallbackPool,
         on_event: Callable[[Event], None],
@@ -203,6 +208,9 @@ class MCPClient(ServerFeatures):
         self._gate = self._new_gate(self._pin_tools or pin_tools, pins)
         self._restart_policy = self._restart_policy or restart_policy
         self._features = self._features.or_else(features)
+        authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
+        if isinstance(authorization, ConfiguredAuthorization):
+            authorization.on_authorization = authorization.on_authorization or on_authorization
         self._callbacks = callbacks
         self._question_threads = question_threads
         self._owns_callbacks = False

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gaia.log import enable_debug, get_logger
+from gaia.mcp.client.authorization.configured import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
@@ -69,12 +70,16 @@ class MCPClientManager:
         on_sampling: OnSampling | None = None,
         sampling_tools: bool = False,
         roots: RootsSource | None = None,
+        on_authorization: OnAuthorization | None = None,
     ) -> None:
         """Nothing is started yet. `restart_policy` and `pin_tools` are for servers whose entries say nothing of it.
 
         `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
         `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
         the `MCPConfig` that is made if there is no `config`.
+
+        `on_authorization` takes a person to where they log in at a server that wants that; connecting waits for it, at
+        most five minutes. Without it, servers without a login fail to connect, and say what to run.
 
         The rest is what servers may ask of us; see `MCPClient`. Each question says which server asks it.
         """
@@ -93,6 +98,7 @@ class MCPClientManager:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
+        self._on_authorization = on_authorization
         self._callbacks = CallbackPool("manager")
         self._question_threads = CallbackPool("manager", "questions")
         self._listeners = Listeners()
@@ -272,6 +278,7 @@ class MCPClientManager:
             pins=lambda: pins_of(self.config, name, self._tool_lock_file),
             restart_policy=self._restart_policy,
             features=self._features,
+            on_authorization=self._on_authorization,
             callbacks=self._callbacks,
             question_threads=self._question_threads,
             on_event=self._publish,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any, TypeVar
 
 import httpx2
@@ -14,10 +14,11 @@ import msgspec
 from gaia.log import get_logger
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OAuth
+from gaia.mcp.client.authorization.configured import AuthorizationRequest, OnAuthorization
 from gaia.mcp.client.authorization.token_file import Login, Stamp, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 
-__all__ = ["LOGIN_SECONDS", "AuthorizationRequest", "OnAuthorization", "ServerAuthorization"]
+__all__ = ["LOGIN_SECONDS", "ServerAuthorization"]
 
 logger = get_logger(__name__)
 
@@ -25,23 +26,6 @@ T = TypeVar("T")
 
 LOGIN_SECONDS = 300.0
 """How long a person may take to log in."""
-
-
-class AuthorizationRequest(msgspec.Struct, frozen=True):
-    """A server wants a person to log in."""
-
-    server: str
-    """Its name."""
-    url: str
-    """Where the person logs in: to be opened in a browser, and shown whole."""
-
-
-OnAuthorization = Callable[[AuthorizationRequest], str | None]
-"""Takes a person to the authorization server.
-
-Returns the address that the browser was sent back to, if the application received it itself; None if that is to be
-waited for on a port of this machine. Runs in a thread of its own, and may wait for the person.
-"""
 
 
 class ServerAuthorization(httpx2.Auth):
@@ -113,7 +97,7 @@ class ServerAuthorization(httpx2.Auth):
             if isinstance(self._config, NoLogin):
                 return
             if attempt == 2:
-                raise self._needs("the server does not take the new login", challenge)
+                raise self._needs("does not take the new login", challenge)
             token = self._new_token(challenge, token)
 
     def log_in(self, scope: str | None = None) -> None:
@@ -178,7 +162,7 @@ class ServerAuthorization(httpx2.Auth):
                 return self._step_up(login, challenge)
             renewed = self._renew(login)
             if renewed is None:
-                raise self._needs("it needs authorization", challenge)
+                raise self._needs("needs authorization", challenge)
             return renewed
 
     def _renew(self, login: Login | None) -> str | None:
@@ -205,17 +189,15 @@ class ServerAuthorization(httpx2.Auth):
         wanted = set(suggested or () if challenge.scope is None else challenge.scope.split())
         given = set(((login.scope if login is not None else None) or "").split())
         if not wanted or wanted <= given:
-            raise self._needs("the server refuses what the login should allow", challenge)
+            raise self._needs("refuses what the login should allow", challenge)
         if not self.interactive:
-            raise self._needs(
-                f"the login does not allow that; it takes the scope {' '.join(sorted(wanted))!r}", challenge
-            )
+            raise self._needs(f"wants more than the login allows, the scope {' '.join(sorted(wanted))!r}", challenge)
         return self._ask_person(login, challenge, None)
 
     def _ask_person(self, login: Login | None, challenge: Challenge, scope: str | None) -> str:
         on_authorization = self._on_authorization
         if on_authorization is None:
-            raise self._needs("it needs authorization", challenge)
+            raise self._needs("needs authorization", challenge)
         assert isinstance(self._config, OAuth), "nobody else asks a person"
         from gaia.mcp.client.authorization import flows
 
@@ -238,7 +220,7 @@ class ServerAuthorization(httpx2.Auth):
             )
         )
         if token is None:
-            raise self._needs("the login did not succeed", challenge)
+            raise self._needs("needs authorization, and the login did not succeed", challenge)
         logger.info("login_succeeded", server=self._name)
         return token
 
@@ -249,7 +231,7 @@ class ServerAuthorization(httpx2.Auth):
 
         token = self._take(self._run(flows.use_credentials(self._config, challenge, self._file)))
         if token is None:
-            raise self._needs("the configured credentials gave no token", challenge)
+            raise self._needs("needs authorization, and the configured credentials gave no token", challenge)
         return token
 
     def _run(self, flow: Coroutine[Any, Any, T]) -> T:
@@ -270,7 +252,7 @@ class ServerAuthorization(httpx2.Auth):
         except asyncio.CancelledError as error:
             raise CallCancelled(f"the login at server {self._name!r} was given up") from error
         except OAuthFlowError as error:
-            raise self._needs(f"logging in failed: {error}", None) from error
+            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from error
         except httpx2.TransportError as error:
             raise ServerUnavailable(
                 f"the authorization server of {self._name!r} cannot be reached: {str(error) or type(error).__name__}"
@@ -279,7 +261,7 @@ class ServerAuthorization(httpx2.Auth):
             raise
         except (ValueError, OSError) as error:
             # Documents that make no sense, a port that is taken.
-            raise self._needs(f"logging in failed: {error}", None) from error
+            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from error
         finally:
             flow.close()
             with self._run_lock:
@@ -302,7 +284,7 @@ class ServerAuthorization(httpx2.Auth):
 
     def _needs(self, problem: str, challenge: Challenge | None) -> NeedsAuthorization:
         self._refused = self._file.stamp()
-        message = f"server {self._name!r}: {problem}"
+        message = f"the server {problem}"
         if isinstance(self._config, OAuth):
             more = f" --scope {challenge.scope!r}" if challenge and challenge.wants_more and challenge.scope else ""
             message += f"; run: gaia mcp login {self._name}{more}"

@@ -183,11 +183,14 @@ class Intake:
         with self._lock:
             self._ready = None
 
-    def take_back(self, orphans: Iterable[Call], reason: str, next_id: Callable[[], int]) -> bool:
+    def take_back(
+        self, orphans: Iterable[Call], reason: str, next_id: Callable[[], int], *, unauthorized: bool = False
+    ) -> bool:
         """Decide about the unanswered calls of a lost connection.
 
         What it has not written, or may be repeated, waits for the next connection, before all others; the rest fails
-        with `reason`. True if anybody wanted something of the server.
+        with `reason`, and as `unauthorized` if the server lets nobody in any more. True if anybody wanted something of
+        the server.
         """
         kept = []
         wanted = len(self) > 0
@@ -195,7 +198,8 @@ class Intake:
             wanted = wanted or not (call.bound or call.ended)
             unwritten = call.withdraw()
             if call.bound or not (unwritten or call.repeatable):
-                call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
+                lost = f"server {self._server!r} was lost during {call.method}: {reason}"
+                call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
                 continue
             if not unwritten:
                 call.prepare_repeat(next_id())

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from gaia.log import get_logger
+from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Authorization", "Login"]
+__all__ = ["Login"]
 
 logger = get_logger(__name__)
 
 _JOIN_SECONDS = 5.0
-
-
-class Authorization(Protocol):
-    """The login at one server. Thread-safe."""
-
-    @property
-    def interactive(self) -> bool:
-        """Whether a person can be asked to log in."""
-
-    def changed(self) -> bool:
-        """Whether there is a login that the server has not refused yet. Quick enough for each call."""
-
-    def log_in(self) -> None:
-        """Have a person log in. Raises MCPError; may take minutes."""
-
-    def abort(self) -> None:
-        """End `log_in`, and refuse it from now on."""
-
-    def reopen(self) -> None:
-        """After `abort`: allow it again."""
 
 
 class Login:

@@ -10,7 +10,6 @@ import msgspec
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.supervision.login import Authorization
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import MCPError
 
@@ -28,8 +27,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_interval: float
     health_timeout: float
     max_pending: int
-    authorization: Authorization | None = None
-    """None for servers that nobody can log in at."""
 
 
 class WorkerHooks(Protocol):

@@ -72,6 +72,7 @@ _STOP_SECONDS = 30.0
 """More than the longest orderly shutdown takes."""
 
 _DISCONNECTED = "it was disconnected"
+_NEW_LOGIN = "there is a new login"
 _EXITED = "it exited by itself; the next call starts it again"
 
 
@@ -302,8 +303,8 @@ class Worker:
     # Starting.
 
     def _begin(self) -> None:
-        if self._settings.authorization is not None:
-            self._settings.authorization.reopen()
+        if self._transport.authorization is not None:
+            self._transport.authorization.reopen()
         self._set_state(ServerState.STARTING)
         self._open()
 
@@ -314,7 +315,7 @@ class Worker:
             self._set_state(ServerState.RESTARTING, "a call came")
             self._open()
         elif self.state is ServerState.NEEDS_AUTHORIZATION and self._may_be_let_in():
-            self._set_state(ServerState.RESTARTING, "there is a new login")
+            self._set_state(ServerState.RESTARTING, _NEW_LOGIN)
             self._open()
 
     def _open(self) -> None:
@@ -402,7 +403,7 @@ class Worker:
         reason = f"the server {ending}" if error is None else error.message
         self._lifecycle.lost(loss_reason(error, ending, hung=hung), uptime)
         # Callers learn of it before the cleaning up.
-        wanted = self.intake.take_back(connection.close(), reason, self.next_id)
+        wanted = self.intake.take_back(connection.close(), reason, self.next_id, unauthorized=ending.unauthorized)
         self._questions.lost(connection)
         loss = Loss(error, ending, was_ready, wanted, hung)
         if was_ready and self._may_rest(loss):
@@ -487,13 +488,13 @@ class Worker:
 
     def _may_be_let_in(self) -> bool:
         """Whether a server that let nobody in may have changed its mind. For any thread."""
-        authorization = self._settings.authorization
+        authorization = self._transport.authorization
         return authorization is not None and self.profile is not None and authorization.changed()
 
     def _locked_out(self, reason: str) -> None:
         """The server wants a login. Waiting would not change that, so it is not tried again and again."""
         self.last_error = reason
-        authorization = self._settings.authorization
+        authorization = self._transport.authorization
         if authorization is not None and authorization.interactive and not self._just_logged_in:
             self._set_state(ServerState.AUTHORIZING, reason)
             self._login = Login(self.name, authorization, lambda error: self._mailbox.put(LoggedIn(error)))
@@ -510,9 +511,12 @@ class Worker:
         if error is not None:
             self._locked_out(error.message)
             return
-        self._set_state(
-            ServerState.STARTING if self.profile is None else ServerState.RESTARTING, "there is a new login"
-        )
+        if self.profile is None:
+            # Nobody had it before, so nobody missed it.
+            self._down_since = None
+            self._set_state(ServerState.STARTING, _NEW_LOGIN)
+        else:
+            self._set_state(ServerState.RESTARTING, _NEW_LOGIN)
         self._open()
 
     def _close(self, reason: str) -> None:
@@ -523,9 +527,9 @@ class Worker:
         try:
             self._set_state(ServerState.CLOSED, reason)
         finally:
-            if self._settings.authorization is not None:
+            if self._transport.authorization is not None:
                 # Requests under way may wait for a person too.
-                self._settings.authorization.abort()
+                self._transport.authorization.abort()
             if self._login is not None:
                 self._login.wait()
                 self._login = None

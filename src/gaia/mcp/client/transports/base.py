@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener
+from gaia.mcp.client.transports.authorization import Authorization
 
 __all__ = ["ChannelTransport", "MCPTransport"]
 
@@ -48,6 +49,9 @@ class ChannelTransport(MCPTransport):
     def network(self) -> dict[str, str | int]:
         """The attributes `network.*` and `server.*` of the OpenTelemetry conventions that hold for all requests."""
         return {"network.transport": self.network_transport}
+
+    authorization: Authorization | None = None
+    """The login at the server; None if nobody can log in there."""
 
     timeout: float
     """Seconds that a request may take, and that a server has to get ready."""

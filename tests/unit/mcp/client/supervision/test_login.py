@@ -25,6 +25,7 @@ class FakeAuthorization:
         self.interactive = interactive
         self.new_login = False
         self.logins = 0
+        self.secrets: list[str] = []
         self.outcomes: deque[MCPError | None] = deque()
         """Of the next logins; those that are not foreseen wait for `abort`."""
         self._aborted = threading.Event()

@@ -31,7 +31,7 @@ from gaia.mcp.client.transports.http.server_stream import ServerStream
 from gaia.mcp.client.transports.http.tool_headers import ToolHeaders
 from gaia.mcp.client.transports.http.tool_lists import without_unusable_tools
 from gaia.mcp.client.transports.http.wire import Wire
-from gaia.mcp.errors import MCPError
+from gaia.mcp.errors import MCPError, NeedsAuthorization
 
 __all__ = ["HttpChannel"]
 
@@ -217,6 +217,15 @@ class HttpChannel:
             self.end(Ending(cause=_FORGOTTEN, renewable=True))
         return forgotten
 
+    def is_locked_out(self, error: MCPError) -> bool:
+        """Whether `error` says that no request is let in any more; if so, the channel is over."""
+        # A 403 is about one request.
+        if not isinstance(error, NeedsAuthorization) or error.status == HTTPStatus.FORBIDDEN:
+            return False
+        cause = self._redact(error.message).removeprefix("the server ")
+        self.end(Ending(cause=cause, unauthorized=True))
+        return True
+
     def received(self, data: bytes, method: str | None = None) -> None:
         """A message came, in answer to `method` if that is not None."""
         if method == "tools/list" and is_stateless(self.dialect):
@@ -316,7 +325,7 @@ class HttpChannel:
         try:
             with self._new_client() as client:
                 client.delete(self.url, headers=self.stream_headers(None), timeout=seconds)
-        except (httpx2.HTTPError, OSError, ValueError) as error:
+        except (httpx2.HTTPError, MCPError, OSError, ValueError) as error:
             logger.debug("session_delete_failed", server=self.name, error=self._redact(failures.reason(error)))
 
 

@@ -47,7 +47,7 @@ def refusal(response: httpx2.Response, body: bytes, server: str, redact: Callabl
     said = f"the server answered {_words(status)}{excerpt(body, redact)}"
     challenged = "www-authenticate" in response.headers
     if status == HTTPStatus.UNAUTHORIZED or (status in _AUTHORIZATION and challenged):
-        return NeedsAuthorization(f"{said}; it wants you to be logged in: gaia mcp login {server}", status=status)
+        return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
     if "location" in response.headers and 300 <= status < 400:
         said += f"; it redirects to {_place(response)}, which is not followed: give that as the url if you trust it"
     return HttpError(said, status=status)

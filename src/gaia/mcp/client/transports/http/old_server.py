@@ -13,6 +13,7 @@ from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.http import failures
 from gaia.mcp.client.transports.http.event_stream import EventStream
 from gaia.mcp.client.transports.http.wire import Interrupted
+from gaia.mcp.errors import MCPError
 
 if TYPE_CHECKING:
     from gaia.mcp.client.transports.http.channel import HttpChannel
@@ -82,6 +83,9 @@ class OldServer:
             self._listen()
         except Interrupted:
             pass
+        except MCPError as error:
+            self._failure = httpx2.ReadError(error.message)
+            self._channel.is_locked_out(error)
         except httpx2.TransportError as error:
             self._failure = error
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:

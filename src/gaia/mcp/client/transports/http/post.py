@@ -72,13 +72,15 @@ class Post:
                 self._run(wire)
         except Interrupted:
             pass
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
-            if not self._interrupted.is_set():
-                self._broken(error)
         except MCPError as error:
             # An authorization that says why it cannot give one. The server has not acted.
             self._item.undo_write()
-            self._fail(error)
+            # What is lost with a subscription is no reason to lose the calls that are under way.
+            if self.id is None or self.method == "subscriptions/listen" or not self._channel.is_locked_out(error):
+                self._fail(error)
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
+            if not self._interrupted.is_set():
+                self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
             logger.error("http_request_failed", server=self._channel.name, error=self._channel.redact(repr(error)))
             self._fail(HttpError(f"the request failed: {self._channel.redact(repr(error))}"))

@@ -13,6 +13,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.transports.http import failures
 from gaia.mcp.client.transports.http.event_stream import EventStream
 from gaia.mcp.client.transports.http.wire import Interrupted
+from gaia.mcp.errors import MCPError, NeedsAuthorization
 
 if TYPE_CHECKING:
     from gaia.mcp.client.transports.http.channel import HttpChannel
@@ -78,11 +79,15 @@ class ServerStream:
                     channel.received(data)
         except Interrupted:
             return None
+        except NeedsAuthorization as error:
+            # The next call finds out, too; those that are under way must not be lost for the sake of this.
+            logger.debug("server_stream_refused", server=channel.name, error=channel.redact(error.message))
+            return None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             if not self._closing.is_set():
                 channel.unreachable(error)
             return None
-        except (httpx2.HTTPError, httpx2.StreamError, OSError, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=channel.name, error=channel.redact(failures.reason(error)))
         return None if self._closing.is_set() else heard
 

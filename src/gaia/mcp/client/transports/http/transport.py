@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gaia.log import enable_debug
@@ -12,6 +12,7 @@ from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts
@@ -65,9 +66,10 @@ class HttpTransport(StandaloneTransport):
         """`headers` are sent with every request. `timeout` is in seconds.
 
         `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is an
-        authorization of httpx2, or makes one whenever the server is opened. `max_connections` bounds the requests that
-        are under way at once; more wait. `expand`, if given, is asked at each opening for the URL and the headers to
-        use instead, with variables filled in, and for values that must not be shown besides theirs.
+        authorization of httpx2, such as `ServerAuthorization`, or makes one whenever the server is opened.
+        `max_connections` bounds the requests that are under way at once; more wait. `expand`, if given, is asked at
+        each opening for the URL and the headers to use instead, with variables filled in, and
+        for values that must not be shown besides theirs.
 
         Raises ValueError for a URL or a header that cannot be used, unless it is `expand` that gives them.
         """
@@ -79,6 +81,8 @@ class HttpTransport(StandaloneTransport):
         self.debug = debug
         self._old = old
         self._auth = auth
+        if isinstance(given := cast("object", auth), Authorization):
+            self.authorization = given
         self._max_message_bytes = max_message_bytes
         self._max_connections = max_connections
         self._expand = expand or (lambda: (self.url, self.headers, ()))
@@ -127,7 +131,7 @@ class HttpTransport(StandaloneTransport):
             self._clients(checked, self._authorization(parts)),
             listener,
             name=name,
-            redact=Redactor([*secret_headers(checked), *secret_url_parts(url), *secrets]),
+            redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *secrets]),
             max_message_bytes=self._max_message_bytes,
             max_pending=self._max_pending,
             max_threads=self._max_connections,
@@ -135,6 +139,17 @@ class HttpTransport(StandaloneTransport):
         )
         self._channel = channel
         return channel
+
+    def _redactor(self, secrets: list[str]) -> Callable[[str], str]:
+        authorization = self.authorization
+        if authorization is None:
+            return Redactor(secrets)
+
+        # Tokens come and go.
+        def redact(text: str) -> str:
+            return Redactor([*secrets, *authorization.secrets])(text)
+
+        return redact
 
     def _authorization(self, url: SplitResult) -> httpx2.Auth | None:
         import httpx2

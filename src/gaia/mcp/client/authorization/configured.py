@@ -1,0 +1,89 @@
+"""The login that a server's configuration asks for, made when the server is opened: variables are known only then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gaia.mcp.client.authorization.config import AuthConfig
+from gaia.mcp.errors import NeedsAuthorization
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
+
+__all__ = ["AuthorizationRequest", "ConfiguredAuthorization", "OnAuthorization"]
+
+
+class AuthorizationRequest(msgspec.Struct, frozen=True):
+    """A server wants a person to log in."""
+
+    server: str
+    """Its name."""
+    url: str
+    """Where the person logs in: to be opened in a browser, and shown whole."""
+
+
+OnAuthorization = Callable[[AuthorizationRequest], str | None]
+"""Takes a person to the authorization server.
+
+Returns the address that the browser was sent back to, if the application received it itself; None if that is to be
+waited for on a port of this machine. Runs in a thread of its own, and may wait for the person.
+"""
+
+
+class ConfiguredAuthorization:
+    """See `gaia.mcp.client.transports.authorization.Authorization`. Called, it gives the authorization for httpx2."""
+
+    def __init__(
+        self,
+        name: str,
+        expand: Callable[[], tuple[str, AuthConfig | None]],
+        on_authorization: OnAuthorization | None = None,
+    ) -> None:
+        """`expand` gives the server's URL and its ``auth``, with variables filled in, and may raise ConfigError."""
+        self.on_authorization = on_authorization
+        """May be replaced until the server is opened."""
+        self._name = name
+        self._expand = expand
+        self._lock = threading.Lock()
+        """Owns what is below."""
+        self._made_of: tuple[str, AuthConfig | None] | None = None
+        self._made: ServerAuthorization | None = None
+
+    def __call__(self) -> ServerAuthorization:
+        # Imported here because httpx2 takes its time, and need not be installed as long as no such server is opened.
+        from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
+
+        values = self._expand()
+        with self._lock:
+            if self._made is None or values != self._made_of:
+                self._made_of = values
+                self._made = ServerAuthorization(self._name, *values, on_authorization=self.on_authorization)
+            return self._made
+
+    @property
+    def interactive(self) -> bool:
+        return self._made is not None and self._made.interactive
+
+    @property
+    def secrets(self) -> list[str]:
+        return [] if self._made is None else self._made.secrets
+
+    def changed(self) -> bool:
+        return self._made is not None and self._made.changed()
+
+    def log_in(self) -> None:
+        if self._made is None:
+            raise NeedsAuthorization("the server has not been opened yet", delivery="not_sent")
+        self._made.log_in()
+
+    def abort(self) -> None:
+        if self._made is not None:
+            self._made.abort()
+
+    def reopen(self) -> None:
+        if self._made is not None:
+            self._made.reopen()
