@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization, OnAuthorization
 from gaia.mcp.client.launch import in_arguments, launch
-from gaia.mcp.client.server_config import ServerConfig, expand
+from gaia.mcp.client.server_config import ServerConfig, expand, secrets
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.redaction import secret_values
@@ -69,7 +69,7 @@ def _http(
 
     def expanded() -> tuple[str, Mapping[str, str] | None, list[str]]:
         values = expand(server, os.environ)
-        return values.url or "", values.headers, secret_values(in_arguments(server, os.environ))
+        return values.url or "", values.headers, [*secret_values(in_arguments(server, os.environ)), *secrets(values)]
 
     return HttpTransport(
         server.url or "",

@@ -85,6 +85,17 @@ class TestWithNobodyToAsk:
             server.call().result(PATIENCE)
         assert refused.value.delivery == "not_sent"
 
+    def test_a_call_that_it_was_working_on_may_have_been_done(
+        self, supervise: Supervise, nobody: FakeAuthorization
+    ) -> None:
+        server = supervise(authorization=nobody).started()
+        call = server.submit()
+        server.transport.channel().wait_for("tools/call")
+        server.transport.channel().lock_out()
+        with pytest.raises(NeedsAuthorization, match="lost during tools/call") as lost:
+            call.result(PATIENCE)
+        assert lost.value.delivery == "unknown"
+
     def test_it_is_not_tried_again_as_time_passes(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
         server = supervise(authorization=nobody).started()
         server.transport.channel().lock_out()

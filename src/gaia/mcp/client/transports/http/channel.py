@@ -44,6 +44,9 @@ _JOIN_SECONDS = 2.0
 _FAREWELL_SECONDS = 2.0
 """For the DELETE that ends a session, at most."""
 
+_LOCKOUT_SECONDS = 2.0
+"""How long calls under way get to be answered or refused, when another one was not let in."""
+
 _FORGOTTEN = "has forgotten the session"
 _ENDED = "was left"
 
@@ -94,6 +97,10 @@ class HttpChannel:
         self._server_stream: ServerStream | None = None
         self._old = OldServer(self) if old else None
         self._ending: Ending | None = None
+        self._lockout: Ending | None = None
+        """Set when the server lets nobody in any more."""
+        self._calls_over = threading.Event()
+        """Set when no call is under way any more, after that."""
         self._closed = False
         _open_channels.add(self)
 
@@ -120,6 +127,8 @@ class HttpChannel:
         with self._lock:
             if len(self._posts) >= self._max_pending and item.id is not None:
                 return False
+            if self._lockout is not None:
+                return True
             if self._held is not None:
                 self._held.append(item)
                 return True
@@ -157,6 +166,7 @@ class HttpChannel:
         with self._lock:
             self._closed = True
             self._held = None
+            self._calls_over.set()
             helpers = [helper for helper in (self._server_stream, self._old) if helper is not None]
         for crew in (self._calls, self._urgent):
             crew.request_close()
@@ -218,12 +228,23 @@ class HttpChannel:
         return forgotten
 
     def is_locked_out(self, error: MCPError) -> bool:
-        """Whether `error` says that no request is let in any more; if so, the channel is over."""
+        """Whether `error` says that no request is let in any more; if so, the channel is over soon.
+
+        Nothing is sent any more. What is under way is waited for, as it is most likely refused, too: then it was not
+        lost, and can go to the next channel.
+        """
         # A 403 is about one request.
         if not isinstance(error, NeedsAuthorization) or error.status == HTTPStatus.FORBIDDEN:
             return False
         cause = self._redact(error.message).removeprefix("the server ")
-        self.end(Ending(cause=cause, unauthorized=True))
+        with self._lock:
+            first, self._lockout = self._lockout is None, Ending(cause=cause, unauthorized=True)
+        if first:
+            try:
+                self._urgent.submit(lambda _: self._end_locked_out())
+            except RuntimeError:
+                # No more threads: there is nobody to wait.
+                self.end(self._lockout)
         return True
 
     def received(self, data: bytes, method: str | None = None) -> None:
@@ -305,6 +326,8 @@ class HttpChannel:
             self._posts.pop(post, None)
             with contextlib.suppress(ValueError):
                 self._lingering.remove(post)
+            if self._lockout is not None and not any(other.is_awaited for other in self._posts):
+                self._calls_over.set()
 
     def _initialized(self) -> None:
         with self._lock:
@@ -313,6 +336,11 @@ class HttpChannel:
                 self._server_stream = ServerStream(self)
         for item in held or ():
             self._submit(item)
+
+    def _end_locked_out(self) -> None:
+        self._calls_over.wait(_LOCKOUT_SECONDS)
+        if self._lockout is not None:
+            self.end(self._lockout)
 
     def _interrupt_all(self) -> None:
         with self._lock:

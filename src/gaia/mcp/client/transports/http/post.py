@@ -32,6 +32,7 @@ _MOST_REDIRECTS = 3
 _MOST_RECONNECTIONS = 3
 """So many times in a row a broken stream is asked for without success before its answer counts as lost."""
 
+_LISTEN = "subscriptions/listen"
 _REFUSAL_BYTES = 64 * 1024
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
@@ -58,6 +59,11 @@ class Post:
         self._wire: Wire | None = None
         self._interrupted = threading.Event()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is a request whose answer should come soon."""
+        return self.id is not None and self.method != _LISTEN and not self.answered
+
     def interrupt(self) -> None:
         """Let go of the message: it is not sent if it was not, and nobody waits for its answer."""
         with self._lock:
@@ -76,7 +82,7 @@ class Post:
             # An authorization that says why it cannot give one. The server has not acted.
             self._item.undo_write()
             # What is lost with a subscription is no reason to lose the calls that are under way.
-            if self.id is None or self.method == "subscriptions/listen" or not self._channel.is_locked_out(error):
+            if not (self.is_awaited and self._channel.is_locked_out(error)):
                 self._fail(error)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
             if not self._interrupted.is_set():
