@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
 
@@ -60,14 +58,13 @@ class DashboardApp:
             Route("/api/call", self._call),
             Route("/api/try", Trying(manager, self._threads).answer, methods=["POST"]),
         ]
-        self._app: App = _with_headers(Starlette(routes=[*page, *api], lifespan=self._lifespan))
+        self._app: App = _with_headers(Starlette(routes=[*page, *api]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
-    @contextlib.asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        yield
+    def close(self) -> None:
+        """End the streams, and let go of the threads. May be called from any thread."""
         self.stream.close()
         self._threads.close()
 

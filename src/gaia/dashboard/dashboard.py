@@ -119,6 +119,7 @@ class Dashboard:
         server, self._server = self._server, None
         if server is not None:
             server.stop()
+        self.app.close()
         unsubscribe, self._unsubscribe = self._unsubscribe, None
         if unsubscribe is not None:
             unsubscribe()

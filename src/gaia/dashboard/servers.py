@@ -36,17 +36,17 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
 
 
 def describe(manager: MCPClientManager, name: str) -> dict[str, Any] | None:
-    """Everything about one server; None if there is none of this name."""
+    """Everything about one server; None if there is none of this name. ``stderr`` is None where there is none."""
     line = next((line for line in statuses(manager) if line["name"] == name), None)
     if line is None:
         return None
     client = manager.get_client(name)
     source = manager.config.source_of(name)
-    about: dict[str, Any] = {"tools": [], "stderr": "", "server_info": {}, "instructions": None, "capabilities": []}
+    about: dict[str, Any] = {"tools": [], "stderr": None, "server_info": {}, "instructions": None, "capabilities": []}
     if client is not None:
         about = {
             "tools": _tools(client),
-            "stderr": client.transport.stderr_tail() if isinstance(client.transport, StdioTransport) else "",
+            "stderr": client.transport.stderr_tail() if isinstance(client.transport, StdioTransport) else None,
             "server_info": client.server_info,
             "instructions": client.instructions,
             "capabilities": sorted(client.capabilities),

@@ -70,7 +70,7 @@ function reconcile(container, items, key, create, update) {
 }
 
 function badge(word, kind = word) {
-  return h("span", { class: `badge ${String(kind).replace(/[^a-z]/g, "")}` }, String(word));
+  return h("span", { class: `badge ${String(kind).replace(/[^a-z]/g, "")}` }, String(word).replaceAll("_", " "));
 }
 
 function empty(text) {
@@ -117,7 +117,7 @@ function json(value) {
 function describeEvent(event) {
   switch (event.kind) {
     case "state":
-      return `${event.old === null ? "is" : "became"} ${event.new}${event.reason ? `: ${event.reason}` : ""}`;
+      return `${event.old === null ? "is" : "became"} ${event.new.replaceAll("_", " ")}${event.reason ? `: ${event.reason}` : ""}`;
     case "restarted":
       return `ready again after ${duration(event.downtime)}, generation ${event.generation}`;
     case "gave_up":
@@ -458,6 +458,7 @@ function serverView(name) {
       trouble.hidden = !server.last_error;
       trouble.className = server.state === "ready" ? "trouble past" : "trouble";
       trouble.replaceChildren(h("h2", {}, "Last error"), h("pre", {}, server.last_error || ""));
+      errors.hidden = server.stderr === null;
       stderr.textContent = server.stderr || "Nothing was written on standard error.";
       tools.show(server);
     } catch (error) {

@@ -77,7 +77,8 @@ def _look_up(host: str, port: int) -> Check:
     if isinstance(answer, OSError):
         detail = f"{host} has no address: {answer.strerror or answer}"
         return failed("address", detail, 'Is the name in "url" right, and this machine online?', seconds)
-    return ok("address", f"{host} is {', '.join(answer[:3])}", seconds)
+    detail = host if answer == [host] else f"{host} is {', '.join(answer[:3])}"
+    return ok("address", detail, seconds)
 
 
 def _connect(parts: SplitResult, port: int) -> http.client.HTTPConnection:

@@ -10,6 +10,7 @@ import pytest
 from gaia.mcp.doctor import Verdict, diagnose
 from gaia.mcp.doctor.endpoint import check_endpoint
 from gaia.mcp.doctor.examination import URL_CHECKS
+from tests.servers.http_server import LEGACY, MODERN, ScriptedServer
 
 Answering = Callable[..., str]
 
@@ -123,3 +124,15 @@ def test_configured_headers_are_sent_and_never_shown(answering: Answering) -> No
 
     assert tuple(check.name for check in diagnosis.checks) == URL_CHECKS
     assert "open-sesame" not in repr(diagnosis)
+
+
+@pytest.mark.parametrize(("era", "word"), [(LEGACY, "handshake"), (MODERN, "stateless")])
+def test_a_server_that_works_passes_every_check(era: str, word: str) -> None:
+    tool = {"name": "greet", "description": "Greets.", "inputSchema": {"type": "object"}}
+    with ScriptedServer(era=era, tools=[tool]).serving() as server:
+        diagnosis = diagnose("web", {"url": server.url})
+
+    assert {check.name: check.verdict for check in diagnosis.checks} == dict.fromkeys(URL_CHECKS, Verdict.OK)
+    assert f"protocol revision {era} ({word} era)" in next(
+        check.detail for check in diagnosis.checks if check.name == "handshake"
+    )
