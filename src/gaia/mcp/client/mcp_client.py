@@ -13,6 +13,7 @@ from gaia.mcp.client.authorization.configured import ConfiguredAuthorization, On
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation.requests import Observation, Observer
+from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.pinning.gate import ToolGate
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
@@ -23,7 +24,7 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.server_config import PinMode, ServerConfig
+from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
 from gaia.mcp.client.server_transport import login_for, transport_for
 from gaia.mcp.client.session import Session, SupervisedSession
 from gaia.mcp.client.supervision.callbacks import CallbackPool
@@ -35,7 +36,7 @@ from gaia.mcp.client.supervision.client_features import (
     Roots,
     RootsSource,
 )
-from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -78,6 +79,9 @@ class MCPClient(ServerFeatures):
         max_pending: int = 1024,
         protocol: str = "auto",
         probe_timeout: float = 5.0,
+        output_validation: OutputMode | None = None,
+        reset_timeout_on_progress: bool = False,
+        max_timeout: float = 3600.0,
         capture_content: ContentPolicy | None = None,
         on_elicitation: OnElicitation | None = None,
         elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
@@ -99,6 +103,10 @@ class MCPClient(ServerFeatures):
 
         `pin_tools` says what to do about tools whose definitions are not those in `pins`; None means "off", or what
         the manager says. `pins` are by default in ``~/.gaia/mcp_tools.lock.json``, under the client's name.
+
+        `output_validation` says what to do about results that do not fit the `outputSchema` of their tool: "off",
+        "warn" (log it; the default) or "error" (the call fails). With `reset_timeout_on_progress` a call has its whole
+        timeout again with each progress, up to `max_timeout`.
 
         `capture_content` says how much of arguments and results goes into traces; see `ContentPolicy`.
 
@@ -132,7 +140,11 @@ class MCPClient(ServerFeatures):
             roots=None if roots is None else Roots(roots),
         )
         self._question_timeout = question_timeout
+        self._output_validation = output_validation
+        self._reset_timeout_on_progress = reset_timeout_on_progress
+        self._max_timeout = max_timeout
         self._observer = Observer(name, policy=capture_content)
+        self._outputs = self._new_outputs(output_validation or "warn")
         self._callbacks = CallbackPool(name)
         self._question_threads = CallbackPool(name, "questions")
         self._owns_callbacks = True
@@ -177,6 +189,9 @@ class MCPClient(ServerFeatures):
             max_pending=server.max_pending,
             protocol="legacy" if server.transport == "sse" and server.protocol == "auto" else server.protocol,
             probe_timeout=server.probe_timeout,
+            output_validation=server.output_validation,
+            reset_timeout_on_progress=server.reset_timeout_on_progress,
+            max_timeout=server.max_timeout,
             capture_content=ContentPolicy(server.capture_content, server.capture_content_tools),
         )
 
@@ -193,6 +208,7 @@ class MCPClient(ServerFeatures):
         pin_tools: PinMode,
         pins: Callable[[], ServerPins],
         restart_policy: RestartPolicy | None,
+        output_validation: OutputMode,
         features: ClientFeatures,
         on_authorization: OnAuthorization | None,
         callbacks: CallbackPool,
@@ -207,6 +223,7 @@ class MCPClient(ServerFeatures):
         self._manager_filter = tool_filter
         self._gate = self._new_gate(self._pin_tools or pin_tools, pins)
         self._restart_policy = self._restart_policy or restart_policy
+        self._outputs = self._new_outputs(self._output_validation or output_validation)
         self._features = self._features.or_else(features)
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
@@ -349,18 +366,23 @@ class MCPClient(ServerFeatures):
         *,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
     ) -> dict[str, Any]:
         """Call a tool by the server's own name for it, and wait for the result.
 
         Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), or
         ``{"error": …, "error_type": …, "delivery": …}``; see `gaia.mcp.client.results`. `timeout` is in seconds and
-        covers waiting, writing and the answer. ``on_progress(progress, total, message)`` runs in this thread.
+        covers waiting, writing and the answer. ``on_progress(progress, total, message)`` runs in this thread. With
+        `reset_timeout_on_progress` the call has its whole timeout again with each progress, up to `max_timeout`; the
+        client's own settings count where they are None.
 
         Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
         are not a dict of JSON values.
         """
         try:
-            return self._request_tool(tool_name, arguments, timeout, on_progress)
+            options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+            return self._request_tool(tool_name, arguments, options)
         except NotConnected:
             raise
         except MCPError as error:
@@ -373,13 +395,16 @@ class MCPClient(ServerFeatures):
         *,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
         `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
         is not allowed, or a client that is not connected, raises at once.
         """
-        wanted, observation = self._tool_request(tool_name, arguments, timeout, on_progress)
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        wanted, observation = self._tool_request(tool_name, arguments, options)
         try:
             return self._trips.submit(wanted, self._callbacks.lane(), observation.ended)
         except BaseException as error:
@@ -402,7 +427,7 @@ class MCPClient(ServerFeatures):
         """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
         if method == "tools/call":
             params = params or {}
-            return self._request_tool(params.get("name"), params.get("arguments"), timeout, None)
+            return self._request_tool(params.get("name"), params.get("arguments"), CallOptions(timeout))
         observation = self._observer.begin(method, params)
         return self._request(
             ClientRequest(method, observation.prepare(params), timeout, observer=observation), observation
@@ -458,15 +483,20 @@ class MCPClient(ServerFeatures):
             self._callbacks.lane().post,
         )
 
+    def _new_outputs(self, mode: OutputMode) -> OutputValidation:
+        return OutputValidation(self.name, mode, self._redacted)
+
+    def _redacted(self, text: str) -> str:
+        redact = self._observer.redact
+        return text if redact is None else redact(text)
+
     def _new_gate(self, mode: PinMode | None, pins: Callable[[], ServerPins]) -> ToolGate:
         return ToolGate(self.name, mode or "off", pins, self.happened)
 
     def _allows(self, tool_name: str) -> bool:
         return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
 
-    def _tool_request(
-        self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
-    ) -> tuple[ClientRequest, Observation]:
+    def _tool_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> tuple[ClientRequest, Observation]:
         """A `tools/call`, unless it is not allowed, and what follows it. Every tool call passes here."""
         if not isinstance(tool_name, str):
             raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
@@ -487,17 +517,24 @@ class MCPClient(ServerFeatures):
         wanted = ClientRequest(
             "tools/call",
             observation.prepare(params),
-            timeout,
+            options.timeout,
             repeatable=tool is not None and tool.safe_to_repeat,
-            on_progress=on_progress,
+            on_progress=options.on_progress,
             observer=observation,
+            longest=self._longest(options),
+            check=self._outputs.check_of(tool),
         )
         return wanted, observation
 
-    def _request_tool(
-        self, tool_name: Any, arguments: Any, timeout: float | None, on_progress: OnProgress | None
-    ) -> dict[str, Any]:
-        wanted, observation = self._tool_request(tool_name, arguments, timeout, on_progress)
+    def _longest(self, options: CallOptions) -> float | None:
+        """How long progress may keep a call alive; None if it does not."""
+        resets = options.reset_timeout_on_progress
+        if not (self._reset_timeout_on_progress if resets is None else resets):
+            return None
+        return self._max_timeout if options.max_timeout is None else options.max_timeout
+
+    def _request_tool(self, tool_name: Any, arguments: Any, options: CallOptions) -> dict[str, Any]:
+        wanted, observation = self._tool_request(tool_name, arguments, options)
         return self._request(wanted, observation)
 
     def _request(self, wanted: ClientRequest, observation: Observation) -> dict[str, Any]:

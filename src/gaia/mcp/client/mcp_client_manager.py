@@ -19,7 +19,7 @@ from gaia.mcp.client.naming import assign
 from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.results import failure
-from gaia.mcp.client.server_config import PinMode
+from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
@@ -65,6 +65,7 @@ class MCPClientManager:
         pin_tools: PinMode = "off",
         tool_lock_file: str | os.PathLike[str] | None = None,
         trust_local: bool = True,
+        output_validation: OutputMode = "warn",
         on_elicitation: OnElicitation | None = None,
         elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
         on_sampling: OnSampling | None = None,
@@ -72,7 +73,9 @@ class MCPClientManager:
         roots: RootsSource | None = None,
         on_authorization: OnAuthorization | None = None,
     ) -> None:
-        """Nothing is started yet. `restart_policy` and `pin_tools` are for servers whose entries say nothing of it.
+        """Nothing is started yet.
+
+        `restart_policy`, `pin_tools` and `output_validation` are for servers whose entries say nothing of it.
 
         `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
         `tool_lock_file`, by default ``mcp_tools.lock.json`` beside the user's configuration file. `trust_local` is for
@@ -91,6 +94,7 @@ class MCPClientManager:
         self._restart_policy = restart_policy
         self._pin_tools = pin_tools
         self._tool_lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
+        self._output_validation: OutputMode = output_validation
         self._features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
@@ -240,6 +244,8 @@ class MCPClientManager:
         *,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
     ) -> dict[str, Any]:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
@@ -249,7 +255,14 @@ class MCPClientManager:
         route = self._routes.get(name)
         if route is None:
             return failure(self._no_route(name), name, None, arguments)
-        return route.client.call_tool(route.tool.name, arguments, timeout=timeout, on_progress=on_progress)
+        return route.client.call_tool(
+            route.tool.name,
+            arguments,
+            timeout=timeout,
+            on_progress=on_progress,
+            reset_timeout_on_progress=reset_timeout_on_progress,
+            max_timeout=max_timeout,
+        )
 
     # Condition.
 
@@ -277,6 +290,7 @@ class MCPClientManager:
             pin_tools=self._pin_tools,
             pins=lambda: pins_of(self.config, name, self._tool_lock_file),
             restart_policy=self._restart_policy,
+            output_validation=self._output_validation,
             features=self._features,
             on_authorization=self._on_authorization,
             callbacks=self._callbacks,

@@ -22,6 +22,8 @@ from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, UrlElicita
 
 __all__ = ["RoundTrips"]
 
+NOTHING: Outcome = {}
+
 
 class RoundTrips:
     """A session whose requests have results, and nothing in between. Thread-safe."""
@@ -38,7 +40,7 @@ class RoundTrips:
             for left in reversed(range(MOST_ROUNDS)):
                 result = self.session.request(wanted)
                 if not self.is_unfinished(result):
-                    return result
+                    return checked(wanted, result)
                 if left == 0:
                     raise too_many_rounds(wanted)
                 required = InputRequired.from_result(result)
@@ -103,10 +105,21 @@ class _Submission:
         """Told the outcome of a round, on the thread that ends it; whether there will be another one."""
         if isinstance(error, UrlElicitationRequired):
             self._trips.note_urls(error)
-        if error is not None or not self._trips.is_unfinished(result):
+        if error is not None:
             return False
-        self._lane.post(lambda: self._gather(result))
+        if self._trips.is_unfinished(result):
+            self._lane.post(lambda: self._gather(result))
+        elif self._wanted.check is not None:
+            self._lane.post(lambda: self._check(result))
+        else:
+            return False
         return True
+
+    def _check(self, result: Outcome) -> None:
+        try:
+            self._end(None, checked(self._wanted, result))
+        except MCPError as error:
+            self._end(error)
 
     def _gather(self, result: Outcome) -> None:
         if self._rounds == MOST_ROUNDS:
@@ -136,10 +149,18 @@ class _Submission:
         except MCPError as error:
             self._end(error)
 
-    def _end(self, error: MCPError) -> None:
+    def _end(self, error: MCPError | None, result: Outcome = NOTHING) -> None:
         if self._on_done is not None:
-            self._on_done(error, {})
-        self._future.complete(error, {})
+            self._on_done(error, result)
+        self._future.complete(error, result)
+
+
+def checked(wanted: ClientRequest, result: Outcome) -> Outcome:
+    """The result, unless it is not what was promised; then raises that."""
+    problem = None if wanted.check is None else wanted.check(result)
+    if problem is not None:
+        raise problem
+    return result
 
 
 def too_many_rounds(wanted: ClientRequest) -> InvalidResponse:

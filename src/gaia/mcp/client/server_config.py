@@ -16,7 +16,7 @@ from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
 from gaia.telemetry.content import MODES, CaptureMode
 
-__all__ = ["PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys", "variables_in"]
+__all__ = ["OutputMode", "PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys", "variables_in"]
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 """What other programs' files use too; ``streamable-http`` is another word for ``http``."""
@@ -24,6 +24,9 @@ ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 PinMode = Literal["off", "warn", "block"]
 """What happens when a tool's definition is not the approved one. ``off``: nothing, and nothing is compared. ``warn``:
 it is reported. ``block``: it is reported, and the tool is neither offered nor called."""
+
+OutputMode = Literal["off", "warn", "error"]
+"""What to do about results that are not what their tools promised: nothing; log it; or fail the call."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SHORTEST_SECRET = 4
@@ -72,6 +75,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How much of arguments and results goes into traces; None leaves it to the environment, see `gaia.telemetry`."""
     capture_content_tools: dict[str, CaptureMode] = msgspec.field(default_factory=dict)
     """The same for tools and prompts by globs of their names; the first one that matches counts."""
+    output_validation: OutputMode | None = None
+    """What to do about results that are not what their tools promised; None leaves it to the manager."""
+    reset_timeout_on_progress: bool = False
+    """Whether a call has its whole timeout again each time the server reports progress."""
+    max_timeout: float = 3600.0
+    """How long a call may take with all its progress."""
     protocol: str = "auto"
     """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`."""
     probe_timeout: float = 5.0
@@ -100,7 +109,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('command: missing; a server of type "stdio" needs one')
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
-        for name in ("timeout", "health_interval", "health_timeout", "probe_timeout"):
+        for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):
             if (value := getattr(self, name)) < 1:
@@ -238,6 +247,7 @@ _MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
+    "outputValidation": get_args(OutputMode),
     "restart.restart": ("always", "on-failure", "never"),
     "auth.type": tuple(map(str, _AUTH_KINDS)),
     "auth.tokenAuth": ("basic", "post"),

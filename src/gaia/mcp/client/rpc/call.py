@@ -73,6 +73,7 @@ class Call:
         "error",
         "frame",
         "id",
+        "longest",
         "method",
         "observer",
         "on_done",
@@ -100,6 +101,7 @@ class Call:
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
         observer: CallObserver | None = None,
+        longest: float | None = None,
     ) -> None:
         """Raises ValueError when `params` cannot be expressed in JSON."""
         self.id = identifier
@@ -107,6 +109,8 @@ class Call:
         self.params = params
         self.timeout = timeout
         self.deadline = now + timeout
+        self.longest = None if longest is None else now + max(longest, timeout)
+        """A reading of the clock, up to which progress sets the deadline back; None if it does not."""
         self.repeatable = repeatable
         self.bound = bound
         self.dialect = dialect
@@ -164,9 +168,18 @@ class Call:
             self.on_done(self)
         return True
 
+    def progressed(self, now: float) -> None:
+        """The server works on it: its time begins anew, if it was made so ("Timeouts": there is a maximum)."""
+        if self.longest is not None:
+            # Who waits until the old deadline looks at the new one then.
+            self.deadline = min(now + self.timeout, self.longest)
+
     def wait(self, clock: Clock) -> bool:
         """Block until the call has ended, at most until its deadline. False if it has not ended by then."""
-        return clock.acquire(self._done, self.deadline)
+        while not clock.acquire(self._done, deadline := self.deadline):
+            if self.deadline <= deadline:
+                return False
+        return True
 
     def wait_for_outcome(self) -> None:
         """Block until a call that somebody has already claimed is released, which is a matter of microseconds."""
@@ -196,5 +209,5 @@ class Call:
 
     def _encode(self) -> bytes:
         # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
-        token = None if self.on_progress is None else self.id
+        token = None if self.on_progress is None and self.longest is None else self.id
         return encode_request(self.id, self.method, self.dialect.dress(self.params, token))

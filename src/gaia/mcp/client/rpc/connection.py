@@ -338,7 +338,10 @@ class Connection:
     def _report_progress(self, message: Notification) -> None:
         key = _own_id(message.params.get("progressToken"))
         call = None if key is None else self._in_flight.get(key)
-        if call is not None and call.on_progress is not None:
+        if call is None:
+            return
+        call.progressed(self._clock.monotonic())
+        if call.on_progress is not None:
             call.on_progress(message.params)
 
     def _asked(self, request: Request) -> None:

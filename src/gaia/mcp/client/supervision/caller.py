@@ -105,6 +105,7 @@ def _call(
         on_done=on_done,
         on_progress=on_progress,
         observer=wanted.observer,
+        longest=wanted.longest,
     )
     if wanted.observer is not None:
         wanted.observer.numbered(call.id)
@@ -115,9 +116,12 @@ def _report_until_done(
     updates: queue.SimpleQueue[Mapping[str, Any] | None], call: Call, clock: Clock, on_progress: OnProgress
 ) -> None:
     while True:
+        deadline = call.deadline
         try:
-            params = clock.get(updates, call.deadline)
+            params = clock.get(updates, deadline)
         except queue.Empty:
+            if call.deadline > deadline:
+                continue
             return
         if params is None:
             return

@@ -77,5 +77,12 @@ class Timers:
         self.cancel(*timers)
         late = []
         while self._waiting and self._waiting[0][0] <= now:
-            late.append(heapq.heappop(self._waiting)[2])
-        return timers, [waiting for waiting in late if not waiting.ended]
+            waiting = heapq.heappop(self._waiting)[2]
+            if waiting.ended:
+                continue
+            if waiting.deadline > now:
+                # It was set back meanwhile.
+                self.watch(waiting)
+            else:
+                late.append(waiting)
+        return timers, late

@@ -9,6 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from gaia.mcp.client.supervision import caller
+from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError
@@ -499,3 +501,75 @@ class TestStatistics:
         assert server.statistics.calls == 1
         assert server.statistics.errors == 0
         assert server.statistics.percentiles(0.5) == [3.0]
+
+
+class TestTimeoutsThatProgressSetsBack:
+    def wanted(self, **options: Any) -> ClientRequest:
+        return ClientRequest("tools/call", {"name": "echo"}, 10.0, longest=25.0, **options)
+
+    def later(self, server: Supervised, seconds: float, deadline: float) -> None:
+        """Let time pass when somebody waits for `deadline`, a reading of the clock."""
+        server.clock.wait_for_waiter(deadline)
+        server.clock.advance(seconds)
+
+    @pytest.mark.parametrize("reported", [True, False])
+    def test_each_report_gives_the_whole_timeout_again(
+        self, server: Supervised, channel: FakeChannel, reported: bool
+    ) -> None:
+        reports: list[Any] = []
+        on_progress = (lambda *values: reports.append(values)) if reported else None
+        start = server.clock.monotonic()
+        result = server.in_background(server.request, self.wanted(on_progress=on_progress))
+        request = channel.wait_for("tools/call")
+        self.later(server, 8.0, start + 10.0)
+        progress(channel, request, progress=1)
+        # The old deadline passes, and nothing happens.
+        server.clock.advance(8.0)
+        server.clock.wait_for_waiter(start + 18.0)
+        progress(channel, request, progress=2)
+        channel.answer(request, TEXT)
+        assert result.result(PATIENCE) == TEXT
+        assert reports == ([(1, None, None), (2, None, None)] if reported else [])
+
+    def test_there_is_a_maximum(self, server: Supervised, channel: FakeChannel) -> None:
+        start = server.clock.monotonic()
+        result = server.in_background(server.request, self.wanted())
+        request = channel.wait_for("tools/call")
+        server.clock.wait_for_waiter(start + 10.0)
+        for number in range(2):
+            server.clock.advance(9.0)
+            progress(channel, request, progress=number)
+        server.clock.advance(6.5)
+        server.clock.wait_for_waiter(start + 25.0)
+        server.clock.advance(0.5)
+        assert isinstance(result.exception(PATIENCE), CallTimeout)
+
+    def test_silence_ends_it_at_the_timeout(self, server: Supervised, channel: FakeChannel) -> None:
+        start = server.clock.monotonic()
+        result = server.in_background(server.request, self.wanted())
+        channel.wait_for("tools/call")
+        self.later(server, 10.0, start + 10.0)
+        assert isinstance(result.exception(PATIENCE), CallTimeout)
+
+    def test_submitted_calls_too(self, server: Supervised, channel: FakeChannel) -> None:
+        start = server.clock.monotonic()
+        future = CallFuture()
+        lane = server.callbacks.lane()
+        caller.submit(server.worker, server.clock, server.statistics, self.wanted(), 10.0, lane, future)
+        request = channel.wait_for("tools/call")
+        self.later(server, 8.0, start + 10.0)
+        progress(channel, request, progress=1)
+        server.clock.advance(8.0)
+        server.clock.wait_for_waiter(start + 18.0)
+        assert not future.done()
+        server.clock.advance(2.0)
+        assert isinstance(future.exception(PATIENCE), CallTimeout)
+
+    def test_without_it_progress_changes_nothing(self, server: Supervised, channel: FakeChannel) -> None:
+        start = server.clock.monotonic()
+        result = server.call(timeout=10.0, on_progress=lambda *_: None)
+        request = channel.wait_for("tools/call")
+        self.later(server, 8.0, start + 10.0)
+        progress(channel, request, progress=1)
+        server.clock.advance(2.0)
+        assert isinstance(result.exception(PATIENCE), CallTimeout)

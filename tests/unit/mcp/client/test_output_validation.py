@@ -1,0 +1,141 @@
+"""Results of tools that promised something: whether it is there."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client import MCPClient
+from gaia.mcp.client.output_validation import OutputValidation
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.errors import InvalidResponse
+from tests.fake_transport import FakeTransport
+
+Json = dict[str, Any]
+SCHEMA: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+GOOD: Json = {"content": [], "structuredContent": {"n": 1}}
+BAD: Json = {"content": [], "structuredContent": {"n": "one"}}
+PATIENCE = 10.0
+
+
+def tool(schema: Any = SCHEMA) -> MCPTool:
+    return MCPTool("count", "", {}, output_schema=schema)
+
+
+def problem(result: Json, schema: Any = SCHEMA, mode: Any = "error") -> InvalidResponse | None:
+    check = OutputValidation("fake", mode, str).check_of(tool(schema))
+    assert check is not None
+    return check(result)
+
+
+class TestChecking:
+    def test_a_result_that_fits_is_fine(self) -> None:
+        assert problem(GOOD) is None
+
+    @pytest.mark.parametrize("value", [None, 0, "text", [1], True])
+    def test_an_output_may_be_any_json_value(self, value: Any) -> None:
+        assert problem({"structuredContent": value}, {"enum": [value]}) is None
+
+    @pytest.mark.parametrize(
+        ("result", "complaint"),
+        [
+            (BAD, "n: 'one' is not of type 'integer'"),
+            ({"structuredContent": None}, "None is not of type 'object'"),
+            ({"content": []}, "there is no structuredContent"),
+        ],
+    )
+    def test_one_that_does_not_says_where(self, result: Json, complaint: str) -> None:
+        error = problem(result)
+        assert error is not None
+        assert str(error) == f"the result of count does not fit its outputSchema: {complaint}"
+
+    @pytest.mark.parametrize("result", [{**BAD, "isError": True}, {"content": [], "isError": True}])
+    def test_a_reported_error_is_no_output(self, result: Json) -> None:
+        assert problem(result) is None
+
+    def test_there_is_nothing_to_check_without_a_promise(self) -> None:
+        outputs = OutputValidation("fake", "error", str)
+        assert outputs.check_of(None) is outputs.check_of(tool(None)) is None
+        assert OutputValidation("fake", "off", str).check_of(tool()) is None
+
+    def test_a_warning_is_logged_without_secrets_and_the_result_passes(self, caplog: pytest.LogCaptureFixture) -> None:
+        check = OutputValidation("fake", "warn", lambda text: text.replace("one", "***")).check_of(tool())
+        assert check is not None
+        assert check(BAD) is None
+        assert "output_invalid" in caplog.text
+        assert "'***' is not of type" in caplog.text
+
+    def test_a_schema_that_changes_is_read_anew(self) -> None:
+        outputs = OutputValidation("fake", "error", str)
+        before, after = outputs.check_of(tool()), outputs.check_of(tool({"required": ["m"]}))
+        assert before is not None
+        assert after is not None
+        assert before(GOOD) is None
+        assert after(GOOD) is not None
+        assert before(GOOD) is None
+
+
+class TestSchemasOfNoUse:
+    @pytest.mark.parametrize(
+        "schema", [{"type": "nonsense"}, {"$ref": "https://example.com/schema"}, {"$schema": "urn:own"}]
+    )
+    def test_they_are_said_once_and_lose_no_result(self, schema: Json, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.WARNING)
+        outputs = OutputValidation("fake", "error", str)
+        for _ in range(3):
+            check = outputs.check_of(tool(schema))
+            assert check is not None
+            assert check(BAD) is None
+        assert caplog.text.count("output_schema_unusable") == 1
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., MCPClient]]:
+    """A client whose tool `count` answers with a result of the test."""
+    clients: list[MCPClient] = []
+
+    def connect(result: Json, **settings: Any) -> MCPClient:
+        transport = FakeTransport()
+        transport.tools = [{"name": "count", "outputSchema": SCHEMA}]
+        transport.answers["tools/call"] = lambda _: result
+        clients.append(MCPClient("fake", transport, protocol="legacy", **settings))
+        assert clients[-1].connect()
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.disconnect()
+
+
+class TestCalls:
+    def test_by_default_a_result_that_does_not_fit_is_logged(
+        self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert connect(BAD).call_tool("count") == BAD
+        assert "output_invalid" in caplog.text
+
+    def test_it_can_fail_the_call(self, connect: Callable[..., MCPClient]) -> None:
+        client = connect(BAD, output_validation="error")
+        outcome = client.call_tool("count")
+        assert (outcome["error_type"], outcome["delivery"]) == ("invalid_response", "unknown")
+        assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
+
+    def test_submitted_calls_are_checked_on_a_callback_thread(self, connect: Callable[..., MCPClient]) -> None:
+        client = connect(GOOD, output_validation="error")
+        threads: list[str] = []
+        check_of = client._outputs.check_of
+
+        def spied(tool: MCPTool | None) -> Any:
+            check = check_of(tool)
+            assert check is not None
+            return lambda result: (threads.append(threading.current_thread().name), check(result))[1]
+
+        client._outputs.check_of = spied  # type: ignore[method-assign]
+        assert client.submit_tool("count").result(PATIENCE) == GOOD
+        assert threads == ["mcp-fake-callbacks-1"]
+
+    def test_it_can_be_turned_off(self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture) -> None:
+        assert connect(BAD, output_validation="off").call_tool("count") == BAD
+        assert "output_invalid" not in caplog.text
