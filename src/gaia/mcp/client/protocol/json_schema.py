@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, cast
 
+from gaia.mcp.client.protocol.patterns import steps_to_match
+
 __all__ = ["JsonSchema", "SchemaUnusable"]
 
 _MOST_NODES = 20_000
@@ -18,11 +20,14 @@ _DEEPEST = 100
 _MOST_STEPS = 200_000
 """How many keywords are evaluated, at most; takes a few seconds at worst."""
 _MOST_PROBLEMS = 5
-_LONGEST_MATCHED = 10_000
-"""Characters of a text that is matched with a pattern."""
+_MATCHER_STEPS = 100
+"""So many steps of a regular expression's matcher take as long as one keyword."""
 
 _VERBATIM = frozenset(("const", "enum", "default", "examples"))
 """Keywords whose value is data, not schema."""
+
+_MATCH_KEYS = frozenset(("patternProperties", "additionalProperties", "unevaluatedProperties"))
+"""Keywords that match an object's keys with the patterns of ``patternProperties``."""
 
 _steps_left: ContextVar[list[int]] = ContextVar("json_schema_steps_left")
 
@@ -117,34 +122,36 @@ Check = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 def _counted(name: str, check: Check) -> Check:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         left = _steps_left.get()
-        left[0] -= _cost(name, instance)
+        left[0] -= _cost(name, value, instance, schema)
         if left[0] < 0:
             raise SchemaUnusable("the check takes too long")
-        if name in ("pattern", "patternProperties"):
-            _check_patterns([value] if name == "pattern" else value, instance)
-        yield from check(validator, value, instance, schema) or ()
+        try:
+            yield from check(validator, value, instance, schema) or ()
+        except re.error as error:
+            # Other languages' regular expressions are not all Python's.
+            raise SchemaUnusable(f"its pattern cannot be used: {error}") from None
 
     return counted
 
 
-def _cost(name: str, instance: Any) -> int:
+def _cost(name: str, value: Any, instance: Any, schema: Any) -> int:
+    if name == "pattern" and isinstance(instance, str):
+        return 1 + _matching(value, instance)
+    if name in _MATCH_KEYS and isinstance(instance, dict):
+        patterns = schema.get("patternProperties") or ()
+        return 1 + sum(_matching(pattern, key) for pattern in patterns for key in instance)
     if name == "uniqueItems" and isinstance(instance, list):
         # In the worst case each item is compared with each other one.
         return 1 + len(instance) ** 2 // 50
     return 1
 
 
-def _check_patterns(patterns: Any, instance: Any) -> None:
-    """Python's regular expressions take exponential time for some patterns, and cannot be interrupted."""
-    if isinstance(instance, str) and len(instance) > _LONGEST_MATCHED:
-        raise SchemaUnusable(f"it matches a pattern with a text of {len(instance)} characters")
-    for pattern in patterns:
-        if _NESTED_REPEAT.search(pattern):
-            raise SchemaUnusable(f"its pattern {pattern[:80]!r} repeats something that repeats")
-
-
-_NESTED_REPEAT = re.compile(r"(?:[*+]|\{\d+,\d*\})[^()]*\)(?:[*+]|\{\d+,\d*\})|\|[^()]*\)(?:[*+]|\{\d+,\d*\})")
-"""A group with a repetition or an alternative in it that is itself repeated."""
+def _matching(pattern: str, text: str) -> int:
+    """What it costs to search a text with a pattern. Raises SchemaUnusable if nobody can tell."""
+    steps = steps_to_match(pattern, len(text))
+    if steps is None:
+        raise SchemaUnusable(f"its pattern {pattern[:80]!r} repeats something that repeats, and could take for ever")
+    return steps // _MATCHER_STEPS
 
 
 def _place(error: Any) -> str:
