@@ -8,6 +8,7 @@ import contextlib
 import json
 import queue
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -146,6 +147,7 @@ class ScriptedServer:
     outbox: queue.SimpleQueue[Json | None] = field(default_factory=queue.SimpleQueue)
     """What is written on the stream of a GET; None ends it."""
     url: str = ""
+    tls: ssl.SSLContext | None = None
     stop_reading: threading.Event | None = None
     """Until it is set, nothing of the bodies of requests is read."""
 
@@ -245,7 +247,8 @@ class ScriptedServer:
     def serving(self, port: int = 0) -> Iterator["ScriptedServer"]:
         handler = type("Handler", (_Handler,), {"scripted": self})
         with _Server(("127.0.0.1", port), handler) as server:
-            self.url = f"http://127.0.0.1:{server.server_port}/mcp"
+            self.url = f"http{'' if self.tls is None else 's'}://127.0.0.1:{server.server_port}/mcp"
+            server.tls = self.tls
             thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="scripted-http")
             thread.start()
             try:
@@ -265,12 +268,19 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 100
+    tls: ssl.SSLContext | None = None
 
     def __init__(self, *arguments: Any) -> None:
         self._handling: dict[threading.Thread, socket.socket] = {}
         super().__init__(*arguments)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        if self.tls is not None:
+            try:
+                request = self.tls.wrap_socket(request, server_side=True)
+            except OSError:
+                # A client that does not like the certificate.
+                return
         self._handling[threading.current_thread()] = request
         try:
             super().process_request_thread(request, client_address)

@@ -1,0 +1,261 @@
+"""`HttpTransport` by itself, and what is between it and a server: TLS, proxies, the environment."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from gaia.mcp import MCPClient
+from gaia.mcp.client.transports.http import HttpTransport
+from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, NotConnected, ServerCrashed
+from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
+from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
+from tests.waiting import wait_until
+
+HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+class TestAlone:
+    """The four methods."""
+
+    def test_requests_are_answered_after_initialize(self, serve: Serve) -> None:
+        server = serve()
+        transport = HttpTransport(server.url, {"X-Team": "a"}, timeout=5)
+        assert transport.connect() is True
+        assert transport.is_connected()
+        assert transport.send_request("initialize", HELLO)["result"]["protocolVersion"] == LEGACY
+        listed = transport.send_request("tools/list")
+        assert [tool["name"] for tool in listed["result"]["tools"]] == ["echo", "read"]
+        assert transport.send_request("no/such/method")["error"]["code"] == -32601
+        transport.disconnect()
+        assert not transport.is_connected()
+        (call,) = server.of("tools/list")
+        assert (call.headers["mcp-session-id"], call.headers["mcp-protocol-version"]) == ("session-1", LEGACY)
+        assert call.headers["x-team"] == "a"
+        assert server.methods()[:2] == ["initialize", "notifications/initialized"]
+        assert server.methods()[-1] == "DELETE"
+
+    def test_it_can_be_connected_again(self, serve: Serve) -> None:
+        server = serve()
+        transport = HttpTransport(server.url, timeout=5)
+        for _ in range(2):
+            assert transport.connect()
+            assert "result" in transport.send_request("initialize", HELLO)
+            transport.disconnect()
+        assert server.open_sessions == set()
+
+    def test_what_goes_wrong_raises_what_the_interface_promises(self, serve: Serve) -> None:
+        server = serve()
+        transport = HttpTransport(server.url, timeout=0.3)
+        with pytest.raises(NotConnected, match="connect"):
+            transport.send_request("tools/list")
+        transport.connect()
+        server.on["tools/list"] = lambda exchange: exchange.wait_for_client_to_leave()
+        with pytest.raises(CallTimeout):
+            transport.send_request("tools/list")
+        server.on["tools/list"] = lambda exchange: exchange.drop()
+        with pytest.raises(AnswerLost, match="the connection broke"):
+            transport.send_request("tools/list")
+        transport.disconnect()
+
+    def test_a_server_that_is_not_there(self) -> None:
+        transport = HttpTransport("http://127.0.0.1:9/", timeout=5)
+        assert transport.connect()
+        with pytest.raises(ServerCrashed, match="cannot be reached") as caught:
+            transport.send_request("initialize", HELLO)
+        assert caught.value.delivery == "not_sent"
+        assert not transport.is_connected()
+        transport.disconnect()
+
+    @pytest.mark.parametrize("url", ["", "example.com", "file:///etc/passwd", "http://:80/"])
+    def test_a_url_that_is_none_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match="url: must begin with http"):
+            HttpTransport(url)
+
+    def test_telemetry_is_told_where_the_server_is_and_nothing_else(self) -> None:
+        transport = HttpTransport("https://me:secret@example.com/path?key=secret")
+        assert transport.network == {
+            "network.transport": "tcp",
+            "network.protocol.name": "http",
+            "server.address": "example.com",
+            "server.port": 443,
+        }
+        assert repr(transport) == "HttpTransport('https://example.com', connected=False)"
+
+    def test_without_the_extra_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "httpx2", None)
+        with pytest.raises(ConfigError, match=r"pip install 'gaia-mcp\[http\]'"):
+            HttpTransport("http://127.0.0.1:9/").connect()
+
+
+class TestWhatIsLoaded:
+    def test_httpx2_only_when_a_server_is_opened(self) -> None:
+        script = (
+            "import sys; from gaia.mcp import MCPClient;"
+            "client = MCPClient.from_config('x', {'url': 'http://127.0.0.1:9'});"
+            "assert 'httpx2' not in sys.modules; client.connect(); assert 'httpx2' in sys.modules; client.disconnect()"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_after_a_fork_the_connection_is_the_parents(serve: Serve) -> None:
+    script = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from gaia.mcp import MCPClient
+client = MCPClient.from_config("web", {"url": sys.argv[1], "protocol": sys.argv[2]})
+assert client.connect(), client.last_error
+assert client.call_tool("echo", {"text": "before"})["content"]
+child = os.fork()
+if child == 0:
+    assert not client.is_connected()
+    client.disconnect()
+    assert client.connect(), client.last_error
+    assert client.call_tool("echo", {"text": "child"})["content"]
+    client.disconnect()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert client.call_tool("echo", {"text": "parent"})["content"]
+assert client.status.generation == 1
+client.disconnect()
+"""
+    for era in (LEGACY, MODERN):
+        server = serve(era=era)
+        line = [sys.executable, "-c", script, server.url, "auto"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=50)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [seen.body["params"]["arguments"]["text"] for seen in server.of("tools/call")] == [
+            "before",
+            "child",
+            "parent",
+        ]
+
+
+class TestProxies:
+    def test_they_are_taken_from_the_environment(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        proxy = serve()
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        target = ScriptedServer()
+        target.url = "http://mcp.invalid/mcp"
+        client = connect(target)
+        assert "content" in client.call_tool("echo", {"text": "hi"})
+        assert {seen.path for seen in proxy.seen} == {"http://mcp.invalid/mcp"}
+
+    def test_and_so_is_what_needs_none(self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert connect(serve()).is_connected()
+
+    def test_one_that_makes_no_tunnel_has_sent_nothing(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", serve().url)
+        transport = HttpTransport("https://mcp.invalid/mcp", timeout=5)
+        transport.connect()
+        with pytest.raises(ServerCrashed, match="cannot be reached") as caught:
+            transport.send_request("initialize", HELLO)
+        assert caught.value.delivery == "not_sent"
+        transport.disconnect()
+
+
+class TestTls:
+    """With a certificate that nobody knows but the variable SSL_CERT_FILE."""
+
+    def test_a_certificate_that_is_not_trusted_is_refused(self, secure: ScriptedServer) -> None:
+        client = MCPClient.from_config("web", {"url": secure.url})
+        assert not client.connect()
+        assert client.last_error is not None
+        assert "cannot be reached" in client.last_error
+        assert "certificate" in client.last_error.lower()
+        assert secure.seen == []
+        client.disconnect()
+
+    def test_the_environment_says_what_is_trusted(
+        self, secure: ScriptedServer, certificate: Path, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        client = connect(secure)
+        left: list[bool] = []
+
+        def hang(exchange: Exchange) -> None:
+            left.append(exchange.wait_for_client_to_leave())
+
+        assert "content" in client.call_tool("echo", {"text": "hi"})
+        secure.on["tools/call"] = hang
+        assert client.call_tool("echo", {}, timeout=0.2)["error_type"] == "timeout"
+        assert wait_until(lambda: left == [True])
+        client.disconnect()
+        assert not [thread.name for thread in threading.enumerate() if "-http-" in thread.name]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A file with a certificate for 127.0.0.1 and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = tmp_path / "certificate.pem"
+    file.write_bytes(private + signed.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+@pytest.fixture
+def secure(no_leaks: None, certificate: Path) -> Any:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with ScriptedServer(era=MODERN, tls=context).serving() as server:
+        yield server
+
+
+def test_a_server_may_say_cookies_of_a_balancer(serve: Serve, connect: Connect) -> None:
+    server = serve()
+
+    def set_cookie(exchange: Exchange) -> None:
+        exchange.json(
+            exchange.answer({"protocolVersion": LEGACY, "capabilities": {"tools": {}}, "serverInfo": {}}),
+            headers={"Set-Cookie": "node=7"},
+        )
+
+    server.on["initialize"] = set_cookie
+    client = connect(server)
+    futures = [client.submit_tool("echo", {"text": json.dumps(number)}) for number in range(4)]
+    assert all(future.result(10) for future in futures)
+    assert {seen.headers.get("cookie") for seen in server.of("tools/call")} == {"node=7"}
