@@ -90,7 +90,13 @@ class TestOverview:
         expect(page.get_by_role("heading", name="bad")).to_be_visible()
         expect(page.get_by_role("main")).to_contain_text("exited with code 3")
         expect(page.get_by_role("main")).to_contain_text("no licence")
+        expect(page.get_by_role("main")).to_contain_text("gaia mcp doctor bad")
         expect(page.get_by_text("Tools are shown once the server is ready.")).to_be_visible()
+
+    def test_without_servers_it_says_how_to_add_one(self, serve: Serve, page: Page) -> None:
+        page.goto(serve().dashboard.url)
+
+        expect(page.get_by_role("navigation", name="Servers")).to_contain_text("gaia mcp add")
 
 
 class TestOneCall:

@@ -1,7 +1,7 @@
 """What has happened, for everybody who watches: a bounded list that readers follow at their own pace.
 
-Whoever writes never waits for a reader and wakes nobody, so that telling the dashboard of a call costs the call next to
-nothing. A reader that fell too far behind is told so, and starts afresh.
+Whoever writes never waits for a reader and wakes nobody: it may be the thread of a call. A reader that fell too far
+behind is told so, and starts afresh.
 """
 
 from __future__ import annotations

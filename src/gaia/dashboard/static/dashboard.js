@@ -235,7 +235,8 @@ function announce(text) {
 function showServers() {
   const list = document.getElementById("servers");
   if (!state.servers.length) {
-    list.replaceChildren(h("li", { class: "empty" }, "No servers are configured."));
+    list.replaceChildren(h("li", { class: "none" }, "No servers are configured. Add one:",
+      h("code", {}, 'gaia mcp add time "uvx mcp-server-time"')));
     return;
   }
   const latencies = new Map();
@@ -386,7 +387,7 @@ function drawLanes(container, events, only, seconds) {
     rows.push(h("span", { class: "label", title: name }, name), lane);
   }
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", {}, clock(begin + share * seconds)));
-  container.replaceChildren(...(rows.length ? [...rows, h("div", { class: "axis", "aria-hidden": "true" }, ticks)] : [empty("No servers.")]));
+  container.replaceChildren(...(rows.length ? [...rows, h("div", { class: "axis", "aria-hidden": "true" }, ticks)] : [h("p", { class: "none" }, "There is nothing to draw yet.")]));
 }
 
 function laneInWords(name, events) {
@@ -457,7 +458,9 @@ function serverView(name) {
       facts.replaceChildren(...serverFacts(server));
       trouble.hidden = !server.last_error;
       trouble.className = server.state === "ready" ? "trouble past" : "trouble";
-      trouble.replaceChildren(h("h2", {}, "Last error"), h("pre", {}, server.last_error || ""));
+      const advice = ["ready", "restarting", "starting"].includes(server.state) ? null
+        : h("p", {}, "To find out more, run ", h("code", {}, `gaia mcp doctor ${name}`));
+      trouble.replaceChildren(...[h("h2", {}, "Last error"), h("pre", {}, server.last_error || ""), advice].filter(Boolean));
       errors.hidden = server.stderr === null;
       stderr.textContent = server.stderr || "Nothing was written on standard error.";
       tools.show(server);
@@ -496,7 +499,7 @@ function serverFacts(server) {
     fact("Restarts", server.restarts),
     fact("In flight / queued", server.in_flight === undefined ? null : `${server.in_flight} / ${server.queued}`),
     fact("Calls / failed", server.calls === undefined ? null : `${server.calls} / ${server.errors}`),
-    fact("Latency p50 / p95", server.latency_p50 === undefined ? null : `${duration(server.latency_p50)} / ${duration(server.latency_p95)}`),
+    fact("Latency p50 / p95", (server.latency_p50 ?? null) === null ? null : `${duration(server.latency_p50)} / ${duration(server.latency_p95)}`),
     fact("Noise on standard output", server.noise_lines ? `${server.noise_lines} lines` : null),
     fact("Offers", (server.capabilities || []).join(", ")),
     fact("Configured in", server.source, true),
@@ -843,7 +846,7 @@ function askForToken(problem) {
     start();
   };
   const text = "The address that the dashboard printed when it was started has the token at its end. Open that address, or paste the token here.";
-  view = show({ title: "Sign in", elements: [h("section", { class: "panel sign-in" }, h("header", {}, h("h2", {}, "Which token?")),
+  view = show({ title: "Sign in", signedOut: true, elements: [h("section", { class: "panel sign-in" }, h("header", {}, h("h2", {}, "Which token?")),
     h("div", { class: "body" }, h("form", { onsubmit: submit }, h("p", { class: "about" }, text),
       h("div", { class: "field" }, h("label", { for: "token" }, "Token"), input),
       problem ? h("p", { class: "wrong", role: "alert" }, problem) : null,
@@ -855,6 +858,7 @@ function askForToken(problem) {
 
 function show(next) {
   document.title = `${next.title} – gaia dashboard`;
+  document.body.classList.toggle("signed-out", next.signedOut === true);
   document.getElementById("main").replaceChildren(...next.elements);
   return next;
 }
