@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,28 @@ def test_what_went_wrong_is_told_as_the_convention_has_it(tmp_path: Path) -> Non
     assert mistaken["attributes"]["rpc.response.status_code"] == "-32602"
     assert "error.type" not in mistaken["attributes"]
     assert mistaken["status"]["status_code"] == "UNSET"
+
+
+def test_two_processes_can_write_one_trace_into_one_file(demo_server: dict[str, Any], tmp_path: Path) -> None:
+    """`gaia mcp call --trace FILE` to an agent served by `gaia mcp serve --trace FILE`."""
+    file = tmp_path / "spans.jsonl"
+    line = command("mcp", "serve", RELAY, "--trace", str(file))
+    config = tmp_path / "servers.json"
+    config.write_text(
+        json.dumps({"mcpServers": {"relay": {"command": line[0], "args": line[1:], "env": environment({})}}})
+    )
+    calling = command("mcp", "call", "relay", "relay", "text=hello", "--config", str(config), "--trace", str(file))
+    done = subprocess.run(calling, capture_output=True, text=True, timeout=50, env=os.environ | environment({}))
+    assert done.returncode == 0, done.stderr
+
+    spans = [span for span in spans_in(file) if span["name"].startswith("tools/call")]
+    by_id = {span["context"]["span_id"]: span for span in spans}
+    (inner,) = [span for span in spans if span["name"] == "tools/call echo"]
+    serving = by_id[inner["parent_id"]]
+    calls = by_id[serving["parent_id"]]
+    assert [(one["name"], one["kind"]) for one in (calls, serving, inner)] == [
+        ("tools/call relay", "SpanKind.CLIENT"),
+        ("tools/call relay", "SpanKind.SERVER"),
+        ("tools/call echo", "SpanKind.CLIENT"),
+    ]
+    assert len({one["context"]["trace_id"] for one in spans}) == 1

@@ -65,6 +65,8 @@ class Observer:
         self.policy = policy or ContentPolicy()
         self.redact: Callable[[str], str] | None = None
         """Masks the server's secrets. No content is recorded as long as they are not known."""
+        self.session_id: Callable[[], str | None] = lambda: None
+        """The session that the server has opened for the current connection."""
         self.network: Attributes = network or {}
         """Set before the first request."""
         self._protocol_version: str | None = None
@@ -114,8 +116,8 @@ class Observer:
             description.name, description.attributes, tools=description.tools, context=context
         )
         observation = Observation(self, description, span, run)
-        if span is not None and span.is_recording and params is not None:
-            span.set_attributes(self._details(method, description.target, params))
+        if span is not None and span.is_recording:
+            span.set_attributes(self._details(method, description.target, params or {}))
         return observation
 
     def refused(self, error: MCPError) -> None:
@@ -152,6 +154,8 @@ class Observer:
     def _details(self, method: str, target: str | None, params: Mapping[str, Any]) -> Attributes:
         """What tells this request from others of its kind."""
         details: dict[str, Any] = {}
+        if (session := self.session_id()) is not None:
+            details[names.SESSION_ID] = session
         if method in _RESOURCES:
             uri = str(params.get("uri"))
             details[names.RESOURCE_URI] = uri if self.redact is None else self.redact(uri)

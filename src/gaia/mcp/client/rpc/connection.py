@@ -126,6 +126,7 @@ class Connection:
         self._on_ended = on_ended
         self._on_request = on_request
         self._observer = observer or Observer(name)
+        self._observer.session_id = lambda: self.session_id
         self._run = run
         self._served: dict[int, Served] = {}
         """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
@@ -144,6 +145,12 @@ class Connection:
     @property
     def channel(self) -> Channel | None:
         return self._channel
+
+    @property
+    def session_id(self) -> str | None:
+        """What the server calls the session; None over pipes, and in the era that has none."""
+        # Channels over pipes need not know the word.
+        return getattr(self._channel, "session_id", None)
 
     @property
     def in_flight(self) -> int:

@@ -342,6 +342,7 @@ class Worker:
             return
         connection.attach(channel)
         self.observer.redact = connection.redact
+        self.observer.session_id = lambda: connection.session_id
         mask_secrets_of(channel)
         self._lifecycle.spawned(channel.pid)
         self._connection = connection
