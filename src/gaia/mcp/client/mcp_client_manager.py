@@ -36,6 +36,8 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.errors import ToolDenied, UnknownTool
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
 
 __all__ = ["MCPClientManager"]
 
@@ -254,7 +256,9 @@ class MCPClientManager:
         """
         route = self._routes.get(name)
         if route is None:
-            return failure(self._no_route(name), name, None, arguments)
+            error = self._no_route(name)
+            metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
+            return failure(error, name, None, arguments)
         return route.client.call_tool(
             route.tool.name,
             arguments,

@@ -318,7 +318,7 @@ class Observation:
 _SUCCESS = Outcome()
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
 
-_REFUSALS = frozenset({"overloaded", "server_unavailable", "not_connected"})
+_REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization", "not_connected"})
 """The error types of calls that the client did not send because it could not."""
 
 
