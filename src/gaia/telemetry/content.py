@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import fnmatch
+import functools
 import json
 import os
 import re
@@ -44,7 +45,7 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _SECRET_TEXT = re.compile(
-    r"(?i:\bbearer\s+)[\w.~+/=-]{8,}"  # what an Authorization header holds
+    r"\b(?:[Bb]earer|BEARER) [\w.~+/=-]{8,}"  # what an Authorization header holds
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # a JSON web token
     r"|\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"
     r"|\bxox[abeoprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}"
@@ -53,6 +54,10 @@ _SECRET_TEXT = re.compile(
 )
 _BINARY_KEYS = {"data", "blob"}
 _SHORTEST_BINARY = 64
+
+
+_SECRET_MARKS = ("earer ", "EARER ", "eyJ", "k-", "k_", "gh", "xox", "AKIA", "AIza", "PRIVATE KEY", "://")
+"""A text that has none of these matches nothing of `_SECRET_TEXT`, and is not searched: that takes far longer."""
 
 
 class Recorded(NamedTuple):
@@ -149,7 +154,7 @@ class _Masking:
                 break
             name = self._text(str(key))
             # A limit such as `max_tokens` is no secret.
-            if _SECRET_KEY.search(name) and not isinstance(member, (bool, int, float, type(None))):
+            if _sounds_secret(name[:64]) and not isinstance(member, (bool, int, float, type(None))):
                 kept[name] = _MASK
             elif name in _BINARY_KEYS and (size := _binary_size(member)) is not None:
                 kept[name] = f"({size} bytes)"
@@ -168,7 +173,9 @@ class _Masking:
 
     def _text(self, text: str) -> str:
         searched = text[:_SEARCHED_CHARACTERS]
-        masked = _SECRET_TEXT.sub(_MASK, self._redact(searched))
+        masked = self._redact(searched)
+        if any(mark in masked for mark in _SECRET_MARKS):
+            masked = _SECRET_TEXT.sub(_MASK, masked)
         if len(text) > _SEARCHED_CHARACTERS:
             # The beginning of a secret whose end was not looked at.
             masked = masked[:-_MOST_CHARACTERS]
@@ -176,6 +183,11 @@ class _Masking:
         self._room -= len(shown) + 4
         complete = len(shown) == len(masked) and len(text) <= _SEARCHED_CHARACTERS
         return shown if complete else f"{shown}… ({len(text)} characters)"
+
+
+@functools.lru_cache(maxsize=1024)
+def _sounds_secret(name: str) -> bool:
+    return _SECRET_KEY.search(name) is not None
 
 
 def _binary_size(value: Any) -> int | None:
