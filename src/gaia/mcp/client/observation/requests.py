@@ -204,10 +204,13 @@ class Observation:
     # What a call tells of itself (`gaia.mcp.client.rpc.call.CallObserver`).
 
     def numbered(self, call_id: int) -> None:
-        """The request has got its JSON-RPC id."""
-        self._call_id = call_id
+        """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
+        earlier, self._call_id = self._call_id, call_id
         if self.span is not None:
             self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+            if earlier is not None:
+                ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
+                self.span.add_event("gaia.mcp.call.round_trip", ids)
 
     def queued(self) -> None:
         """The request waits for its server to be ready."""
@@ -234,13 +237,6 @@ class Observation:
         if self.span is not None:
             self.span.add_event("gaia.mcp.call.resumed", {})
             self._link_restart(self.span)
-
-    def round_trip(self, number: int, call_id: int) -> None:
-        """The server wanted to know more, has got it, and is asked for the `number`th time under a new id."""
-        self._call_id = call_id
-        if self.span is not None:
-            self.span.add_event("gaia.mcp.call.round_trip", {"gaia.mcp.round": number, names.REQUEST_ID: str(call_id)})
-            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
 
     def _link_restart(self, span: ClientSpan) -> None:
         """Runs on the worker's thread, where the restart is the current span."""
