@@ -20,7 +20,6 @@ import httpx2
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
-from gaia.mcp.client.protocol.messages import ErrorResponse
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.http import failures
 from gaia.mcp.client.transports.http.crew import Crew, Job
@@ -44,8 +43,8 @@ _JOIN_SECONDS = 2.0
 _FAREWELL_SECONDS = 2.0
 """For the DELETE that ends a session, at most."""
 
-_LOCKOUT_SECONDS = 2.0
-"""How long calls under way get to be answered or refused, when another one was not let in."""
+_LEAVING_SECONDS = 2.0
+"""How long calls under way get to be answered or refused, when it is known that there will be no more."""
 
 _FORGOTTEN = "has forgotten the session"
 _ENDED = "was left"
@@ -97,8 +96,8 @@ class HttpChannel:
         self._server_stream: ServerStream | None = None
         self._old = OldServer(self) if old else None
         self._ending: Ending | None = None
-        self._lockout: Ending | None = None
-        """Set when the server lets nobody in any more."""
+        self._leaving: Ending | None = None
+        """How the channel is going to end; set when nothing is sent any more."""
         self._calls_over = threading.Event()
         """Set when no call is under way any more, after that."""
         self._closed = False
@@ -127,7 +126,8 @@ class HttpChannel:
         with self._lock:
             if len(self._posts) >= self._max_pending and item.id is not None:
                 return False
-            if self._lockout is not None:
+            if self._leaving is not None:
+                # As if it waited: the next channel gets it.
                 return True
             if self._held is not None:
                 self._held.append(item)
@@ -213,38 +213,17 @@ class HttpChannel:
         """The server has answered `initialize`, and perhaps named the session."""
         self._session_id = session_id
 
-    def has_forgotten(
-        self, response: httpx2.Response, session_id: str | None, error: ErrorResponse | None = None
-    ) -> bool:
-        """Whether `response` says that there is no such session; if so, the channel is over."""
-        if session_id is None:
-            return False
-        forgotten = response.status_code == HTTPStatus.NOT_FOUND
-        if response.status_code == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
-            # Not in the specification, but what the examples of the TypeScript SDK do.
-            forgotten = "session" in str(error.error.get("message")).lower()
-        if forgotten:
-            self.end(Ending(cause=_FORGOTTEN, renewable=True))
-        return forgotten
+    def session_forgotten(self) -> None:
+        """The server says that there is no such session."""
+        self._leave(Ending(cause=_FORGOTTEN, renewable=True))
 
     def is_locked_out(self, error: MCPError) -> bool:
-        """Whether `error` says that no request is let in any more; if so, the channel is over soon.
-
-        Nothing is sent any more. What is under way is waited for, as it is most likely refused, too: then it was not
-        lost, and can go to the next channel.
-        """
+        """Whether `error` says that no request is let in any more; if so, the channel is over soon."""
         # A 403 is about one request.
         if not isinstance(error, NeedsAuthorization) or error.status == HTTPStatus.FORBIDDEN:
             return False
         cause = self._redact(error.message).removeprefix("the server ")
-        with self._lock:
-            first, self._lockout = self._lockout is None, Ending(cause=cause, unauthorized=True)
-        if first:
-            try:
-                self._urgent.submit(lambda _: self._end_locked_out())
-            except RuntimeError:
-                # No more threads: there is nobody to wait.
-                self.end(self._lockout)
+        self._leave(Ending(cause=cause, unauthorized=True))
         return True
 
     def received(self, data: bytes, method: str | None = None) -> None:
@@ -258,8 +237,8 @@ class HttpChannel:
         self._listener.request_failed(call_id, error)
 
     def unreachable(self, error: Exception) -> None:
-        """There is no connection to the server."""
-        self.end(Ending(cause=f"cannot be reached: {self._redact(failures.reason(error))}"))
+        """There is no connection to be had to the server."""
+        self._leave(Ending(cause=f"cannot be reached: {self._redact(failures.reason(error))}"))
 
     def end(self, ending: Ending) -> None:
         """The channel is over; the first to say so says why."""
@@ -326,8 +305,7 @@ class HttpChannel:
             self._posts.pop(post, None)
             with contextlib.suppress(ValueError):
                 self._lingering.remove(post)
-            if self._lockout is not None and not any(other.is_awaited for other in self._posts):
-                self._calls_over.set()
+            self._look_for_calls()
 
     def _initialized(self) -> None:
         with self._lock:
@@ -337,10 +315,33 @@ class HttpChannel:
         for item in held or ():
             self._submit(item)
 
-    def _end_locked_out(self) -> None:
-        self._calls_over.wait(_LOCKOUT_SECONDS)
-        if self._lockout is not None:
-            self.end(self._lockout)
+    def _leave(self, ending: Ending) -> None:
+        """The channel is over as soon as no call is under way any more; nothing is sent from now on.
+
+        What is under way is either answered, or most likely refused, too: then it was not lost, and can go to the next
+        channel. A login that is needed matters more than whatever else was found out.
+        """
+        with self._lock:
+            first = self._leaving is None
+            if first or ending.unauthorized:
+                self._leaving = ending
+            self._look_for_calls()
+        if first:
+            try:
+                self._urgent.submit(lambda _: self._end_after_calls())
+            except RuntimeError:
+                # No more threads: there is nobody to wait.
+                self.end(ending)
+
+    def _look_for_calls(self) -> None:
+        """The caller has the lock."""
+        if self._leaving is not None and not any(post.is_awaited for post in self._posts):
+            self._calls_over.set()
+
+    def _end_after_calls(self) -> None:
+        self._calls_over.wait(_LEAVING_SECONDS)
+        if self._leaving is not None:
+            self.end(self._leaving)
 
     def _interrupt_all(self) -> None:
         with self._lock:

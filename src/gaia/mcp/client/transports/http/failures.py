@@ -13,7 +13,7 @@ import orjson
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 
-__all__ = ["error_in", "excerpt", "is_mismatch", "reason", "refusal", "with_id"]
+__all__ = ["error_in", "excerpt", "is_forgotten", "is_mismatch", "reason", "refusal", "with_id"]
 
 HEADER_MISMATCH = -32020
 
@@ -34,6 +34,16 @@ def error_in(body: bytes) -> ErrorResponse | None:
 def is_mismatch(error: ErrorResponse) -> bool:
     """Whether the server says that the headers of a request do not agree with its body (2026-07-28)."""
     return isinstance(error.error, dict) and error.error.get("code") == HEADER_MISMATCH
+
+
+def is_forgotten(response: httpx2.Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
+    """Whether the server says that there is no such session. `error` is the body of the response, if it is one."""
+    if session_id is None:
+        return False
+    if response.status_code == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
+        # Not in the specification, but what the examples of the TypeScript SDK do.
+        return "session" in str(error.error.get("message")).lower()
+    return response.status_code == HTTPStatus.NOT_FOUND
 
 
 def with_id(error: ErrorResponse, identifier: int) -> bytes:

@@ -223,7 +223,8 @@ class Post:
             headers = self._channel.stream_headers(stream.last_id)
             try:
                 with wire.request("GET", self._channel.url, headers, on_sending=self._check) as response:
-                    if self._channel.has_forgotten(response, self._session):
+                    if failures.is_forgotten(response, self._session):
+                        self._channel.session_forgotten()
                         break
                     if not response.is_success or content_type(response) != "text/event-stream":
                         raise httpx2.RemoteProtocolError(f"resuming was answered with {response.status_code}")
@@ -245,9 +246,10 @@ class Post:
     def _refused(self, response: httpx2.Response, body: bytes) -> None:
         channel, status = self._channel, response.status_code
         error = failures.error_in(body)
-        if channel.has_forgotten(response, self._session, error):
+        if failures.is_forgotten(response, self._session, error):
             # It did not look at the message: that goes to the next session.
             self._item.undo_write()
+            channel.session_forgotten()
             return
         if self.method == "initialize" and status in _NOT_OFFERED and error is None and channel.fall_back():
             self._again()

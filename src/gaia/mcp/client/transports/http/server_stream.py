@@ -99,6 +99,8 @@ class ServerStream:
         if response.status_code == HTTPStatus.OK:
             return True
         # The very first request may be answered with 404 by a server that knows no GET.
-        if not self._opened or not self._channel.has_forgotten(response, self._session):
+        if self._opened and failures.is_forgotten(response, self._session):
+            self._channel.session_forgotten()
+        else:
             logger.debug("server_stream_not_offered", server=self._channel.name, status=response.status_code)
         return False

@@ -263,6 +263,30 @@ class TestSessions:
         assert [seen.headers["mcp-session-id"] for seen in server.of("tools/call")] == ["session-1", "session-2"]
         assert (client.status.generation, client.status.restarts) == (2, 1)
 
+    def test_calls_that_the_server_is_still_working_on_are_not_lost_with_it(
+        self, serve: Serve, connect: Connect
+    ) -> None:
+        server = serve()
+        client = connect(server)
+        working, forgotten = threading.Event(), threading.Event()
+
+        def work(exchange: Exchange) -> None:
+            if exchange.arguments["text"] == "long":
+                working.set()
+                forgotten.wait(10)
+            elif not forgotten.is_set():
+                forgotten.set()
+                exchange.json({}, status=404)
+                return
+            server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = work
+        long = client.submit_tool("echo", {"text": "long"})
+        assert working.wait(10)
+        assert client.call_tool("echo", {"text": "short"}) == TEXT
+        assert long.result(10) == TEXT
+        assert client.status.generation == 2
+
     def test_some_servers_say_it_with_400(self, serve: Serve, connect: Connect) -> None:
         server = serve()
         client = connect(server, restart={"initialDelay": 60, "maxDelay": 60})
