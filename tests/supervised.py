@@ -15,6 +15,7 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.client.supervision.settings import WorkerSettings
@@ -69,6 +70,7 @@ class Supervised:
             health_timeout=health_timeout,
             max_pending=max_pending,
         )
+        self.interests = Interests()
         self.question_threads = CallbackPool("test", "questions")
         self.questions = Questions("fake", features, self.question_threads, clock, 600.0)
         self.worker = Worker("fake", self.transport, settings, self, self.questions, clock, random.Random(1))
@@ -95,9 +97,6 @@ class Supervised:
         with self._happened:
             self.listings.append(definitions)
             self._happened.notify_all()
-
-    def wanted_resources(self) -> list[str]:
-        return []
 
     def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
         return None

@@ -23,6 +23,7 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import Event, ServerState
+from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.mailbox import Start
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.questions import Questions
@@ -74,8 +75,7 @@ class Hooks:
 
     def tools_listed(self, definitions: list[Any]) -> None: ...
 
-    def wanted_resources(self) -> list[str]:
-        return []
+    interests = Interests()
 
     def happened(self, event: Event) -> None: ...
 

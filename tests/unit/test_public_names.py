@@ -40,6 +40,7 @@ PUBLIC_NAMES = {
         "MCPError",
         "NeedsAuthorization",
         "NotConnected",
+        "NotOffered",
         "Overloaded",
         "ServerCrashed",
         "ServerUnavailable",

@@ -28,6 +28,7 @@ __all__ = [
     "MCPError",
     "NeedsAuthorization",
     "NotConnected",
+    "NotOffered",
     "Overloaded",
     "ServerCrashed",
     "ServerUnavailable",
@@ -69,6 +70,12 @@ class NotConnected(MCPError, RuntimeError):
     """The client was never connected, or was disconnected by its owner."""
 
     error_type = "not_connected"
+
+
+class NotOffered(MCPError, RuntimeError):
+    """The server did not say, in its handshake, that it can do this."""
+
+    error_type = "not_offered"
 
 
 class StartFailed(MCPError, RuntimeError):

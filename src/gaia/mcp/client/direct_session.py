@@ -117,6 +117,9 @@ class DirectSession:
             self._statistics.record(time.monotonic() - started, failed=failed)
         return result
 
+    def interests_changed(self) -> None:
+        """Nothing that a server says unasked comes through the four methods."""
+
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """A notification cannot be sent through the four methods; servers behind them have to do without."""
 

@@ -21,6 +21,7 @@ from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import paginate
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.results import failure
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
@@ -38,6 +39,7 @@ from gaia.mcp.client.supervision.client_features import (
 )
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
+from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.questions import Questions
@@ -145,6 +147,9 @@ class MCPClient(ServerFeatures):
         self._max_timeout = max_timeout
         self._observer = Observer(name, policy=capture_content)
         self._outputs = self._new_outputs(output_validation or "warn")
+        self.interests = Interests()
+        """What the server is to tell; see `subscribe_resource` and `set_logging_level`."""
+        self._cache = ResponseCache(self._clock)
         self._callbacks = CallbackPool(name)
         self._question_threads = CallbackPool(name, "questions")
         self._owns_callbacks = True
@@ -253,6 +258,7 @@ class MCPClient(ServerFeatures):
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
         self._session.disconnect()
         self._questions.withdraw_all()
+        self._cache.forget()
         self._on_tools(())
         self._announce(self._catalog.clear())
         if self._owns_callbacks:
@@ -329,6 +335,7 @@ class MCPClient(ServerFeatures):
         """
         if refresh or not self._catalog.listed:
             try:
+                self._cache.forget("tools/list")
                 self.tools_listed(self._drive(paginate("tools/list", "tools")))
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self.name, error=error.message)
@@ -452,7 +459,7 @@ class MCPClient(ServerFeatures):
     @functools.cached_property
     def _trips(self) -> RoundTrips:
         """Every request goes this way."""
-        return RoundTrips(self._session, self._questions, self._clock)
+        return RoundTrips(self._session, self._questions, self._cache, self._clock)
 
     def _new_session(self) -> Session:
         identity = ClientIdentity("GAIA MCP Client", __version__, self._features.capabilities)
@@ -550,24 +557,29 @@ class MCPClient(ServerFeatures):
             observation.ended(error, result)
         return result
 
+    def _forget(self, method: str) -> bool:
+        return self._cache.forget(method)
+
+    def _interests_changed(self) -> None:
+        self._session.interests_changed()
+
     # What the worker calls, on its thread (`WorkerHooks`).
 
     def tools_listed(self, definitions: list[Any]) -> None:
         """Take over a new list of tool definitions, as the server sent them."""
+        self._cache.forget("tools/list")
         change, names = self._catalog.replace(definitions, self._allows, self._gate.review)
         for pattern in self.tool_filter.unmatched(self.name, names):
             logger.warning("tool_pattern_matches_nothing", server=self.name, pattern=pattern)
         self._on_tools(self._catalog.tools)
         self._announce(change)
 
-    def wanted_resources(self) -> tuple[str, ...]:
-        return ()
-
     def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
         """Why a call that waited for the server must not be sent to it now: its tools may be others than before."""
         return self.refusal_of(str((params or {}).get("name"))) if method == "tools/call" else None
 
     def happened(self, event: Event) -> None:
+        self._cache.happened(event)
         self._on_event(event)
         self._listeners.publish(event)
 

@@ -6,11 +6,14 @@ their own time (`Questions`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from gaia.cancellation import current_scope
 from gaia.mcp.client.protocol.rounds import MOST_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
+from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import Lane
@@ -28,19 +31,28 @@ NOTHING: Outcome = {}
 class RoundTrips:
     """A session whose requests have results, and nothing in between. Thread-safe."""
 
-    def __init__(self, session: Session, questions: Questions, clock: Clock) -> None:
+    def __init__(self, session: Session, questions: Questions, cache: ResponseCache, clock: Clock) -> None:
         self.session = session
         self.questions = questions
+        self._cache = cache
         self._clock = clock
 
     def request(self, wanted: ClientRequest) -> Outcome:
         """Make a request and wait for its result. Raises `MCPError`."""
         original = wanted.params
+        cached = self._cache.get(wanted.method, original)
+        if cached is not None:
+            return cached
+        keep: Callable[[Outcome], None] | None = self._cache.keeper(wanted.method, original)
         try:
             for left in reversed(range(MOST_ROUNDS)):
                 result = self.session.request(wanted)
                 if not self.is_unfinished(result):
+                    if keep is not None and self._is_stateless():
+                        keep(result)
                     return checked(wanted, result)
+                # What answers went into must not be used again.
+                keep = None
                 if left == 0:
                     raise too_many_rounds(wanted)
                 required = InputRequired.from_result(result)
@@ -55,8 +67,9 @@ class RoundTrips:
         return _Submission(self, wanted, lane, on_done).start()
 
     def is_unfinished(self, result: Outcome) -> bool:
-        if not needs_input(result):
-            return False
+        return needs_input(result) and self._is_stateless()
+
+    def _is_stateless(self) -> bool:
         profile = self.session.profile
         return profile is not None and profile.protocol_version in STATELESS_REVISIONS
 

@@ -56,6 +56,9 @@ class Session(Protocol):
 
     def request(self, wanted: ClientRequest) -> Outcome: ...
 
+    def interests_changed(self) -> None:
+        """The client wants to hear other things of the server than before (`Interests`)."""
+
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Tell the server something, if it is there to be told."""
 
@@ -171,6 +174,9 @@ class SupervisedSession:
             noise_bytes=noise.size,
             protocol_version=None if profile is None else profile.protocol_version,
         )
+
+    def interests_changed(self) -> None:
+        self._worker.interests_changed()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         connection = self._worker.intake.ready

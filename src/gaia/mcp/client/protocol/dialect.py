@@ -10,6 +10,9 @@ import msgspec
 __all__ = ["UNDECIDED", "Dialect"]
 
 
+_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+
+
 class Dialect(msgspec.Struct, frozen=True):
     """What client and server have agreed on. Immutable, shared between threads, compared by identity."""
 
@@ -19,6 +22,10 @@ class Dialect(msgspec.Struct, frozen=True):
     """What every request carries in ``params._meta`` (2026-07-28, "Base protocol"); nothing in the handshake era."""
     server_may_ask: bool = True
     """Whether the server may send requests, which are answered. A stateless server is never written a response."""
+
+    def with_log_level(self, level: str) -> Dialect:
+        """The same, and each request asks for log messages of this level and above (2026-07-28, "Logging")."""
+        return Dialect(self.revision, {**self.request_meta, _LOG_LEVEL: level}, self.server_may_ask)
 
     def dress(self, params: dict[str, Any] | None, progress_token: int | None) -> dict[str, Any] | None:
         """The params as they are sent. What a caller puts under the keys of the revision does not count."""

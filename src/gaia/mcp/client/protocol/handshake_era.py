@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_m
 from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, paginate
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
-__all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra"]
+__all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra", "tell_interests"]
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Newest first: the first is offered, any is accepted."""
@@ -72,3 +73,13 @@ class HandshakeEra:
             era=self,
             instructions=instructions if isinstance(instructions, str) else None,
         )
+
+
+def tell_interests(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
+    """Tell a new connection what the former ones were told. What the server refuses is passed over."""
+    sends = [Send("resources/subscribe", {"uri": uri}) for uri in resources]
+    if log_level is not None:
+        sends.insert(0, Send("logging/setLevel", {"level": log_level}))
+    for send in sends:
+        with contextlib.suppress(JsonRpcError, InvalidResponse):
+            yield send

@@ -13,6 +13,9 @@ __all__ = [
     "Event",
     "GaveUp",
     "Listener",
+    "PromptsChanged",
+    "ResourceUpdated",
+    "ResourcesChanged",
     "Restarted",
     "ServerLog",
     "ServerState",
@@ -111,6 +114,20 @@ class ElicitationCompleted(Event, frozen=True):
     """What a person was to do at a URL is done, says the server; see `ElicitationRequest.elicitation_id`."""
 
     elicitation_id: str
+
+
+class ResourceUpdated(Event, frozen=True):
+    """A resource that was subscribed to, or a part of it, is not the same as before."""
+
+    uri: str
+
+
+class ResourcesChanged(Event, frozen=True):
+    """The server offers other resources than before; `list_resources` says which."""
+
+
+class PromptsChanged(Event, frozen=True):
+    """The server offers other prompts than before; `list_prompts` says which."""
 
 
 Listener = Callable[[Event], None]

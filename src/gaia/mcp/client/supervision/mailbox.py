@@ -19,6 +19,7 @@ __all__ = [
     "Closed",
     "Ended",
     "Expired",
+    "InterestsChanged",
     "Letter",
     "LoggedIn",
     "Notified",
@@ -79,9 +80,13 @@ class Expired(msgspec.Struct, frozen=True):
     call: Call
 
 
+class InterestsChanged(msgspec.Struct, frozen=True):
+    """The client wants to hear other things of the server than before."""
+
+
 class Notified(msgspec.Struct, frozen=True):
     connection: Connection
     notification: Notification
 
 
-Letter = Start | Stop | Wanted | LoggedIn | Ended | Closed | Answered | Watch | Expired | Notified
+Letter = Start | Stop | Wanted | LoggedIn | Ended | Closed | Answered | Watch | Expired | InterestsChanged | Notified

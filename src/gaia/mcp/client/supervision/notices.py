@@ -8,12 +8,27 @@ from typing import Any
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.events import ServerLog
+from gaia.mcp.client.supervision.events import (
+    Event,
+    PromptsChanged,
+    ResourcesChanged,
+    ResourceUpdated,
+    ServerLog,
+)
 from gaia.mcp.client.supervision.mailbox import Letter, Notified
 from gaia.mcp.client.supervision.questions import Questions
 from gaia.mcp.redaction import mask_strings
 
-__all__ = ["CANCELLED", "ELICITATION_COMPLETE", "LOG", "SUBSCRIBED", "TOOLS_CHANGED", "Notices", "server_log"]
+__all__ = [
+    "CANCELLED",
+    "ELICITATION_COMPLETE",
+    "LOG",
+    "SUBSCRIBED",
+    "TOOLS_CHANGED",
+    "Notices",
+    "offer_changed",
+    "server_log",
+]
 
 logger = get_logger(__name__)
 
@@ -22,6 +37,10 @@ SUBSCRIBED = "notifications/subscriptions/acknowledged"
 CANCELLED = "notifications/cancelled"
 ELICITATION_COMPLETE = "notifications/elicitation/complete"
 LOG = "notifications/message"
+RESOURCE_UPDATED = "notifications/resources/updated"
+RESOURCES_CHANGED = "notifications/resources/list_changed"
+PROMPTS_CHANGED = "notifications/prompts/list_changed"
+_NEWS = frozenset((SUBSCRIBED, CANCELLED, LOG, RESOURCE_UPDATED, RESOURCES_CHANGED, PROMPTS_CHANGED))
 
 _MOST_LETTERS = 1_000
 """A server that writes faster than its log can be read loses log messages, not our memory."""
@@ -52,11 +71,23 @@ class Notices:
     def _is_news(self, notification: Notification) -> bool:
         if notification.method == ELICITATION_COMPLETE:
             return self._questions.completes(notification.params.get("elicitationId"))
-        return notification.method in (SUBSCRIBED, CANCELLED, LOG)
+        return notification.method in _NEWS
 
     def tools_change_seen(self) -> None:
         """For the worker thread, before it lists the tools: changes from now on are news."""
         self.tools_change_announced = False
+
+
+def offer_changed(connection: Connection, notification: Notification) -> Event | None:
+    """What listeners are told of a change of resources or prompts; None if it is about something else."""
+    uri = notification.params.get("uri")
+    if notification.method == RESOURCE_UPDATED and isinstance(uri, str):
+        return ResourceUpdated(connection.name, uri)
+    if notification.method == RESOURCES_CHANGED:
+        return ResourcesChanged(connection.name)
+    if notification.method == PROMPTS_CHANGED:
+        return PromptsChanged(connection.name)
+    return None
 
 
 def server_log(connection: Connection, params: dict[str, Any]) -> ServerLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.events import Event
+from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import MCPError
 
@@ -34,8 +35,9 @@ class WorkerHooks(Protocol):
 
     def tools_listed(self, definitions: list[Any]) -> None: ...
 
-    def wanted_resources(self) -> Sequence[str]:
-        """The URIs of the resources whose changes somebody wants to hear of."""
+    @property
+    def interests(self) -> Interests:
+        """What the server is to tell, whichever connection it has."""
 
     def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
         """Asked of each call that waited, before the server gets it: what its caller is told instead, if anything."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.protocol.handshake_era import tell_interests
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
@@ -14,7 +15,16 @@ from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.conversation import Converse
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.health import HealthCheck
-from gaia.mcp.client.supervision.notices import CANCELLED, ELICITATION_COMPLETE, LOG, Notices, server_log
+from gaia.mcp.client.supervision.notices import (
+    CANCELLED,
+    ELICITATION_COMPLETE,
+    LOG,
+    SUBSCRIBED,
+    TOOLS_CHANGED,
+    Notices,
+    offer_changed,
+    server_log,
+)
 from gaia.mcp.client.supervision.pace import Pace
 from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
 from gaia.mcp.client.supervision.subscription import Subscription
@@ -79,9 +89,10 @@ class Upkeep:
             timeout=self._settings.health_timeout,
         )
         listing = ToolListing(profile, self._converse, self._hooks.tools_listed, self._on_list_failed)
-        subscription = Subscription(profile, self._connection, self._converse, self._hooks.wanted_resources)
+        subscription = Subscription(profile, self._connection, self._converse, lambda: self._hooks.interests.resources)
         self._ready = _Ready(health, listing, subscription)
         subscription.keep()
+        self._tell_interests()
         if self._notices.tools_change_announced:
             # Since the listing that made it ready, perhaps.
             self.list_tools()
@@ -111,10 +122,37 @@ class Upkeep:
             self._ready.subscription.cancelled(notification)
         elif not self._ready.subscription.covers(notification):
             logger.debug("notification_of_no_subscription", server=self._connection.name, method=notification.method)
-            self._notices.tools_change_seen()
-        else:
+            if notification.method == TOOLS_CHANGED:
+                self._notices.tools_change_seen()
+        elif (event := offer_changed(self._connection, notification)) is not None:
+            self._hooks.happened(event)
+        elif notification.method in (TOOLS_CHANGED, SUBSCRIBED):
             # What changed between the listing and the subscription was told to nobody.
             self.list_tools()
+
+    def interests_changed(self) -> None:
+        """The client wants to hear other things than before."""
+        if self._ready is not None:
+            self._ready.subscription.change()
+            self._dress_log_level()
+
+    def _tell_interests(self) -> None:
+        """Tell a server that has just become ready what former connections were told."""
+        resources, log_level = self._hooks.interests.resources, self._hooks.interests.log_level
+        if not self._connection.dialect.server_may_ask:
+            # Resources are part of what is listened to.
+            self._dress_log_level()
+        elif resources or log_level is not None:
+            self._converse(tell_interests(resources, log_level), lambda _: None, self._not_told)
+
+    def _dress_log_level(self) -> None:
+        """In the stateless era the log level is part of each request."""
+        level, dialect = self._hooks.interests.log_level, self._connection.dialect
+        if level is not None and not dialect.server_may_ask:
+            self._connection.speak(dialect.with_log_level(level))
+
+    def _not_told(self, error: MCPError) -> None:
+        logger.warning("interests_not_told", server=self._connection.name, error=error.message)
 
     def list_tools(self) -> None:
         """List the tools, or do it later if that has been done very often of late."""

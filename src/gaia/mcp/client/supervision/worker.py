@@ -39,6 +39,7 @@ from gaia.mcp.client.supervision.mailbox import (
     Closed,
     Ended,
     Expired,
+    InterestsChanged,
     Letter,
     LoggedIn,
     Notified,
@@ -215,6 +216,10 @@ class Worker:
         self.intake.disown()
         self._connection = self._ready_since = None
 
+    def interests_changed(self) -> None:
+        """The client wants to hear other things than before."""
+        self._mailbox.put(InterestsChanged())
+
     def watch(self, waiting: Waiting) -> None:
         """Enforce the deadline of a call or a question that no thread waits for."""
         if not waiting.ended:
@@ -277,6 +282,8 @@ class Worker:
                 conversation.answered(call)
             case Watch(waiting):
                 self._timers.watch(waiting)
+            case InterestsChanged() if self._upkeep is not None:
+                self._upkeep.interests_changed()
             case Expired(call) if self._upkeep is not None:
                 self._upkeep.expired(call)
             case Notified(connection, notification) if self._upkeep is not None and connection is self._connection:
