@@ -54,6 +54,7 @@ def add(
     Write secrets as ${NAME}: the variable is read when the server is used, and only its name is saved.
     Saved in ./mcp_servers.json if that file exists, otherwise in ~/.gaia/mcp_servers.json.
     """
+    from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.client.server_config import ServerConfig
 
     options = Options.of(ctx, config, as_json, debug)
@@ -80,6 +81,9 @@ def add(
             error_type="exists",
         )
     servers.add_server(name, entry)
+    if replaced:
+        # What has this name now is another server, whose tools have not been approved.
+        pins_of(servers, name).forget()
     if options.json:
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
@@ -94,12 +98,16 @@ def remove(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Remove a server from every configuration file that defines it."""
+    """Remove a server from every configuration file that defines it, and forget which of its tools were approved."""
+    from gaia.mcp.client.pinning.lock_file import pins_of
+
     options = Options.of(ctx, config, as_json, debug)
     servers = options.load_config()
     entry_of(servers, name)
     source = servers.source_of(name)
+    pins = pins_of(servers, name)
     servers.remove_server(name)
+    pins.forget()
     if options.json:
         terminal.print_json({"name": name, "file": str(source)})
     else:

@@ -135,6 +135,18 @@ def test_the_first_approval_can_be_a_persons(serve: Serve, invoke: Callable[...,
     assert lock["servers"]["s"]["weather"]["definition"] == HONEST | {"inputSchema": {"type": "object"}}
 
 
+@pytest.mark.parametrize("how", [["remove", "s"], ["add", "s", "another server", "--force"]], ids=" ".join)
+def test_what_gets_the_name_of_a_server_next_is_not_approved(
+    how: list[str], serve: Serve, invoke: Callable[..., Any], home: Path
+) -> None:
+    serve(HONEST)
+    invoke("tools", "s")
+    lock = home / ".gaia" / "mcp_tools.lock.json"
+    assert "s" in json.loads(lock.read_text())["servers"]
+    assert invoke(*how).exit_code == 0
+    assert json.loads(lock.read_text())["servers"] == {}
+
+
 def test_pins_that_nothing_looks_at_are_pointed_out(serve: Serve, invoke: Callable[..., Any]) -> None:
     serve(HONEST, mode="off")
     assert '"pinTools": "warn" or "block"' in invoke("approve", "s", "--yes").stdout

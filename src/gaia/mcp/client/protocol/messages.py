@@ -39,6 +39,9 @@ INTERNAL_ERROR = -32603
 DEEPEST = 254
 """Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
 
+_LONGEST_ID = 1024
+"""Characters."""
+
 RequestId = int | str
 
 
@@ -161,6 +164,9 @@ def _message(value: Any) -> Message:
     # bool is an int in Python, and True would match the call with id 1.
     if identifier is not None and type(identifier) is not int and type(identifier) is not str:
         raise NotAMessage(f"the id is a {type(identifier).__name__}")
+    if type(identifier) is str and len(identifier) > _LONGEST_ID:
+        # An answer repeats it, and many answers may wait for a server that does not read.
+        raise NotAMessage(f"the id has {len(identifier)} characters")
     if "method" in value:
         return _request_or_notification(value, identifier)
     # A server that always writes both members means the one that is not null.

@@ -265,3 +265,9 @@ class TestNesting:
     def test_a_wide_message_is_not_a_deep_one(self) -> None:
         wide = {"id": 7, "result": {"content": [{"type": "text"}] * 1000, "number": 2**70}}
         assert decode(line(**wide)) == Response(7, wide["result"])
+
+
+def test_an_id_without_end_is_no_id() -> None:
+    assert isinstance(decode(line(id="x" * 1024, method="ping")), Request)
+    with pytest.raises(NotAMessage):
+        decode(line(id="x" * 1025, method="ping"))
