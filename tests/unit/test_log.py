@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import logging
@@ -16,6 +17,8 @@ from opentelemetry import trace
 
 from gaia import log
 from gaia.log import get_logger
+from gaia.mcp import MCPClient
+from tests.tracing import Tracing
 
 Json = dict[str, Any]
 
@@ -207,3 +210,62 @@ print(stream.getvalue().strip())
         stdout, stderr = run(script)
         assert stdout.strip() == b"detail number=1"
         assert stderr == b""
+
+
+class Owner:
+    """Has one secret."""
+
+    def redact(self, text: str) -> str:
+        return text.replace("hunter2", "***")
+
+
+class TestSecrets:
+    def test_known_ones_are_masked_in_whatever_anybody_logs(self, output: io.StringIO) -> None:
+        owner = Owner()
+        log.mask_secrets_of(owner)
+        log.configure(stream=output, json=True)
+        get_logger("gaia.test").info(
+            "event", text="it is hunter2", deep={"list": ["hunter2", 1]}, pair=("hunter2", None)
+        )
+        (event,) = events(output)
+        assert "hunter2" not in output.getvalue()
+        assert event["text"] == "it is ***"
+        assert event["deep"] == {"list": ["***", 1]}
+        assert event["pair"] == ["***", None]
+
+    def test_they_are_forgotten_with_their_owner(self, output: io.StringIO) -> None:
+        owner = Owner()
+        log.mask_secrets_of(owner)
+        del owner
+        gc.collect()
+        log.configure(stream=output)
+        get_logger("gaia.test").info("event", text="hunter2")
+        assert "hunter2" in output.getvalue()
+
+    def test_those_of_a_running_server_are_masked(self, fault_server: Any, output: io.StringIO) -> None:
+        with MCPClient.from_config("fault", {**fault_server(), "env": {"SOME_TOKEN": "hunter2-hunter2"}}):
+            log.configure(stream=output)
+            get_logger("gaia.test").info("event", text="hunter2-hunter2")
+        assert "hunter2" not in output.getvalue()
+
+
+class TestTraceIds:
+    """Every line of a start, whichever thread writes it, carries the ids of its trace."""
+
+    def test_lines_of_a_start_belong_to_its_trace(
+        self, fault_server: Any, output: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tracing = Tracing.installed(monkeypatch)
+        log.configure(stream=output, json=True, level=logging.DEBUG)
+        with MCPClient.from_config("fault", fault_server(stderr_flood=80)) as client:
+            tracing.wait_for("gaia.mcp.start fault")
+            client.call_tool("echo", {"text": "hi"})
+        by_event = {event["event"]: event for event in events(output)}
+        start, call = tracing.only("gaia.mcp.start fault").context, tracing.call.context
+        assert start is not None
+        assert call is not None
+        for name in ("server_started", "server_ready", "server_stderr"):
+            assert by_event[name]["trace_id"] == f"{start.trace_id:032x}", name
+        assert by_event["server_stderr"]["server"] == "fault"
+        assert by_event["tool_called"]["trace_id"] == f"{call.trace_id:032x}"
+        assert by_event["tool_called"]["span_id"] == f"{call.span_id:016x}"

@@ -78,7 +78,8 @@ def configure(
     `service_name`, `sample_ratio` (0 to 1, of the traces that begin here), `endpoint` (``http://localhost:4318``),
     `headers` and `export_timeout` (seconds that one export may take, attempts included) are what OpenTelemetry's own
     variables say if they are not given: ``OTEL_SERVICE_NAME``, ``OTEL_TRACES_SAMPLER``,
-    ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_EXPORTER_OTLP_TIMEOUT``.
+    ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_EXPORTER_OTLP_TIMEOUT``. For backends that
+    take no metrics, ``OTEL_METRICS_EXPORTER=none`` keeps them back.
 
     `content_hook` and `reuse_execute_tool_spans`: see `set_content_hook` and the function of that name.
 
@@ -93,7 +94,7 @@ def configure(
     resource = _resource(service_name)
     otlp = _Otlp(endpoint, None if headers is None else dict(headers), export_timeout)
     processor = None if traces is None else _processor(traces, otlp)
-    readers = [_otlp_reader(otlp)] if traces == "otlp" else []
+    readers = [_otlp_reader(otlp)] if traces == "otlp" and _wants_metrics() else []
     page = None
     if prometheus_port is not None:
         reader, page = _prometheus(prometheus_port)
@@ -170,6 +171,10 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
         return SimpleSpanProcessor(JsonLinesExporter(Path(traces).expanduser()))
     except OSError as error:
         raise ConfigError(f"spans cannot be written to {traces}: {error.strerror}") from error
+
+
+def _wants_metrics() -> bool:
+    return os.environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() != "none"
 
 
 def _otlp_reader(otlp: _Otlp) -> MetricReader:

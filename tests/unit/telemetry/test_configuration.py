@@ -65,10 +65,12 @@ class TestOtlp:
                 demo_server,
                 OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
                 OTEL_SERVICE_NAME="from-the-environment",
+                OTEL_METRICS_EXPORTER="none",
             )
             # Nothing flushed it: the end of the process does.
             assert "tools/call echo" in {span.name for span in receiver.spans}
             assert receiver.services == {"from-the-environment"}
+            assert receiver.metric_names == set()
 
     def test_the_command_line_sends_there_too(self, demo_server: Json, tmp_path: Path) -> None:
         config = tmp_path / "servers.json"

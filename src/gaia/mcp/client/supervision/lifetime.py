@@ -7,6 +7,8 @@ import os
 import weakref
 from typing import Protocol
 
+from gaia.telemetry import metrics
+
 __all__ = ["live_workers"]
 
 
@@ -35,6 +37,7 @@ def _disown_all() -> None:
     for worker in list(live_workers):
         worker.disown()
     live_workers.clear()
+    metrics.observed.forget()
 
 
 if hasattr(os, "register_at_fork"):
