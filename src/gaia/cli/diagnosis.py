@@ -148,7 +148,7 @@ def _remedy(name: str, failed: dict[str, Any], entry: dict[str, Any]) -> str | N
             program, *_ = str(entry.get("command", "")).split() or [""]
             return for_missing_program(program) if "was not found on the server's PATH" in failed["detail"] else None
         case "handshake":
-            return for_handshake(name, entry, failed["detail"])
+            return for_handshake(name, entry, failed["detail"], stdio=bool(entry.get("command")))
         case _:
             return "It answers some requests and not others, which is for the authors of the server to mend."
 

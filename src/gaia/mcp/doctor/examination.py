@@ -120,9 +120,7 @@ class _Examination:
             return
         yield _check_config(config, server)
         stdio = server.transport == "stdio"
-        preparations = (
-            check_program(expanded) if stdio else check_endpoint(name, expanded.url or "", expanded.headers or {})
-        )
+        preparations = check_program(expanded) if stdio else check_endpoint(expanded.url or "", expanded.headers or {})
         for check in preparations:
             yield check
             if check.verdict is Verdict.FAIL and check.name != "versions":
@@ -167,7 +165,7 @@ def _judge(name: str, config: Mapping[str, Any], seen: Visit, *, stdio: bool) ->
         yield ok("start", f"pid {seen.pid}", seen.started)
         yield _check_output(seen)
     if seen.error is not None:
-        yield failed("handshake", seen.error, for_handshake(name, config, seen.error) if stdio else None)
+        yield failed("handshake", seen.error, for_handshake(name, config, seen.error, stdio=stdio))
         return
     yield _check_handshake(seen)
     yield _check_tools(seen)

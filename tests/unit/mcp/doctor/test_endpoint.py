@@ -30,10 +30,13 @@ def answering() -> Iterator[Answering]:
     def start(status: int, **headers: str) -> str:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 self.send_response(status)
                 for name, value in {"Content-Length": "0", **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
+
+            do_POST = do_GET  # noqa: N815 - the names that the base class looks for
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
@@ -56,7 +59,7 @@ def answering() -> Iterator[Answering]:
     [
         (200, Verdict.OK, None),
         (405, Verdict.OK, None),
-        (401, Verdict.WARN, "Run `gaia mcp login web`"),
+        (401, Verdict.OK, None),
         (404, Verdict.WARN, "Is the path right?"),
         (500, Verdict.FAIL, "Tell whoever runs the server."),
     ],
@@ -64,7 +67,7 @@ def answering() -> Iterator[Answering]:
 def test_the_status_of_an_answer_is_judged(
     status: int, verdict: Verdict, remedy: str | None, answering: Answering
 ) -> None:
-    *_, check = check_endpoint("web", answering(status), {})
+    *_, check = check_endpoint(answering(status), {})
 
     assert (check.name, check.verdict) == ("http", verdict)
     assert check.detail.startswith(str(status))
@@ -72,7 +75,7 @@ def test_the_status_of_an_answer_is_judged(
 
 
 def test_a_redirection_names_its_target(answering: Answering) -> None:
-    *_, check = check_endpoint("web", answering(308, Location="https://example.com/mcp"), {})
+    *_, check = check_endpoint(answering(308, Location="https://example.com/mcp"), {})
 
     assert "https://example.com/mcp" in check.detail
 
@@ -80,14 +83,14 @@ def test_a_redirection_names_its_target(answering: Answering) -> None:
 def test_nobody_listening_is_a_failure_of_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    *_, check = check_endpoint("web", f"http://127.0.0.1:{port}/", {})
+    *_, check = check_endpoint(f"http://127.0.0.1:{port}/", {})
 
     assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
     assert "refused" in check.detail.lower()
 
 
 def test_tls_with_a_server_that_has_none_is_explained(answering: Answering) -> None:
-    *_, check = check_endpoint("web", answering(200).replace("http:", "https:"), {})
+    *_, check = check_endpoint(answering(200).replace("http:", "https:"), {})
 
     assert (check.name, check.verdict) == ("connection", Verdict.FAIL)
     assert "http://" in (check.remedy or "")
@@ -98,7 +101,7 @@ def test_a_name_without_an_address_is_a_failure(monkeypatch: pytest.MonkeyPatch)
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    (check,) = check_endpoint("web", "https://no-such-host.invalid/mcp", {})
+    (check,) = check_endpoint("https://no-such-host.invalid/mcp", {})
 
     assert (check.name, check.verdict) == ("address", Verdict.FAIL)
     assert "no-such-host.invalid has no address: Name or service not known" in check.detail
@@ -106,14 +109,14 @@ def test_a_name_without_an_address_is_a_failure(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("url", ["ftp://example.com/", "http://", "http://example.com:99999/"])
 def test_what_is_no_http_address_is_a_failure(url: str) -> None:
-    (check,) = check_endpoint("web", url, {})
+    (check,) = check_endpoint(url, {})
 
     assert (check.name, check.verdict) == ("address", Verdict.FAIL)
 
 
 def test_behind_a_proxy_the_network_is_the_proxy_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
-    (check,) = check_endpoint("web", "https://example.com/mcp", {})
+    (check,) = check_endpoint("https://example.com/mcp", {})
 
     assert check.verdict is Verdict.SKIPPED
 
@@ -124,6 +127,10 @@ def test_configured_headers_are_sent_and_never_shown(answering: Answering) -> No
 
     assert tuple(check.name for check in diagnosis.checks) == URL_CHECKS
     assert "open-sesame" not in repr(diagnosis)
+    handshake = diagnosis.check("handshake")
+    assert handshake is not None
+    assert handshake.verdict is Verdict.FAIL
+    assert "gaia mcp login web" in (handshake.remedy or "")
 
 
 @pytest.mark.parametrize(("era", "word"), [(LEGACY, "handshake"), (MODERN, "stateless")])
