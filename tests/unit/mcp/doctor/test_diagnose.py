@@ -180,7 +180,8 @@ class TestConversation:
         assert "these patterns match none: 'delete_*'" in found(diagnosis, "tools").detail
 
     def test_no_sign_of_life_is_a_failure(self, fault_server: FaultServer) -> None:
-        entry = fault_server(faults=[{"on": "ping", "hang": True}]) | {"timeout": 0.5}
+        # Enough for the start on a busy machine.
+        entry = fault_server(faults=[{"on": "ping", "hang": True}]) | {"timeout": 3}
 
         assert found(diagnose("it", entry), "latency").verdict is Verdict.FAIL
 
