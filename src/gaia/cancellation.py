@@ -79,7 +79,5 @@ class CancelScope:
 
 _current: ContextVar[CancelScope | None] = ContextVar("gaia_cancel_scope", default=None)
 
-
-def current_scope() -> CancelScope | None:
-    """The innermost scope around the caller; None outside of any."""
-    return _current.get()
+current_scope: Callable[[], CancelScope | None] = _current.get
+"""The innermost scope around the caller; None outside of any."""

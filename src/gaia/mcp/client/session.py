@@ -184,19 +184,17 @@ class SupervisedSession:
             connection.notify(method, params)
 
     def request(self, wanted: ClientRequest) -> Outcome:
-        return caller.request(self._worker, self._clock, self._statistics, wanted, self._timeout_of(wanted))
+        timeout = self._timeout if wanted.timeout is None else wanted.timeout
+        return caller.request(self._worker, self._clock, self._statistics, wanted, timeout)
 
     def submit(
         self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
     ) -> None:
         if self._worker.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        timeout = self._timeout_of(wanted)
+        timeout = self._timeout if wanted.timeout is None else wanted.timeout
         worker, clock, statistics = self._worker, self._clock, self._statistics
         caller.submit(worker, clock, statistics, wanted, timeout, lane, future, goes_on, on_done)
 
     def watch(self, gathering: Gathering) -> None:
         self._worker.watch(gathering)
-
-    def _timeout_of(self, wanted: ClientRequest) -> float:
-        return self._timeout if wanted.timeout is None else wanted.timeout

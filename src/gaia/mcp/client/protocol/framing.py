@@ -63,8 +63,9 @@ class LineFramer:
                 self._append(chunk[start:end])
                 lines.append(self._take())
             else:
-                # Nearly every line comes whole: no need to put it together.
-                lines.append(_without_return(chunk[start:end]))
+                # Nearly every line comes whole, and ends with LF alone: no need to put it together.
+                line = chunk[start:end]
+                lines.append(line[:-1] if line.endswith(b"\r") else line)
             start = end + 1
             end = chunk.find(b"\n", start)
         if start < len(chunk):
