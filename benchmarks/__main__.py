@@ -7,30 +7,30 @@ could be measured.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import echo_server, machine, page
+from benchmarks import echo_server, machine, page, readme
 from benchmarks.comparison import Change, compare
 from benchmarks.contenders import ALL, PEERS, Contender
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
-from benchmarks.measures import footprint, latency, recovery, start, throughput
+from benchmarks.measures import footprint, latency, recovery, start, throughput, tracing
 from benchmarks.results import Run, UnusableResults
 from benchmarks.session import Effort, Session
 
 _MEASURES: dict[str, Callable[[Session], None]] = {
     "latency": latency.measure,
     "throughput": throughput.measure,
+    "tracing": tracing.measure,
     "start": start.measure,
     "footprint": footprint.measure,
     "recovery": recovery.measure,
 }
-_DOCS = Path(__file__).parents[1] / "docs"
+_PROJECT = Path(__file__).parents[1]
 _FOUND, _USAGE, _UNMEASURABLE = 1, 2, 3
 
 
@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     try:
         before = None if options.compare is None else Run.load(options.compare)
+        if options.load is not None:
+            return _conclude(Run.load(options.load), options, before)
         server = echo_server.build()
     except UnusableResults as error:
         print(error, file=sys.stderr)
@@ -45,9 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except echo_server.NoCompiler as error:
         print(error, file=sys.stderr)
         return _UNMEASURABLE
-    words = sys.argv[1:] if arguments is None else arguments
     run = Run(
-        command=shlex.join(["python", "-m", "benchmarks", *words]),
+        command=_command(options),
         date=datetime.now(UTC).date().isoformat(),
         machine=machine.describe(),
     )
@@ -77,15 +78,26 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few and short rounds, for a first look")
     parser.add_argument("--rounds", type=_positive, metavar="N", help="this many rounds of everything")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="measure nothing, take the results in FILE")
     parser.add_argument("--check", action="store_true", help="exit with 1 unless everything that has to hold does")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="exit with 1 if it is worse than the run in FILE")
-    parser.add_argument("--update-docs", action="store_true", help="write docs/benchmarks.md, its data and its plots")
+    parser.add_argument("--update-docs", action="store_true", help="write docs/benchmarks.* and the README's figures")
     options = parser.parse_args(arguments)
     options.only = options.only or [*_MEASURES]
     excluded = {peer.key for peer in PEERS} if options.no_peers else set()
     wanted = options.contender or names
     options.contenders = [each for each in ALL if each.key in wanted and each.key not in excluded]
     return options
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What has to be typed to measure the same again; where results go and what they are compared with is left out."""
+    words = ["python", "-m", "benchmarks"]
+    words += [f"--only {name}" for name in options.only if len(options.only) < len(_MEASURES)]
+    words += [f"--contender {each.key}" for each in options.contenders if len(options.contenders) < len(ALL)]
+    words += ["--quick"] if options.quick else []
+    words += [f"--rounds {options.rounds}"] if options.rounds else []
+    return " ".join(words)
 
 
 def _positive(word: str) -> int:
@@ -116,7 +128,8 @@ def _conclude(run: Run, options: argparse.Namespace, before: Run | None) -> int:
     if options.json is not None:
         run.save(options.json)
     if options.update_docs:
-        page.write(run, _DOCS)
+        page.write(run, _PROJECT / "docs")
+        readme.update(run, _PROJECT / "README.md")
     regressions = [] if before is None else [change for change in compare(run, before) if change.regressed]
     for change in regressions:
         print(_words(change), file=sys.stderr)

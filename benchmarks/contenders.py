@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ALL", "FLOOR", "GAIA", "PEERS", "Contender"]
+__all__ = ["ALL", "FLOOR", "GAIA", "PEERS", "SHOWN", "TRACED", "UNSAMPLED", "Contender"]
 
 
 class Contender(NamedTuple):
@@ -16,10 +16,16 @@ class Contender(NamedTuple):
     """The script in ``benchmarks/drivers``."""
     requirements: tuple[str, ...] = ()
     """What is installed into its own virtual environment; empty for those that run in ours."""
+    arguments: tuple[str, ...] = ()
+    """Of the driver."""
 
 
 FLOOR = Contender("raw-pipe", "raw pipe", "raw_pipe_driver.py")
 GAIA = Contender("gaia-mcp", "gaia-mcp", "gaia_driver.py")
+UNSAMPLED = Contender(
+    "gaia-mcp-unsampled", "gaia-mcp, no trace sampled", "gaia_traced_driver.py", arguments=("--unsampled",)
+)
+TRACED = Contender("gaia-mcp-traced", "gaia-mcp, all traces sampled", "gaia_traced_driver.py")
 
 _SDK = ("mcp>=2.3",)
 _FASTMCP = ("fastmcp>=4",)
@@ -36,3 +42,7 @@ PEERS = (
 )
 
 ALL = (FLOOR, GAIA, *PEERS)
+"""Who takes part in everything."""
+
+SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, *PEERS)
+"""The order of tables and plots."""

@@ -48,7 +48,7 @@ class DriverProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self.started = time.perf_counter()
         self._process = subprocess.Popen(
-            [interpreter_for(contender), _DRIVERS / contender.driver],
+            [interpreter_for(contender), _DRIVERS / contender.driver, *contender.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.contenders import ALL, FLOOR, GAIA
+from benchmarks import markdown
+from benchmarks.contenders import FLOOR, GAIA, SHOWN
 from benchmarks.figures import ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
 from benchmarks.results import Row, Run
 from benchmarks.words import amount_with_spread
 
-__all__ = ["gate_table", "table", "write"]
+__all__ = ["gate_table", "table", "text", "write"]
 
 
 class _Words(NamedTuple):
@@ -36,6 +37,11 @@ _SECTIONS = {
         "As many callers as a column says, each in a thread of its own, or a task of its own where the client is "
         "asynchronous, make calls of 64 B as fast as they are answered. The raw pipe writes that many requests at once "
         "and reads that many answers with one thread, which is as much as one pipe can carry from Python.",
+    ),
+    "tracing": _Words(
+        "Tracing",
+        "A program without a tracer, one whose sampler takes no trace, and one that records a span of every call and "
+        "hands it to OpenTelemetry's batch processor, whose exporter throws it away.",
     ),
     "start": _Words("Start", "A new process each time, its bytecode and files in the system's cache."),
     "footprint": _Words(
@@ -74,7 +80,12 @@ def write(run: Run, folder: Path) -> None:
         old.unlink()
     for rows in run.tables().values():
         (folder / _plot_name(rows)).write_text(plot(rows), encoding="utf-8")
-    (folder / "benchmarks.md").write_text("\n".join(_page(run)) + "\n", encoding="utf-8")
+    (folder / "benchmarks.md").write_text(text(run), encoding="utf-8")
+
+
+def text(run: Run) -> str:
+    """The page in Markdown."""
+    return "\n".join(_page(run)) + "\n"
 
 
 def table(rows: list[Row]) -> list[str]:
@@ -82,16 +93,16 @@ def table(rows: list[Row]) -> list[str]:
     lines = [["", *(row.column for row in rows)]]
     lines.extend(
         [_bold(contender.title, contender.key), *(_cell(row, contender.key) for row in rows)]
-        for contender in ALL
+        for contender in SHOWN
         if any(contender.key in row.values for row in rows)
     )
-    return _markdown(lines)
+    return markdown.table(lines)
 
 
 def gate_table(findings: list[Finding]) -> list[str]:
     lines = [["", "found", "wanted", ""]]
     lines.extend([finding.what, finding.found, finding.wanted, _verdict(finding)] for finding in findings)
-    return _markdown(lines)
+    return markdown.table(lines)
 
 
 def _page(run: Run) -> Iterator[str]:
@@ -101,7 +112,7 @@ def _page(run: Run) -> Iterator[str]:
     machine = ", ".join(f"{topic}: {words}" for topic, words in run.machine.items())
     yield f"{run.date}, {run.seconds / 60:.0f} minutes, on {machine}.\n"
     versions = [[_title(key), version] for key, version in run.versions.items()]
-    yield from (*_markdown([["client", "version"], *versions]), "")
+    yield from (*markdown.table([["client", "version"], *versions]), "")
     yield from (f"- {_title(key)} is missing: {why}\n" for key, why in run.absent.items())
     section = ""
     for (name, title), rows in run.tables().items():
@@ -137,16 +148,8 @@ def _verdict(finding: Finding) -> str:
 
 
 def _title(key: str) -> str:
-    return next((contender.title for contender in ALL if contender.key == key), key)
+    return next((contender.title for contender in SHOWN if contender.key == key), key)
 
 
 def _plot_name(rows: list[Row]) -> str:
     return f"benchmarks-{re.sub('[^a-z0-9]+', '-', f'{rows[0].section} {rows[0].table}'.lower())}.svg"
-
-
-def _markdown(lines: list[list[str]]) -> list[str]:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    padded = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    ]
-    return [padded[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *padded[1:]]

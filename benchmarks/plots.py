@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from benchmarks.contenders import ALL
+from benchmarks.contenders import SHOWN
 from benchmarks.figures import spread
 from benchmarks.results import Row
 from benchmarks.words import amount
@@ -24,7 +24,7 @@ _INK = "#777"
 
 def plot(rows: list[Row]) -> str:
     """The SVG of one table's rows, which all have the same unit. The contenders are its lines."""
-    contenders = [contender for contender in ALL if any(contender.key in row.values for row in rows)]
+    contenders = [contender for contender in SHOWN if any(contender.key in row.values for row in rows)]
     axis = _Axis([value for row in rows for values in row.values.values() for value in values])
     bottom = _TOP + _LINE * len(contenders)
     parts = [*_grid(axis, bottom, rows[0].unit)]

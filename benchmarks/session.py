@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from benchmarks.contenders import Contender
@@ -54,11 +54,13 @@ class Session:
             self.say(f"{contender.title} is out: {error}")
 
     @contextmanager
-    def drivers(self, section: str, servers: int) -> Iterator[list[DriverProcess]]:
-        """All contenders at once, each loaded and connected to servers of its own."""
+    def drivers(
+        self, section: str, servers: int, among: Sequence[Contender] | None = None
+    ) -> Iterator[list[DriverProcess]]:
+        """All contenders at once, or those that are given, each loaded and connected to servers of its own."""
         with ExitStack() as stack:
             ready = []
-            for contender in self.able(section):
+            for contender in self.able(section) if among is None else among:
                 with self.turn(section, contender):
                     driver = stack.enter_context(DriverProcess(contender, self.server))
                     driver.load()
