@@ -79,6 +79,7 @@ class Crew:
             member.thread.start()
         except RuntimeError:
             self._members.remove(member)
+            member.wire.close()
             if not self._members:
                 raise
             self._waiting.append(job)

@@ -174,9 +174,12 @@ class Post:
             return None
         if self.method == "initialize":
             self._channel.begin_session(response.headers.get(SESSION_ID))
-        if self.id is None or self._channel.answers_elsewhere:
-            return None
         kind = content_type(response)
+        if self.id is None or self._channel.answers_elsewhere:
+            if kind != "text/event-stream":
+                # Nothing that matters, but a connection whose response is read can be used again.
+                read_up_to(response, _REFUSAL_BYTES)
+            return None
         if kind == "text/event-stream":
             stream = EventStream(self._channel.max_message_bytes)
             self._read(stream, response)

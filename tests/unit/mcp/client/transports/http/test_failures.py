@@ -124,6 +124,38 @@ class TestOneRequest:
         assert server.of("GET")[-1].headers["last-event-id"] == "7"
         assert 0.25 < call[2] - call[1] < 0.6
 
+    def test_a_stream_that_cannot_be_continued_is_lost(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        assert server.wait_for("GET")
+
+        def begin(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event("", id="7", retry="10")
+            exchange.end_stream()
+
+        server.on |= {"tools/call": begin, "GET": lambda exchange: exchange.body(b"", status=500)}
+        result = client.call_tool("echo", {})
+        assert (result["error_type"], result["delivery"]) == ("server_crashed", "unknown")
+        assert "resuming was answered with 500" in result["error"]
+        assert len(server.of("GET")) == 4
+
+    def test_nor_is_it_waited_for_by_somebody_who_has_left(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+
+        def begin(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event("", id="7", retry="60000")
+            exchange.end_stream()
+
+        server.on["tools/call"] = begin
+        assert client.call_tool("echo", {}, timeout=0.2)["error_type"] == "timeout"
+        began = time.monotonic()
+        client.disconnect()
+        assert time.monotonic() - began < 1.5
+        assert threads() == []
+
     def test_redirects_within_the_server_are_followed(self, serve: Serve, connect: Connect) -> None:
         server = serve()
         client = connect(server)
@@ -309,6 +341,15 @@ class TestSessions:
         result = client.call_tool("echo", {}, timeout=1)
         assert result == {**result, "error_type": "timeout", "delivery": "not_sent"}
         assert len(server.of("initialize")) == 4
+
+    def test_the_stream_of_the_server_tells_it_too(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        server.wait_for("GET")
+        server.open_sessions.clear()
+        server.on["GET"] = lambda exchange: exchange.body(b"", status=404)
+        server.outbox.put(None)
+        assert wait_until(lambda: client.status.restarts == 1)
 
     def test_a_404_without_a_session_is_no_end_of_one(self, serve: Serve, connect: Connect) -> None:
         server = serve(sessions=False)

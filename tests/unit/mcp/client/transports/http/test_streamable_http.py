@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp import MCPClient
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
 from tests.waiting import wait_until
@@ -192,6 +193,62 @@ class TestTheOldTransport:
         assert client.protocol_version == "2024-11-05"
         assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
         assert {seen.path for seen in server.of("tools/call")} == {"/messages?id=1"}
+
+    def test_its_connections_are_used_again(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era="2024-11-05")
+        client = connect(server, type="sse")
+        ports = set()
+
+        def note(exchange: Exchange) -> None:
+            ports.add(exchange._handler.client_address[1])
+            server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = note
+        for _ in range(30):
+            client.call_tool("echo", {})
+        assert len(ports) < 5
+
+    @pytest.mark.parametrize(
+        ("endpoint", "said"),
+        [
+            ("http://127.0.0.1:9/messages", "to another place, which is not trusted"),
+            ("//evil.example/messages", "to another place, which is not trusted"),
+        ],
+    )
+    def test_messages_go_nowhere_else(self, endpoint: str, said: str, serve: Serve) -> None:
+        def elsewhere(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event(endpoint, event="endpoint")
+            exchange.wait_for_client_to_leave()
+
+        server = serve(era="2024-11-05", on={"GET": elsewhere})
+        client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
+        assert not client.connect()
+        assert said in str(client.last_error)
+        client.disconnect()
+
+    def test_a_server_without_it_fails_for_the_first_reason(self, serve: Serve) -> None:
+        nothing = {verb: lambda exchange: exchange.body(b"", status=404) for verb in ("server/discover", "initialize")}
+        server = serve(on={**nothing, "GET": lambda exchange: exchange.body(b"", status=500)})
+        client = MCPClient.from_config("web", {"url": server.url})
+        assert not client.connect()
+        assert client.last_error == "the server answered 404 Not Found"
+        client.disconnect()
+
+    def test_one_that_never_says_where_to_send_messages(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.old_server._ENDPOINT_SECONDS", 0.1)
+        server = serve(era="2024-11-05", on={"GET": lambda exchange: exchange.wait_for_client_to_leave()})
+        client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
+        assert not client.connect()
+        assert "does not say where to send messages" in str(client.last_error)
+        client.disconnect()
+
+    def test_the_end_of_the_stream_is_the_end_of_the_server(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era="2024-11-05")
+        client = connect(server, type="sse", restart={"initialDelay": 0.05})
+        server.outbox.put(None)
+        assert wait_until(lambda: client.status.restarts == 1)
+        assert "content" in client.call_tool("echo", {})
 
     def test_a_configuration_may_say_it(self, serve: Serve, connect: Connect) -> None:
         server = serve(era="2024-11-05")
