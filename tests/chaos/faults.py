@@ -68,6 +68,9 @@ AT_A_CALL: dict[str, Json] = {
 }
 """What the tools do."""
 
+OPENING = ("initialize", "notifications/initialized", "server/discover", "subscriptions/listen", "tools/list")
+"""What a client says first, in either era."""
+
 AT_A_START: dict[str, Json] = {
     "well": {},
     "exit": {"exit_at_start": {"code": 3, "stderr": "no token\n"}},
@@ -78,14 +81,24 @@ AT_A_START: dict[str, Json] = {
     "junk_first": {"faults": [{"on": "initialize", "junk": [{"text": "Welcome!"}, {"hex": "ff"}]}]},
     **{
         f"{crash}_{method.rpartition('/')[2]}": {"faults": [{"on": method, "crash": crash}]}
-        for method in ("initialize", "notifications/initialized", "tools/list")
+        for method in (
+            "initialize",
+            "notifications/initialized",
+            "server/discover",
+            "subscriptions/listen",
+            "tools/list",
+        )
         for crash in ("before_answer", "mid_line", "after_answer")
     },
     "hang_initialize": {"faults": [{"on": "initialize", "hang": True}]},
+    "hang_discovery": {"faults": [{"on": "server/discover", "hang": True}]},
     "hang_listing": {"faults": [{"on": "tools/list", "hang": True}]},
     "refuses": {"faults": [{"on": "initialize", "error": {"code": -32603, "message": "not today"}}]},
     "unknown_revision": {"protocol_version": "1999-12-31"},
     "stops_reading": {"faults": [{"on": "notifications/initialized", "stop_reading": True}]},
+    "handshake_era": {"era": "handshake"},
+    "stateless_era": {"era": "stateless"},
+    "both_eras": {"era": "both"},
     "ignores_pings": {"faults": [{"on": "ping", "hang": True}]},
     "child": {"child": "same_group"},
     "child_in_a_session": {"child": "own_session", "child_keeps_pipes": True},
@@ -107,6 +120,7 @@ class ScriptedServer:
 
     name: str
     folder: Path
+    era: str = "handshake"
 
     @property
     def state_file(self) -> Path:
@@ -124,7 +138,7 @@ class ScriptedServer:
 
     def from_now_on(self, fault: str) -> None:
         """Change what happens at each start."""
-        scenario = dict(AT_A_START[fault])
+        scenario = {"era": self.era, **AT_A_START[fault]}
         names = [(name, effect, safe) for name, effect in AT_A_CALL.items() for safe in (False, True)]
         scenario["tools"] = [
             {"name": tool_name(name, safe=safe), "annotations": {"readOnlyHint": safe}} for name, _, safe in names

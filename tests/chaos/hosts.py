@@ -30,7 +30,7 @@ class RunningHost:
     """A host with servers of its own, started in `folder`. `close` ends it and whatever it has left."""
 
     def __init__(self, folder: Path, seed: int, start_fault: str = "well", *, stderr: int | None = None) -> None:
-        self.servers = [ScriptedServer(name, folder) for name in ("one", "two")]
+        self.servers = [ScriptedServer("one", folder), ScriptedServer("two", folder, "stateless")]
         entries = {
             server.name: server.configuration(healthInterval=0.5, healthTimeout=2.0, timeout=5)
             for server in self.servers

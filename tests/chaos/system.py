@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.chaos.ledger import Ledger
 from tests.servers.processes import is_alive
 from tests.waiting import wait_until
 
-HASTY = RestartPolicy(initial_delay=0.02, max_delay=0.1, max_restarts=6, window=2.0, cooldown=0.2, stable_after=0.5)
+HASTY = RestartPolicy(initial_delay=0.05, max_delay=0.3, max_restarts=6, window=3.0, cooldown=0.3, stable_after=0.5)
 """Everything that restarts lead to, within seconds."""
 
 MARGIN = 10.0
@@ -33,22 +33,24 @@ PATIENCE = 30.0
 class System:
     """Real processes throughout. Its methods may be called in any order, all from one thread."""
 
-    def __init__(self, folder: Path, names: Sequence[str], *, health_timeout: float = 0.3) -> None:
-        """Start servers with these names; `folder` is for their files."""
+    def __init__(
+        self, folder: Path, eras: Mapping[str, str], *, health_timeout: float = 0.3, max_pending: int = 12
+    ) -> None:
+        """Start a server of the given era for each name; `folder` is for their files."""
         self._before = leak_check.Holdings.now()
         self._threads = ThreadPoolExecutor(16, "caller")
         config = MCPConfig(folder / "servers.json")
         self._manager = MCPClientManager(config, restart_policy=HASTY)
-        self.servers = {name: ScriptedServer(name, folder) for name in names}
-        self.ledgers = {name: Ledger(name) for name in names}
+        self.servers = {name: ScriptedServer(name, folder, era) for name, era in eras.items()}
+        self.ledgers = {name: Ledger(name) for name in eras}
         self._busy: list[Future[Any]] = []
         """Threads that wait for something."""
         self._submitted: list[Future[Any]] = []
         health = {"healthInterval": 0.3, "healthTimeout": health_timeout}
         for name, server in self.servers.items():
-            config.add_server(name, server.configuration(maxPending=12, timeout=3, **health))
+            config.add_server(name, server.configuration(maxPending=max_pending, timeout=3, **health))
         self._manager.load_from_config()
-        self.clients = {name: self._client(name) for name in names}
+        self.clients = {name: self._client(name) for name in eras}
 
     def _client(self, name: str) -> MCPClient:
         client = self._manager.get_client(name)
