@@ -37,13 +37,13 @@ WARM_UP = 60.0
 least twice as long is not judged by it."""
 
 TOLERANCE = 0.10
-"""How much the memory may grow from the first third after the warm-up to the last: the noise of an allocator under
-restarts. A leak of some bytes for each call would come to more, the sooner the longer a soak is."""
+"""How much the memory may grow from the first third after the warm-up to the last: what is under way differs from
+moment to moment. A leak of some bytes for each call comes to more, the sooner the longer a soak is."""
 
 CALLBACK_THREADS = 4
 """They start when they are needed first, and stay."""
 
-SAMPLE_EVERY = 1.0
+SAMPLE_EVERY = 2.0
 """Seconds."""
 
 RECOVERY_LIMIT = 60.0
