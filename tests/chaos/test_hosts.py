@@ -156,6 +156,7 @@ SURVIVED = (
 )
 
 
+@pytest.mark.timeout(300)
 def test_what_it_survives(chaos: Profile, tmp_path: Path) -> None:
     """One thing after the other, in any order. Its log goes nowhere all the while: that disk is full, too."""
     with open("/dev/full", "wb") as full:

@@ -41,6 +41,7 @@ def eras(chaos: Profile, names: list[str]) -> dict[str, str]:
     return {name: chance.choice(["handshake", "stateless"]) for name in names}
 
 
+@pytest.mark.timeout(300)
 class TestAllFaultsAtOnce:
     """A server for each fault under one manager, so that none is left out; and one server that is always well.
 
