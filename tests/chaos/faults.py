@@ -68,8 +68,17 @@ AT_A_CALL: dict[str, Json] = {
 }
 """What the tools do."""
 
-OPENING = ("initialize", "notifications/initialized", "server/discover", "subscriptions/listen", "tools/list")
-"""What a client says first, in either era."""
+AROUND_THE_ANSWER = ("before_answer", "mid_line", "after_answer")
+
+OPENING = {
+    "initialize": AROUND_THE_ANSWER,
+    "notifications/initialized": ("before_answer",),
+    "server/discover": AROUND_THE_ANSWER,
+    "subscriptions/listen": ("before_answer",),
+    "tools/list": AROUND_THE_ANSWER,
+}
+"""What a client says first, in either era, and when a server may crash then. The second and the fourth have no answer,
+or none as long as all is well."""
 
 AT_A_START: dict[str, Json] = {
     "well": {},
@@ -81,14 +90,8 @@ AT_A_START: dict[str, Json] = {
     "junk_first": {"faults": [{"on": "initialize", "junk": [{"text": "Welcome!"}, {"hex": "ff"}]}]},
     **{
         f"{crash}_{method.rpartition('/')[2]}": {"faults": [{"on": method, "crash": crash}]}
-        for method in (
-            "initialize",
-            "notifications/initialized",
-            "server/discover",
-            "subscriptions/listen",
-            "tools/list",
-        )
-        for crash in ("before_answer", "mid_line", "after_answer")
+        for method, moments in OPENING.items()
+        for crash in moments
     },
     "hang_initialize": {"faults": [{"on": "initialize", "hang": True}]},
     "hang_discovery": {"faults": [{"on": "server/discover", "hang": True}]},

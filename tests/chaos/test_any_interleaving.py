@@ -336,4 +336,4 @@ def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(
         Thread = InlineThread
 
     monkeypatch.setattr(farewell, "threading", Threading)
-    chaos.explore(machine, examples=80, steps=40)
+    chaos.explore(machine, examples=60, steps=40)

@@ -17,6 +17,7 @@ from gaia.mcp.client.transports import process
 from tests.chaos.faults import AT_A_CALL, AT_A_START, tool_name
 from tests.chaos.profile import Profile
 from tests.chaos.system import System
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="about signals and process groups"),
@@ -67,10 +68,17 @@ class TestAllFaultsAtOnce:
             system.kill(fault)
             system.call(fault, "well", safe=False, blocking=True, timeout=0.5)
             system.call("bystander", "well", safe=False, blocking=False, timeout=30.0)
-        for fault in AT_A_START:
-            assert system.wait_for_generation(fault, 2, 30.0)
-            # Enough of it: all that keep crashing need a processor each.
-            system.servers[fault].from_now_on("well")
+        unhealed = set(AT_A_START)
+
+        def are_healed() -> bool:
+            """Whether each has started once more. Then it is enough: those that keep crashing need processors."""
+            for fault in list(unhealed):
+                if system.clients[fault].status.generation >= 2:
+                    system.servers[fault].from_now_on("well")
+                    unhealed.remove(fault)
+            return not unhealed
+
+        assert wait_until(are_healed, 60.0), unhealed
         system.end()
         assert set(system.ledgers["bystander"].outcomes()) == {"ok"}
 
@@ -145,4 +153,4 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(0)
 def test_any_schedule(chaos: Profile, tmp_path: Path) -> None:
-    chaos.sample(lambda: Machine(tmp_path), examples=4, steps=30)
+    chaos.sample(lambda: Machine(tmp_path), examples=3, steps=30)
