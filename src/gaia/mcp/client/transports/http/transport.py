@@ -124,11 +124,24 @@ class HttpTransport(StandaloneTransport):
             parts, checked = _checked_url(url), _checked_headers(headers or {})
         except ValueError as error:
             raise ConfigError(f"server {name!r}: {error}") from error
-        # The user and the password go into a header of their own; no message and no log line shows them then.
-        target = httpx2.URL(url).copy_with(username=None, password=None, fragment=None)
+        try:
+            # The user and the password go into a header of their own; no message and no log line shows them then.
+            target = httpx2.URL(parts.geturl()).copy_with(username=None, password=None, fragment=None)
+        except httpx2.InvalidURL as error:
+            raise ConfigError(f"server {name!r}: url: {error}") from error
+        authorization = self._authorization(parts)
+        try:
+            new_client = self._clients(checked, authorization)
+            # Clients are made when they are needed, on threads that could only pass the error on.
+            new_client().close()
+        except (httpx2.InvalidURL, ValueError, ImportError, OSError) as error:
+            raise ConfigError(
+                f"server {name!r}: what the environment says of proxies and certificates (HTTP_PROXY, HTTPS_PROXY, "
+                f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {error}"
+            ) from error
         channel = HttpChannel(
             target,
-            self._clients(checked, self._authorization(parts)),
+            new_client,
             listener,
             name=name,
             redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *secrets]),

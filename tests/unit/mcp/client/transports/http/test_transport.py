@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import ipaddress
 import json
 import os
@@ -179,6 +180,29 @@ class TestProxies:
             transport.send_request("initialize", HELLO)
         assert caught.value.delivery == "not_sent"
         transport.disconnect()
+
+
+class TestAnEnvironmentThatCannotBeUsed:
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            ("SSL_CERT_FILE", "/no/such/file"),
+            ("HTTP_PROXY", "ftp://127.0.0.1:9"),
+            ("ALL_PROXY", "socks5://127.0.0.1:9"),
+            ("HTTPS_PROXY", "http://127.0.0.1:port"),
+        ],
+    )
+    def test_is_a_failure_to_connect_that_says_where_to_look(
+        self, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if variable == "ALL_PROXY" and importlib.util.find_spec("socksio"):
+            pytest.skip("what SOCKS needs is installed here")
+        monkeypatch.setenv(variable, value)
+        client = MCPClient.from_config("web", {"url": "http://127.0.0.1:9/"})
+        assert not client.connect()
+        assert client.last_error is not None
+        assert "what the environment says of proxies and certificates" in client.last_error
+        client.disconnect()
 
 
 class TestTls:
