@@ -26,7 +26,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE = 10_000
+PATIENCE = 20_000
 """Milliseconds until something that should be on the page is missing."""
 
 
