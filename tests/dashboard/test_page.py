@@ -53,6 +53,19 @@ class TestOverview:
         expect(rows(page).nth(0)).to_contain_text(re.compile(r"fail.*error.*ms.*tool_error"))
         expect(rows(page).nth(1)).to_contain_text(re.compile(r"add.*ok.*ms"))
 
+    def test_no_call_is_shown_twice(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        expect(page.get_by_role("status")).to_have_text("live")
+        for number in range(40):
+            demo.manager.call_tool("mcp_demo_sleep", {"seconds": 0.02})
+            if number == 20:
+                page.reload()
+        expect(rows(page)).to_have_count(40)
+        page.evaluate("received('call', state.calls[3])")
+        page.evaluate("received('running', [state.calls[3]])")
+
+        expect(rows(page)).to_have_count(40)
+
     def test_calls_can_be_searched(self, demo: Served, page: Page) -> None:
         for number in range(3):
             demo.manager.call_tool("mcp_demo_add", {"a": number, "b": 2})

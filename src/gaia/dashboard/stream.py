@@ -51,6 +51,7 @@ class Stream:
 
     async def _events(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
+        # In this order nothing is missed. What happens in between is told twice, which the page sees by its ids.
         position = self._journal.position
         last = self._everything()
         yield wire.event("snapshot", last)

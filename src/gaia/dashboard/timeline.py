@@ -32,8 +32,9 @@ class Timeline:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._lock = threading.Lock()
-        """Owns `_events`."""
+        """Owns both below."""
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
+        self._told = 0
 
     def begin(self, manager: MCPClientManager) -> None:
         """How the servers are at this moment, which is as far back as the story goes."""
@@ -53,6 +54,9 @@ class Timeline:
 
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:
+            self._told += 1
+            # A page that is told of it twice can tell by this.
+            event = {"id": self._told, **event}
             self._events.append(event)
         self._journal.write("event", event)
 

@@ -175,6 +175,7 @@ class TestTimeline:
         states = [event["new"] for event in events if event["kind"] == "state"]
         assert states[-3:] == ["ready", "restarting", "ready"]
         assert [event["generation"] for event in events if event["kind"] == "restarted"] == [2]
+        assert [event["id"] for event in events] == list(range(1, len(events) + 1))
 
 
 class TestTrying:

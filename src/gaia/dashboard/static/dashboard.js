@@ -46,7 +46,10 @@ function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Make the children of `container` those of `items`, keeping the elements of those that stay: focus stays with them. */
+/**
+ * Make the children of `container` those of `items`, keeping the elements of those that stay: focus stays with them.
+ * No two items may have one key.
+ */
 function reconcile(container, items, key, create, update) {
   const old = new Map([...container.children].map((child) => [child.dataset.key, child]));
   let place = container.firstElementChild;
@@ -211,13 +214,18 @@ async function readEvents(reader) {
 function received(kind, data) {
   if (kind === "snapshot") Object.assign(state, data);
   else if (kind === "servers" || kind === "running") state[kind] = data;
-  else if (kind === "call") state.calls = [...state.calls, data].slice(-MOST_CALLS);
+  else if (kind === "call") state.calls = appended(state.calls, data, "span_id", MOST_CALLS);
   else if (kind === "event") {
-    state.events = [...state.events, data].slice(-MOST_EVENTS);
+    state.events = appended(state.events, data, "id", MOST_EVENTS);
     if (data.kind === "state") announce(`${data.server} ${describeEvent(data)}`);
   }
   showServers();
   view?.update?.(kind);
+}
+
+/** What happens while a snapshot is made may be in it, and told once more after it. */
+function appended(items, item, key, most) {
+  return items.some((one) => one[key] === item[key]) ? items : [...items, item].slice(-most);
 }
 
 function showConnection(kind, text) {
@@ -304,7 +312,9 @@ function callsPanel(server) {
   const update = () => {
     const word = search.value.trim().toLowerCase();
     const running = state.running.map((call) => ({ ...call, seconds: Math.max(0, Math.floor(now() - call.started)) }));
-    const all = [...state.calls, ...running].filter((call) => server === undefined || call.server === server);
+    // For a moment a call that has ended may be among those under way, too.
+    const ended = new Set(state.calls.map((call) => call.span_id));
+    const all = [...state.calls, ...running.filter((call) => !ended.has(call.span_id))].filter((call) => server === undefined || call.server === server);
     const calls = all
       .filter((call) => !failures.checked || call.outcome === "error")
       .filter((call) => !word || [call.tool, call.server, call.error_type, call.message].join(" ").toLowerCase().includes(word))
