@@ -5,6 +5,9 @@ where processes can be put on cores, callers are on one and servers on another. 
 calls without one are made by a process of its own, as are those with one. What the SDK records goes through a batch
 processor to an exporter that drops it: what a backend costs is the backend's.
 
+Waiting times depend on the machine and on whatever else runs there; the processor time of the calling process, all its
+threads together, hardly does.
+
     python -m benchmarks.tracing [--calls 4000] [--rounds 20] [--size 64] [--json]
 """
 
@@ -20,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import echo_server
 
@@ -33,6 +36,14 @@ _CONTENT = {"content off": "NO_CONTENT", "content redacted": "", "content full":
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
+class Round(NamedTuple):
+    """Some calls in one mode, one after the other. Seconds."""
+
+    times: list[float]
+    processor: float
+    """Of one call."""
+
+
 class Caller:
     """A process that makes calls in the modes that it can."""
 
@@ -40,49 +51,45 @@ class Caller:
         command = [sys.executable, "-m", "benchmarks.tracing", "--caller", kind, "--size", str(size)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def measure(self, mode: str, count: int) -> list[float]:
-        """Seconds of each call."""
+    def measure(self, mode: str, count: int) -> Round:
+        """Make `count` calls."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([mode, count]) + "\n")
         self._process.stdin.flush()
-        times: list[float] = json.loads(self._process.stdout.readline())
-        return times
+        return Round(*json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         self._process.communicate()
 
 
 def run(calls: int, rounds: int, size: int) -> dict[str, dict[str, float]]:
-    """Seconds by mode and percentile. `size` is the bytes of text in each call and answer."""
+    """Seconds by mode and figure. `size` is the bytes of text in each call and answer."""
     callers = {kind: Caller(kind, size) for kind in ("raw", "plain", "traced")}
     by_mode = {mode: callers[{"raw pipe": "raw", "no SDK": "plain"}.get(mode, "traced")] for mode in MODES}
-    times: dict[str, list[float]] = {mode: [] for mode in MODES}
+    measured: dict[str, list[Round]] = {mode: [] for mode in MODES}
     for mode in MODES:
         by_mode[mode].measure(mode, max(50, calls // rounds))
     for _ in range(rounds):
         for mode in MODES:
-            times[mode] += by_mode[mode].measure(mode, calls // rounds)
+            measured[mode].append(by_mode[mode].measure(mode, calls // rounds))
     for caller in callers.values():
         caller.close()
-    return {mode: _percentiles(measured) for mode, measured in times.items()}
+    return {mode: _figures(all_rounds) for mode, all_rounds in measured.items()}
 
 
-def _percentiles(seconds: list[float]) -> dict[str, float]:
-    cuts = statistics.quantiles(seconds, n=100)
-    return {"p50": cuts[49], "p95": cuts[94]}
+def _figures(rounds: list[Round]) -> dict[str, float]:
+    cuts = statistics.quantiles([seconds for one in rounds for seconds in one.times], n=100)
+    return {"p50": cuts[49], "p95": cuts[94], "processor": statistics.median(one.processor for one in rounds)}
 
 
 def report(figures: dict[str, dict[str, float]]) -> None:
     """The table for people."""
-    floor, plain = figures["raw pipe"]["p50"], figures["no SDK"]["p50"]
-    print(f"{'':18}{'p50':>12}{'p95':>12}{'of raw pipe':>14}{'added by tracing':>20}")
+    plain = figures["no SDK"]["processor"]
+    print(f"{'':18}{'p50':>12}{'p95':>12}{'processor':>12}{'added by tracing':>20}")
     for mode, values in figures.items():
-        added = "" if mode in MODES[:2] else f"{(values['p50'] - plain) * 1e6:17.1f} µs"
-        print(
-            f"{mode:18}{values['p50'] * 1e6:9.1f} µs{values['p95'] * 1e6:9.1f} µs"
-            f"{values['p50'] / floor:12.2f} x{added:>20}"
-        )
+        added = "" if mode in MODES[:2] else f"{(values['processor'] - plain) * 1e6:17.1f} µs"
+        print(f"{mode:18}" + "".join(f"{value * 1e6:9.1f} µs" for value in values.values()) + f"{added:>20}")
 
 
 # What runs in the processes that make the calls.
@@ -119,11 +126,12 @@ def _answer(switch: Callable[[str], None], call: Callable[[], Any]) -> None:
         mode, count = json.loads(line)
         switch(mode)
         times = []
+        before = time.process_time()
         for _ in range(count):
             started = clock()
             call()
             times.append(clock() - started)
-        print(json.dumps(times), flush=True)
+        print(json.dumps([times, (time.process_time() - before) / count]), flush=True)
 
 
 def _raw_call(program: Path, text: str) -> Callable[[], None]:

@@ -373,3 +373,31 @@ class TestLog:
         with caplog.at_level(logging.DEBUG, "gaia"):
             client.call_tool("echo", {"text": "hi"})
         assert "error_type='tool_error'" in caplog.text
+
+
+def test_without_tracing_no_thread_is_started_for_it(fault_server: FaultServer, connect: Connect) -> None:
+    client = connect(fault_server(faults=[{"tool": "echo", "server_requests": [{"method": "ping"}]}]))
+    client.call_tool("echo", {"text": "hi"})
+    client.call_tool("client_answers")
+    assert not [thread.name for thread in threading.enumerate() if "callbacks" in thread.name]
+
+
+def test_over_a_transport_of_ones_own_the_handshake_has_spans_too(tracing: Tracing) -> None:
+    class Own(MCPTransport):
+        def connect(self) -> bool:
+            return True
+
+        def disconnect(self) -> None: ...
+
+        def is_connected(self) -> bool:
+            return True
+
+        def send_request(self, method: str, params: Json | None = None) -> Json:
+            assert "traceparent" in (params or {})["_meta"]
+            return {"result": {"protocolVersion": "2025-06-18"}}
+
+    with MCPClient("own", Own()):
+        pass
+    (span,) = tracing.all
+    assert span.name == "initialize"
+    assert attributes_of(span)["mcp.protocol.version"] == "2025-06-18"
