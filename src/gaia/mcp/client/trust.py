@@ -123,13 +123,20 @@ def describe(entry: Mapping[str, Any]) -> str:
         values = rest.pop(kind, None)
         if isinstance(values, Mapping):
             lines += [f"{kind}: {name}={_shown(name, value)}" for name, value in values.items()]
-    lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in sorted(rest.items())]
+    lines += [f"{key}: {json.dumps(_masked(value), ensure_ascii=False)}" for key, value in sorted(rest.items())]
     return "\n".join(lines)
 
 
 def _shown(name: str, value: object) -> str:
     # A reference to a variable is no secret, and says where one goes.
     return MASK if sounds_secret(name) and "${" not in str(value) else str(value)
+
+
+def _masked(value: Any) -> Any:
+    """Of objects within an entry, such as ``auth``, the strings are judged by their own names."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _shown(key, item) if isinstance(item, str) else _masked(item) for key, item in value.items()}
 
 
 def _list(value: object) -> list[Any]:

@@ -158,6 +158,13 @@ class TestDescription:
                 {"command": "x", "env": {"LD_PRELOAD": "./a.so", "API_KEY": "k1", "TOKEN": "${TOKEN}"}},
                 "runs: x\nenv: LD_PRELOAD=./a.so\nenv: API_KEY=***\nenv: TOKEN=${TOKEN}",
             ),
+            (
+                {
+                    "url": "https://x",
+                    "auth": {"type": "client_credentials", "clientId": "me", "clientSecret": "s3cr3t"},
+                },
+                'connects to: https://x\nauth: {"type": "client_credentials", "clientId": "me", "clientSecret": "***"}',
+            ),
             ({"command": "x", "inheritEnv": True}, "runs: x\ninheritEnv: true"),
             ({"command": ["x"], "args": "y"}, "runs: '['\"'\"'x'\"'\"']' y"),
             ({}, ""),
