@@ -155,8 +155,11 @@ class TestTheLibrary:
 
 
 class TestCommands:
-    @pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
-    @pytest.mark.parametrize("mode", ["talk", "start", "handshake", "list"])
+    @pytest.mark.parametrize(
+        ("mode", "debug"),
+        [("talk", []), *((mode, ["--debug"]) for mode in ("talk", "start", "handshake", "list"))],
+        ids=["talk", "talk-debug", "start-debug", "handshake-debug", "list-debug"],
+    )
     def test_no_command_prints_a_secret(self, mode: str, debug: list[str], config_file: Callable[[str], Path]) -> None:
         config_file(mode)
         for words in (

@@ -64,7 +64,7 @@ class TestSchemas:
         "schema",
         [
             nested(60),
-            nested(300),
+            nested(110),
             {"type": "object", "properties": {"p": {"enum": ["x" * 1000] * 1000}}},
             {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(100_000)}},
             {"x" * (LONGEST_DEFINITION + 1): True},
