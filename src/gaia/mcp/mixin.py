@@ -27,6 +27,7 @@ from gaia.agents.base.tools import _TOOL_REGISTRY
 from gaia.log import get_logger
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
@@ -50,6 +51,8 @@ class _State:
     config_file: str | None = None
     tool_filter: ToolFilter | None = None
     restart_policy: RestartPolicy | None = None
+    answers: dict[str, Any] = field(default_factory=dict)
+    """What answers servers that ask: arguments of the manager."""
     trust_local: bool = True
     debug: bool | None = None
 
@@ -95,6 +98,9 @@ class MCPClientMixin(ConstructionHook):
         config_file: str | None = None,
         tool_filter: ToolFilter | None = None,
         restart_policy: RestartPolicy | None = None,
+        on_elicitation: OnElicitation | None = None,
+        on_sampling: OnSampling | None = None,
+        roots: RootsSource | None = None,
         trust_local: bool = True,
         debug: bool | None = None,
         **kwargs: Any,
@@ -103,17 +109,21 @@ class MCPClientMixin(ConstructionHook):
 
         `auto_load_config` connects the servers of the configuration once the object is constructed. With
         `config_file` they come from that file alone, whatever `auto_load_config` says. `trust_local` is what
-        `MCPConfig` takes it for. `debug` defaults to the host's.
+        `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`, `on_sampling` and `roots` answer
+        servers that ask; see `MCPClient`.
 
         A broken configuration raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
         starts without it.
         """
         state = self._mcp_state
         chosen = (config_file, tool_filter, restart_policy)
-        if state.manager is not None and any(setting is not None for setting in chosen):
+        offered = {"on_elicitation": on_elicitation, "on_sampling": on_sampling, "roots": roots}
+        answers = {name: given for name, given in offered.items() if given is not None}
+        if state.manager is not None and (answers or any(setting is not None for setting in chosen)):
             raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
         state.auto_load = auto_load_config
         state.config_file, state.tool_filter, state.restart_policy = chosen
+        state.answers = answers
         state.trust_local = trust_local
         state.debug = debug
         state.pending = True
@@ -142,6 +152,7 @@ class MCPClientMixin(ConstructionHook):
                     debug=debug,
                     tool_filter=ALLOW_ALL if state.tool_filter is None else state.tool_filter,
                     restart_policy=state.restart_policy,
+                    **state.answers,
                 )
             return state.manager
 

@@ -16,9 +16,9 @@ import orjson
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.events import Event, PromptsChanged, ResourcesChanged, ResourceUpdated, StateChanged
 
-__all__ = ["ResponseCache"]
+__all__ = ["CACHEABLE", "ResponseCache"]
 
-_METHODS = frozenset(
+CACHEABLE = frozenset(
     (
         "server/discover",
         "tools/list",
@@ -105,7 +105,7 @@ class ResponseCache:
 
 def _key(method: str, params: Json | None) -> Key | None:
     """None for what must not be kept. The metadata of a request does not change its answer."""
-    if method not in _METHODS:
+    if method not in CACHEABLE:
         return None
     affecting = {name: value for name, value in (params or {}).items() if name != "_meta"}
     try:

@@ -13,7 +13,7 @@ import msgspec
 from gaia.cancellation import current_scope
 from gaia.mcp.client.protocol.rounds import MOST_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
-from gaia.mcp.client.response_cache import ResponseCache
+from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import Lane
@@ -39,11 +39,16 @@ class RoundTrips:
 
     def request(self, wanted: ClientRequest) -> Outcome:
         """Make a request and wait for its result. Raises `MCPError`."""
+        keep: Callable[[Outcome], None] | None = None
+        if wanted.method in CACHEABLE:
+            cached = self._cache.get(wanted.method, wanted.params)
+            if cached is not None:
+                return cached
+            keep = self._cache.keeper(wanted.method, wanted.params)
+        return self._request(wanted, keep)
+
+    def _request(self, wanted: ClientRequest, keep: Callable[[Outcome], None] | None) -> Outcome:
         original = wanted.params
-        cached = self._cache.get(wanted.method, original)
-        if cached is not None:
-            return cached
-        keep: Callable[[Outcome], None] | None = self._cache.keeper(wanted.method, original)
         try:
             for left in reversed(range(MOST_ROUNDS)):
                 result = self.session.request(wanted)

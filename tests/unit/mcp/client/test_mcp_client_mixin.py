@@ -367,6 +367,15 @@ class TestLoading:
         manager.load_from_config.assert_called_once_with()
         assert manager_class.call_count == 2
 
+    def test_what_answers_servers_goes_to_the_manager(self, manager_class: Mock) -> None:
+        class Asked(MCPClientMixin):
+            def __init__(self) -> None:
+                super().__init__(auto_load_config=False, on_elicitation=print, on_sampling=repr, roots=["/work"])
+
+        assert Asked()._mcp_manager is manager_class.return_value
+        given = manager_class.call_args.kwargs
+        assert (given["on_elicitation"], given["on_sampling"], given["roots"]) == (print, repr, ["/work"])
+
     def test_settings_that_come_after_the_first_server_are_refused(self, manager: Mock) -> None:
         class Late(MCPClientMixin):
             def __init__(self) -> None:
