@@ -73,6 +73,9 @@ _STOP_SECONDS = 30.0
 """More than the longest orderly shutdown takes."""
 
 _DISCONNECTED = "it was disconnected"
+_MOST_LOGINS = 2
+"""In a row. Twice, because the server may have moved to another authorization server since the last time."""
+
 _NEW_LOGIN = "there is a new login"
 _EXITED = "it exited by itself; the next call starts it again"
 
@@ -136,8 +139,8 @@ class Worker:
         """While the lost server is being ended; nothing is started before that is done."""
         self._login: Login | None = None
         """While a person logs in; nothing is started before that is done."""
-        self._just_logged_in = False
-        """A server that lets nobody in after a login must not have people log in for ever."""
+        self._logins = 0
+        """Since the server was ready: people must not be asked to log in for ever."""
         self._tracker = RestartTracker(settings.policy, rng)
         self._timers = Timers()
         self._conversations = Conversations(
@@ -377,7 +380,7 @@ class Worker:
         self._ready_since = now
         self._tracker.on_ready(now)
         self._timers.set(Timer.HEALTH, self._upkeep.begin(profile, tools))
-        self._just_logged_in = False
+        self._logins = 0
         self._set_state(ServerState.READY)
         downtime = None if self._down_since is None else now - self._down_since
         if downtime is not None:
@@ -499,15 +502,19 @@ class Worker:
         authorization = self._transport.authorization
         return authorization is not None and self.profile is not None and authorization.changed()
 
-    def _locked_out(self, reason: str) -> None:
-        """The server wants a login. Waiting would not change that, so it is not tried again and again."""
+    def _locked_out(self, reason: str, error: MCPError | None = None) -> None:
+        """The server wants a login. Waiting would not change that, so it is not tried again and again.
+
+        `error` says why the login that was tried came to nothing.
+        """
         self.last_error = reason
         authorization = self._transport.authorization
-        if authorization is not None and authorization.interactive and not self._just_logged_in:
+        if error is None and authorization is not None and authorization.interactive and self._logins < _MOST_LOGINS:
+            self._logins += 1
             self._set_state(ServerState.AUTHORIZING, reason)
             self._login = Login(self.name, authorization, lambda error: self._mailbox.put(LoggedIn(error)))
             return
-        self._just_logged_in = False
+        self._logins = 0
         self._set_state(ServerState.NEEDS_AUTHORIZATION, reason)
         self._lifecycle.gave_up(reason)
         logger.warning("server_needs_authorization", server=self.name, reason=reason)
@@ -515,9 +522,8 @@ class Worker:
 
     def _logged_in(self, error: MCPError | None) -> None:
         self._login = None
-        self._just_logged_in = True
         if error is not None:
-            self._locked_out(error.message)
+            self._locked_out(error.message, error)
             return
         if self.profile is None:
             # Nobody had it before, so nobody missed it.

@@ -191,14 +191,15 @@ class TestWithAPersonToAsk:
             server.call().result(PATIENCE)
         assert person.logins == 1
 
-    def test_nobody_is_asked_twice_in_a_row(self, supervise: Supervise, person: FakeAuthorization) -> None:
+    def test_nobody_is_asked_for_ever(self, supervise: Supervise, person: FakeAuthorization) -> None:
         server = supervise(authorization=person).started()
         server.transport.answers["initialize"] = lambda _: None
-        person.outcomes.append(None)
+        person.outcomes.extend([None, None])
         server.transport.channel().lock_out()
         lock_out(server, 2)
+        lock_out(server, 3)
         server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
-        assert person.logins == 1
+        assert person.logins == 2
 
     def test_but_again_after_a_login_that_worked(self, supervise: Supervise, person: FakeAuthorization) -> None:
         server = supervise(authorization=person).started()
