@@ -6,18 +6,21 @@ some scenarios know beforehand, a client id for example, comes as JSON.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+if __name__ == "__main__" and (turn := os.environ.get("GAIA_CONFORMANCE_TURN")):
+    # The suite starts all its clients at once. On a small machine none of them would be in time.
+    FileLock(turn).acquire()
+
 import httpx2
 
-from gaia.log import configure
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.authorization.configured import AuthorizationRequest
 from gaia.mcp.client.config import MCPConfig
@@ -29,26 +32,24 @@ CIMD = "https://conformance-test.local/client-metadata.json"
 MCP_ENDPOINT = "/mcp"
 
 
-class Browser:
-    """Logs in by itself: follows the redirect of the authorization server as far as its address."""
-
-    def __call__(self, request: AuthorizationRequest) -> str | None:
-        response = httpx2.get(request.url, follow_redirects=False)
-        location: str | None = response.headers.get("location")
-        return location
+def log_in(request: AuthorizationRequest) -> str | None:
+    """What a person in a browser would do at an authorization server that asks no questions."""
+    response = httpx2.get(request.url, follow_redirects=False)
+    location: str | None = response.headers.get("location")
+    return location
 
 
 def main() -> int:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     url = sys.argv[-1]
-    if os.environ.get("GAIA_DEBUG"):
-        configure()
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
         config = MCPConfig(Path(home) / "servers.json")
-        with MCPClientManager(config, on_elicitation=fill_in, on_authorization=Browser()) as manager:
-            client = manager.add_server("conformance", {"url": url, "protocol": protocol(), **auth(scenario, url, context)})
+        with MCPClientManager(config, on_elicitation=fill_in, on_authorization=log_in) as manager:
+            client = manager.add_server(
+                "conformance", {"url": url, "protocol": protocol(), **auth(scenario, url, context)}
+            )
             play(scenario, client, context)
     return 0
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from gaia.cli.approving import approve
+from gaia.cli.authorizing import login, logout
 from gaia.cli.bench import bench
 from gaia.cli.calling import call
 from gaia.cli.configuring import AddCommand, add, remove
@@ -64,6 +65,8 @@ _add(
     "gaia mcp call time get_current_time timezone=Europe/Berlin",
     """gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5""",
 )
+_add("login", login, "gaia mcp login notes", "gaia mcp login notes --no-browser", "gaia mcp login notes --scope write")
+_add("logout", logout, "gaia mcp logout notes")
 _add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool get_current_time --yes")
 _add("trust", trust_project, "gaia mcp trust", "gaia mcp trust --list", "gaia mcp trust --revoke ~/some/project")
 _add("test-client", diagnose, "gaia mcp test-client time")

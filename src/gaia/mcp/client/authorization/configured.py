@@ -14,7 +14,11 @@ from gaia.mcp.errors import NeedsAuthorization
 if TYPE_CHECKING:
     from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 
-__all__ = ["AuthorizationRequest", "ConfiguredAuthorization", "OnAuthorization"]
+__all__ = ["LOGIN_SECONDS", "AuthorizationRequest", "ConfiguredAuthorization", "OnAuthorization"]
+
+
+LOGIN_SECONDS = 300.0
+"""How long a person may take to log in."""
 
 
 class AuthorizationRequest(msgspec.Struct, frozen=True):
@@ -45,7 +49,8 @@ class ConfiguredAuthorization:
     ) -> None:
         """`expand` gives the server's URL and its ``auth``, with variables filled in, and may raise ConfigError."""
         self.on_authorization = on_authorization
-        """May be replaced until the server is opened."""
+        self.login_seconds = LOGIN_SECONDS
+        """Both may be replaced until the server is opened."""
         self._name = name
         self._expand = expand
         self._lock = threading.Lock()
@@ -61,7 +66,9 @@ class ConfiguredAuthorization:
         with self._lock:
             if self._made is None or values != self._made_of:
                 self._made_of = values
-                self._made = ServerAuthorization(self._name, *values, on_authorization=self.on_authorization)
+                self._made = ServerAuthorization(
+                    self._name, *values, on_authorization=self.on_authorization, login_seconds=self.login_seconds
+                )
             return self._made
 
     @property

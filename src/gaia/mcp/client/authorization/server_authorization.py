@@ -14,18 +14,15 @@ import msgspec
 from gaia.log import get_logger
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OAuth
-from gaia.mcp.client.authorization.configured import AuthorizationRequest, OnAuthorization
+from gaia.mcp.client.authorization.configured import LOGIN_SECONDS, AuthorizationRequest, OnAuthorization
 from gaia.mcp.client.authorization.token_file import Login, Stamp, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 
-__all__ = ["LOGIN_SECONDS", "ServerAuthorization"]
+__all__ = ["ServerAuthorization"]
 
 logger = get_logger(__name__)
 
 T = TypeVar("T")
-
-LOGIN_SECONDS = 300.0
-"""How long a person may take to log in."""
 
 
 class ServerAuthorization(httpx2.Auth):
@@ -78,6 +75,12 @@ class ServerAuthorization(httpx2.Auth):
         """The tokens that must not be shown."""
         login = self._login
         return [] if login is None else login.secrets
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether there is a login that is kept."""
+        login = self._read()
+        return login is not None and login.access_token is not None
 
     def changed(self) -> bool:
         """Whether there is a login that the server has not refused yet. Quick enough for each call."""

@@ -1,0 +1,110 @@
+"""`gaia mcp login` and `gaia mcp logout`: logging in at servers that are reached over HTTP."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gaia.cli import terminal
+from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.servers import complete_name, make_client
+from gaia.cli.trusting import load_to_start
+
+if TYPE_CHECKING:
+    from gaia.mcp.client import MCPClient
+    from gaia.mcp.client.authorization.configured import AuthorizationRequest, ConfiguredAuthorization
+
+__all__ = ["login", "logout"]
+
+_LOGIN_SECONDS = 300.0
+
+
+def login(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="Ask for this permission, too. Logs in anew. Repeatable.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page where one logs in.")] = True,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="How long you may take.")
+    ] = _LOGIN_SECONDS,
+    trust: TrustOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Log in at a server, in the browser.
+
+    The address is printed as well. The login is kept in ~/.gaia/logins, for your eyes only, and renewed from then on.
+    """
+    options = Options.of(ctx, config, as_json, debug, trust)
+    client = make_client(name, load_to_start(options), options)
+    authorization = _authorization_of(client)
+    asked = []
+
+    def visit(request: AuthorizationRequest) -> None:
+        asked.append(request.url)
+        # On standard error, because a program may read the document on standard output.
+        terminal.show(terminal.text(f"Log in at\n\n{request.url}\n"), console=terminal.err())
+        if browser:
+            webbrowser.open(request.url)
+
+    authorization.on_authorization = visit
+    authorization.login_seconds = timeout
+    try:
+        if scope:
+            authorization().log_in(" ".join(scope))
+        if not client.connect():
+            raise CommandFailed(f"server {name!r}: {client.last_error}", error_type="needs_authorization")
+        kept = authorization().is_logged_in
+    finally:
+        client.disconnect()
+    outcome = "logged_in" if asked or kept else "not_needed"
+    words = {True: f"Logged in at {name}.", False: f"There is a login at {name} already; it works."}[bool(asked)]
+    if options.json:
+        terminal.print_json({"server": name, "outcome": outcome, "new": bool(asked)})
+    else:
+        terminal.show(
+            terminal.text(words if outcome == "logged_in" else f"{name} lets everybody in; no login is kept.")
+        )
+
+
+def logout(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    trust: TrustOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Forget the login at a server.
+
+    It stays valid at the authorization server until it expires, or until you revoke it there.
+    """
+    options = Options.of(ctx, config, as_json, debug, trust)
+    authorization = _authorization_of(make_client(name, load_to_start(options), options))
+    forgotten = authorization().log_out()
+    if options.json:
+        terminal.print_json({"server": name, "forgotten": forgotten})
+    else:
+        terminal.show(terminal.text(f"Logged out of {name}." if forgotten else f"There is no login at {name}."))
+
+
+def _authorization_of(client: MCPClient) -> ConfiguredAuthorization:
+    from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
+    from gaia.mcp.client.transports.base import ChannelTransport
+
+    transport = client.transport
+    authorization = transport.authorization if isinstance(transport, ChannelTransport) else None
+    if not isinstance(authorization, ConfiguredAuthorization):
+        raise CommandFailed(
+            f"there is nothing to log in at: server {client.name!r} is started here, or its configuration gives the "
+            "credentials",
+            exit_code=USAGE,
+            error_type="no_login",
+        )
+    return authorization

@@ -1,0 +1,89 @@
+"""The client scenarios of @modelcontextprotocol/conformance, played by `client.py`.
+
+Checks are counted, not ticks: a scenario that checked nothing has shown nothing. What a revision does not require
+(extensions of the protocol) is run by the suite and shown here, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.test_conformance import SUITE
+from tests.servers import node
+from tests.servers.real_servers import Unavailable
+
+CLIENT = Path(__file__).with_name("client.py")
+
+REQUIRED = {"2025-11-25": (18, 240), "2026-07-28": (32, 400)}
+"""How many scenarios each revision requires of a client, and how many of their checks pass at least."""
+
+SECONDS = 540
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("revision", REQUIRED)
+def test_a_client_passes_what_the_revision_requires(revision: str, tmp_path: Path) -> None:
+    try:
+        suite = node.script(*SUITE)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    required = required_scenarios(suite, revision)
+    results = tmp_path / "results"
+    # Split at spaces, and run by a shell.
+    options = ["--requirements", revision, "--timeout", str(SECONDS * 1000), "--output-dir", str(results)]
+    command = f"{sys.executable} {CLIENT}"
+    run = subprocess.run(
+        [*suite, "client", "--command", command, *options],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "GAIA_CONFORMANCE_TURN": str(tmp_path / "turn.lock")},
+    )
+    checks = {checked.parent: checks_of(checked) for checked in sorted(results.glob("**/checks.json"))}
+    scenarios = {scenario_of(folder, results): counts for folder, counts in checks.items()}
+    print(table(revision, scenarios, required))
+    assert required <= scenarios.keys(), run.stdout
+    unsuccessful = [name for name in required if scenarios[name]["FAILURE"] or scenarios[name]["WARNING"]]
+    assert unsuccessful == [], run.stdout
+    assert [name for name in required if not scenarios[name]["SUCCESS"]] == []
+    expected_scenarios, expected_checks = REQUIRED[revision]
+    assert len(required) == expected_scenarios
+    assert sum(scenarios[name]["SUCCESS"] for name in required) >= expected_checks
+
+
+def required_scenarios(suite: list[str], revision: str) -> set[str]:
+    listing = subprocess.run(
+        [*suite, "list", "--client", "--requirements", revision], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    client, _, _ = listing.partition("Client scenarios")[2].partition("\n\n")
+    return set(re.findall(r"^  - (\S+)", client, re.MULTILINE))
+
+
+def scenario_of(folder: Path, results: Path) -> str:
+    """The scenario whose results are in a folder, which is named after it and the time."""
+    return re.sub(r"-\d{4}-\d\d-\d\dT.*$", "", folder.relative_to(results).as_posix())
+
+
+def checks_of(file: Path) -> Counter[str]:
+    """How many checks of a scenario ended how."""
+    return Counter(check["status"] for check in json.loads(file.read_text()))
+
+
+def table(revision: str, scenarios: dict[str, Counter[str]], required: set[str]) -> str:
+    lines = [f"{revision}: scenario, checks passed, checks failed"]
+    for name, counts in sorted(scenarios.items(), key=lambda item: (item[0] not in required, item[0])):
+        remark = "" if name in required else "  (not required)"
+        lines.append(f"  {name:45} {counts['SUCCESS']:4} {counts['FAILURE']:4}{remark}")
+    for what, names in ((f"{len(required)} required", required), ("all", scenarios.keys())):
+        passed = sum(scenarios[name]["SUCCESS"] for name in names if name in scenarios)
+        failed = sum(scenarios[name]["FAILURE"] for name in names if name in scenarios)
+        lines.append(f"  {what}: {passed} checks passed, {failed} failed")
+    return "\n".join(lines)

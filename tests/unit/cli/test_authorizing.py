@@ -1,0 +1,122 @@
+"""`gaia mcp login` and `gaia mcp logout`, at a real authorization server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import Result
+
+from tests.servers.protected_server import Protected, protected_server
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Protected]:
+    with protected_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Protected, home: Path) -> Protected:
+    """Configured under the name "notes", and as if it had just been started."""
+    running.accounts.revoke_all()
+    running.accounts.clients.clear()
+    running.accounts.refuses_logins = False
+    (home / ".gaia").mkdir()
+    entries = {"notes": {"url": running.url}, "local": {"command": "true"}}
+    (home / ".gaia" / "mcp_servers.json").write_text(json.dumps({"mcpServers": entries}))
+    return running
+
+
+@pytest.fixture
+def pages(mocker: Any) -> Iterator[list[str]]:
+    """The addresses that a browser was opened at. It goes where it is sent."""
+    opened: list[str] = []
+    visits: list[threading.Thread] = []
+
+    def browse(url: str) -> bool:
+        opened.append(url)
+        visit = threading.Thread(target=lambda: httpx2.get(url, follow_redirects=True, trust_env=False))
+        visits.append(visit)
+        visit.start()
+        return True
+
+    mocker.patch("webbrowser.open", side_effect=browse)
+    yield opened
+    for visit in visits:
+        visit.join()
+
+
+class TestLogin:
+    def test_opens_the_browser_and_keeps_the_login(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+        result = invoke("login", "notes")
+        assert result.exit_code == 0, result.output
+        assert "Logged in at notes." in result.stdout
+        assert pages[0] in result.stderr
+        called = invoke("call", "notes", "who")
+        assert called.exit_code == 0
+        assert "read write" in called.stdout
+
+    def test_says_so_when_there_is_a_login_already(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+        invoke("login", "notes")
+        result = invoke("login", "notes")
+        assert result.exit_code == 0
+        assert "There is a login at notes already; it works." in result.stdout
+        assert len(pages) == 1
+
+    def test_another_permission_takes_a_new_login(
+        self, server: Protected, invoke: Invoke, invoke_json: Callable[..., Any], pages: list[str]
+    ) -> None:
+        invoke("login", "notes")
+        assert invoke_json("login", "notes", "--scope", "write") == {
+            "server": "notes",
+            "outcome": "logged_in",
+            "new": True,
+        }
+        assert "scope=write" in pages[1]
+
+    def test_without_a_browser_only_the_address_is_printed(
+        self, server: Protected, invoke: Invoke, pages: list[str]
+    ) -> None:
+        result = invoke("login", "notes", "--no-browser", "--timeout", "1")
+        assert pages == []
+        assert f"{server.origin}/authorize?" in result.stderr
+        assert result.exit_code == 1
+        assert "nobody finished the login" in result.stderr
+
+    def test_a_refusal_is_reported(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+        server.accounts.refuses_logins = True
+        result = invoke("login", "notes")
+        assert result.exit_code == 1
+        assert "access_denied" in result.stderr
+
+    def test_a_server_that_is_started_here_has_no_login(self, server: Protected, invoke: Invoke) -> None:
+        result = invoke("login", "local")
+        assert result.exit_code == 2
+        assert "there is nothing to log in at" in result.stderr
+
+    def test_other_commands_say_what_to_run(self, server: Protected, invoke: Invoke) -> None:
+        result = invoke("call", "notes", "who")
+        assert result.exit_code == 1
+        assert "gaia mcp login notes" in result.stderr
+
+
+class TestLogout:
+    def test_forgets_the_login(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
+        invoke("login", "notes")
+        result = invoke("logout", "notes")
+        assert result.exit_code == 0
+        assert "Logged out of notes." in result.stdout
+        assert invoke("call", "notes", "who").exit_code == 1
+
+    def test_without_a_login_there_is_nothing_to_forget(
+        self, server: Protected, invoke_json: Callable[..., Any]
+    ) -> None:
+        assert invoke_json("logout", "notes") == {"server": "notes", "forgotten": False}
