@@ -125,9 +125,10 @@ class ClientSpan:
 
     def conclude(self, outcome: Outcome) -> None:
         """Record how it ended. `end` has to follow; that may be on another thread."""
-        if not self._span.is_recording():
+        attributes = outcome.attributes
+        if not attributes or not self._span.is_recording():
             return
-        self._span.set_attributes(outcome.attributes)
+        self._span.set_attributes(attributes)
         if outcome.error_type is not None and not outcome.handled:
             self._span.set_status(Status(StatusCode.ERROR, outcome.description or None))
 
