@@ -9,7 +9,6 @@ import contextlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -104,6 +103,8 @@ def write(target: Path, document: dict[str, Any]) -> bytes:
 
     Returns what is in it now.
     """
+    import tempfile
+
     try:
         data = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except UnicodeEncodeError:

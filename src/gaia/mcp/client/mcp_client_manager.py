@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import threading
 import time
@@ -410,6 +409,8 @@ class MCPClientManager:
         refusal = None if pair is None else clients[pair].refusal_of(pair[1])
         if refusal is not None:
             return refusal
+        import difflib
+
         close = difflib.get_close_matches(name, self._routes, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")

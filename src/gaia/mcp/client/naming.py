@@ -7,7 +7,6 @@ day and in every order of servers.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 
@@ -59,6 +58,8 @@ def _hashed(server: str, tool: str, *, blocks: int) -> str:
     plain = f"mcp_{server}_{tool}"
     if blocks == 0:
         return plain
+    import hashlib
+
     # A NUL within a name could stand for the one between them; the length tells such pairs apart.
     originals = f"{server}\0{tool}" if blocks == 1 else f"{len(server)}\0{server}\0{tool}"
     # JSON can carry lone surrogates, which UTF-8 proper cannot.

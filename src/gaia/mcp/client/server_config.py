@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
@@ -222,6 +221,8 @@ def _strangers(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix:
     found: dict[str, str | None] = {}
     for key in mapping:
         if key not in known:
+            import difflib
+
             close = difflib.get_close_matches(str(key).lower(), lowered, n=1)
             found[f"{prefix}{key}"] = f"{prefix}{lowered[close[0]]}" if close else None
     return found

@@ -7,7 +7,6 @@ A file is trusted by its path and its content, so that whoever changes it asks a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -100,6 +99,8 @@ class TrustStore:
 
 
 def digest(data: bytes) -> str:
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -40,6 +39,8 @@ def definition_of(tool: MCPTool) -> Definition:
 
 def pin_of(tool: MCPTool) -> Pin:
     """The pin of a tool as it is now. The order of keys does not matter to it, everything else does."""
+    import hashlib
+
     definition = definition_of(tool)
     # ASCII, so that what cannot be encoded (half of a surrogate pair) has a hash too.
     canonical = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
