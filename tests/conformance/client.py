@@ -16,8 +16,10 @@ from typing import Any
 from filelock import FileLock
 
 if __name__ == "__main__" and (turn := os.environ.get("GAIA_CONFORMANCE_TURN")):
-    # The suite starts all its clients at once. On a small machine none of them would be in time.
-    FileLock(turn).acquire()
+    # The suite starts all its clients at once. On a small machine none of them would be in time. The lock is held until
+    # the process ends, for which it has to be kept.
+    TURN = FileLock(turn)
+    TURN.acquire()
 
 import httpx2
 
