@@ -30,7 +30,7 @@ from mcp.server.auth.provider import (
 )
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
-from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, OAuthToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -161,7 +161,7 @@ def protected_server(*, scopes: list[str] | None = None, client_secret: str | No
     """Run one. Tools: ``who`` tells the scopes of the caller, ``write`` takes the scope "write".
 
     `scopes` are what every request takes. With `client_secret` the token endpoint serves the client "robot" with that
-    secret, in the client credentials grant, and nobody else.
+    secret, in the client credentials grant, whoever brings it as the assertion of a platform, and nobody else.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     protected = Protected(f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -257,6 +257,9 @@ def _calls_write(body: bytes) -> bool:
 def _credentials_endpoint(accounts: Accounts, client_secret: str) -> Any:
     async def token(request: Request) -> JSONResponse:
         form = await request.form()
+        if form.get("grant_type") == JWT_BEARER_GRANT_TYPE and form.get("assertion") == client_secret:
+            issued = accounts.issue("pod", ["read"], str(form.get("resource")), "client_credentials")
+            return JSONResponse(issued.model_dump(exclude_none=True))
         given = base64.b64encode(f"robot:{client_secret}".encode()).decode()
         if request.headers.get("authorization") != f"Basic {given}":
             return JSONResponse({"error": "invalid_client"}, 401)

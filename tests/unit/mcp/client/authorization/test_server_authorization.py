@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gaia.mcp.client.authorization.config import ClientCredentials, NoLogin, OAuth
+from gaia.mcp.client.authorization.config import ClientCredentials, NoLogin, OAuth, WorkloadIdentity
 from gaia.mcp.client.authorization.server_authorization import AuthorizationRequest, ServerAuthorization
 from gaia.mcp.client.authorization.token_file import TokenFile
 from gaia.mcp.errors import CallCancelled, NeedsAuthorization, ServerUnavailable
@@ -365,6 +365,18 @@ class TestCredentials:
         auth = authorization(guarded, self.config(guarded, scopes=["read"]))
         assert say_hello(guarded, auth).is_success
         assert [token.scopes for token in guarded.accounts.access.values()][-1] == ["read"]
+
+    def test_a_platform_vouches_with_a_file_that_it_replaces(self, guarded: Protected, tmp_path: Path) -> None:
+        token = tmp_path / "token"
+        config = WorkloadIdentity(client_id="pod", issuer=guarded.origin, assertion_file=str(token))
+        auth = authorization(guarded, config)
+        with pytest.raises(NeedsAuthorization, match="token: cannot be read: No such file"):
+            say_hello(guarded, auth)
+        token.write_text("stale")
+        with pytest.raises(NeedsAuthorization, match="invalid_client"):
+            say_hello(guarded, auth)
+        token.write_text("hunter22\n")
+        assert say_hello(guarded, auth).is_success
 
     def test_a_wrong_secret_is_reported(self, guarded: Protected) -> None:
         with pytest.raises(NeedsAuthorization, match="invalid_client") as caught:
