@@ -109,7 +109,7 @@ class Host:
             for name in self._clients
         )
         self._harmless.clear()
-        return {"recovered": recovered, "states": self.states()}
+        return {"recovered": recovered, "states": self.states(), "stacks": [] if recovered else _stacks()}
 
     def states(self) -> Json:
         """State and last error of each server."""
@@ -226,6 +226,17 @@ def _limit(resource_number: int, soft: int | None) -> None:
     """Set a limit of this process; None: as high as it may be."""
     hard = resource.getrlimit(resource_number)[1]
     resource.setrlimit(resource_number, (hard if soft is None else soft, hard))
+
+
+def _stacks() -> list[str]:
+    """What the threads of this package do at this moment."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames().items()
+    return [
+        f"{names[ident]}:\n{''.join(traceback.format_stack(frame)[-3:])}"
+        for ident, frame in frames
+        if names.get(ident, "").startswith("mcp-")
+    ]
 
 
 def _no_thread(*_: object, **__: object) -> NoReturn:

@@ -167,7 +167,7 @@ def test_what_it_survives(chaos: Profile, tmp_path: Path) -> None:
             trouble(host)
             host.tell("give_back")
             recovery = host.tell("recover")
-            assert recovery["recovered"], (trouble, recovery)
+            assert recovery["recovered"], "\n".join([trouble.__name__, str(recovery["states"]), *recovery["stacks"]])
         report = host.tell("finish")
         assert report["wrong"] == []
         assert report["calls"] > 50
