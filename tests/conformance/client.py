@@ -23,10 +23,14 @@ if __name__ == "__main__" and (turn := os.environ.get("GAIA_CONFORMANCE_TURN")):
 
 import httpx2
 
-from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.authorization.configured import AuthorizationRequest
+from gaia.mcp.client import (
+    AuthorizationRequest,
+    ElicitationAnswer,
+    ElicitationRequest,
+    MCPClient,
+    MCPClientManager,
+)
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
 
 CIMD = "https://conformance-test.local/client-metadata.json"
 """The client id metadata document that the suite expects of clients that have one."""
@@ -49,11 +53,16 @@ def main() -> int:
         os.environ["HOME"] = home
         config = MCPConfig(Path(home) / "servers.json")
         with MCPClientManager(config, on_elicitation=fill_in, on_authorization=log_in) as manager:
-            client = manager.add_server(
-                "conformance", {"url": url, "protocol": protocol(), **auth(scenario, url, context)}
-            )
+            client = manager.add_server("conformance", {**server(scenario, url, context), "protocol": protocol()})
             play(scenario, client, context)
     return 0
+
+
+def server(scenario: str, url: str, context: dict[str, Any]) -> dict[str, Any]:
+    """The server's entry: its URL, or a bridge on stdio that leads there."""
+    if bridge := os.environ.get("GAIA_CONFORMANCE_BRIDGE"):
+        return {"command": sys.executable, "args": [bridge, url]}
+    return {"url": url, **auth(scenario, url, context)}
 
 
 def protocol() -> str:

@@ -21,6 +21,7 @@ from tests.servers import node
 from tests.servers.real_servers import Unavailable
 
 CLIENT = Path(__file__).with_name("client.py")
+BRIDGE = Path(__file__).with_name("stdio_bridge.py")
 
 REQUIRED = {"2025-11-25": (18, 240), "2026-07-28": (32, 400)}
 """How many scenarios each revision requires of a client, and how many of their checks pass at least."""
@@ -57,6 +58,37 @@ def test_a_client_passes_what_the_revision_requires(revision: str, tmp_path: Pat
     expected_scenarios, expected_checks = REQUIRED[revision]
     assert len(required) == expected_scenarios
     assert sum(scenarios[name]["SUCCESS"] for name in required) >= expected_checks
+
+
+STDIO = {
+    "2025-11-25": ("initialize", "tools_call", "elicitation-sep1034-client-defaults"),
+    "2026-07-28": ("tools_call", "request-metadata", "sep-2322-client-request-state", "json-schema-ref-no-deref"),
+}
+"""The required scenarios that are not about HTTP itself: its headers, streams and logins."""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("revision", "scenario"), [(rev, name) for rev, names in STDIO.items() for name in names])
+def test_a_client_on_stdio_passes_the_same_checks(revision: str, scenario: str, tmp_path: Path) -> None:
+    try:
+        suite = node.script(*SUITE)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    options = ["--scenario", scenario, "--spec-version", revision, "--timeout", "120000", "--output-dir", str(tmp_path)]
+    run = subprocess.run(
+        [*suite, "client", "--command", f"{sys.executable} {CLIENT}", *options],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "GAIA_CONFORMANCE_BRIDGE": str(BRIDGE)},
+    )
+    (checked,) = tmp_path.glob("**/checks.json")
+    checks = checks_of(checked)
+    print(f"{revision} {scenario} over stdio: {checks['SUCCESS']} checks passed")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert not checks["FAILURE"], run.stdout
+    assert not checks["WARNING"], run.stdout
+    assert checks["SUCCESS"]
 
 
 def required_scenarios(suite: list[str], revision: str) -> set[str]:

@@ -1,7 +1,16 @@
 """The MCP client: servers under supervision, their tools, their configuration."""
 
+from gaia.mcp.client.authorization.configured import AuthorizationRequest
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
 from gaia.mcp.client.tool import MCPTool
 
-__all__ = ["MCPClient", "MCPClientManager", "MCPTool"]
+__all__ = [
+    "AuthorizationRequest",
+    "ElicitationAnswer",
+    "ElicitationRequest",
+    "MCPClient",
+    "MCPClientManager",
+    "MCPTool",
+]
