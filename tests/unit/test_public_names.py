@@ -24,7 +24,14 @@ PUBLIC_NAMES = {
     "gaia.mcp": {"MCPClient", "MCPClientManager", "MCPClientMixin"},
     "gaia.dashboard": {"Dashboard"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
-    "gaia.mcp.client": {"MCPClient", "MCPClientManager", "MCPTool"},
+    "gaia.mcp.client": {
+        "AuthorizationRequest",
+        "ElicitationAnswer",
+        "ElicitationRequest",
+        "MCPClient",
+        "MCPClientManager",
+        "MCPTool",
+    },
     "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},
     "gaia.mcp.errors": {
         "AnswerLost",
