@@ -48,7 +48,7 @@ TOOLS = (
     "safe_crash_before_answer",
 )
 MARGIN = 15.0
-PATIENCE = 30.0
+PATIENCE = 60.0
 NOBODY = 65534
 REAL_TIME = time.time
 THREAD_STARTERS = {
@@ -219,7 +219,7 @@ class Host:
                 self._stopping.wait(0.005)
 
     def _answers(self, name: str) -> bool:
-        return self._ledgers[name].call(self._clients[name], "well", {}, safe=False, timeout=2.0).outcome == "ok"
+        return self._ledgers[name].call(self._clients[name], "well", {}, safe=False, timeout=5.0).outcome == "ok"
 
 
 def _limit(resource_number: int, soft: int | None) -> None:

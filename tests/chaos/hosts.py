@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 40.0
+PATIENCE = 75.0
 """Seconds. A host waits for its servers for `host_program.PATIENCE`."""
 
 
