@@ -24,10 +24,11 @@ from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.supervision.events import ServerLog
 from gaia.mcp.errors import MCPError
 from tests.recorder import Recorder
-from tests.servers import leaky_server
 from tests.tracing import Tracing
 
 Json = dict[str, Any]
+
+LEAKY_SERVER = Path(__file__).parents[1] / "servers" / "leaky_server.py"
 
 IN_ENV = "canary-in-env-4711"
 IN_HEADER = "canary-in-header-4712"
@@ -60,7 +61,7 @@ def entry(mode: str) -> Json:
     """The configuration of the leaky server. It is told the header's value too, as one behind HTTP would be."""
     return {
         "command": sys.executable,
-        "args": ["-I", str(leaky_server.__file__), mode, "${DEPLOY_TOKEN}"],
+        "args": ["-I", str(LEAKY_SERVER), mode, "${DEPLOY_TOKEN}"],
         "type": "stdio",
         "env": {"CANARY_TOKEN": f"{IN_ENV} {IN_HEADER}"},
         "headers": {"Authorization": "Bearer ${HEADER_VALUE}"},
