@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pytest_mock import MockerFixture
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.rpc.clock import SystemClock
 from gaia.mcp.client.supervision.events import ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ToolFilter
@@ -497,6 +499,8 @@ class TestCalling:
 
         def interrupt() -> None:
             assert wait_until(lambda: len(read_state(tmp_path / "state").calls) == 1)
+            # Not while it writes: an interrupted write costs the connection.
+            assert wait_until(lambda: sys._current_frames()[main].f_code is SystemClock.acquire.__code__)
             signal.pthread_kill(main, signal.SIGINT)
 
         main = threading.get_ident()
