@@ -39,6 +39,9 @@ INTERNAL_ERROR = -32603
 DEEPEST = 254
 """Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
 
+_LONG_LINE = 16 * 1024
+"""Bytes that take longer to count than the members of an ordinary answer."""
+
 _LONGEST_ID = 1024
 """Characters."""
 
@@ -100,9 +103,29 @@ def decode(line: bytes) -> Message | list[Message]:
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
     # Each level takes two bytes at least, so most messages need no second look.
-    if len(line) > 2 * DEEPEST and line.count(b"{") + line.count(b"[") > DEEPEST and _is_too_deep(value):
+    if len(line) > 2 * DEEPEST and _may_be_too_deep(line, value) and _is_too_deep(value):
         raise NestedTooDeep(_answered_id(value))
     return _batch(value) if type(value) is list else _message(value)
+
+
+def _may_be_too_deep(line: bytes, value: Any) -> bool:
+    """Whether there are enough brackets. A long text in few members is not searched for them: that takes its time."""
+    if len(line) > _LONG_LINE and _has_few_members(value):
+        return False
+    return line.count(b"{") + line.count(b"[") > DEEPEST
+
+
+def _has_few_members(value: Any) -> bool:
+    """Whether all objects and lists together have fewer members than `DEEPEST`, so that they cannot be so deep."""
+    members, pending = 0, [value]
+    while pending:
+        container = pending.pop()
+        if type(container) is dict or type(container) is list:
+            members += len(container)
+            if members >= DEEPEST:
+                return False
+            pending.extend(_children(container))
+    return True
 
 
 def _is_too_deep(value: Any) -> bool:

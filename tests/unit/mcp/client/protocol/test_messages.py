@@ -262,6 +262,17 @@ class TestNesting:
     def test_what_is_deep_enough_for_everybody_is_read(self) -> None:
         assert isinstance(decode(self.nested(DEEPEST - 1, id=7, result={})), Response)
 
+    @pytest.mark.parametrize("levels", [DEEPEST - 3, DEEPEST - 2, DEEPEST - 1, DEEPEST, DEEPEST + 1])
+    def test_a_long_text_beside_it_makes_no_difference(self, levels: int) -> None:
+        def is_read(answer: bytes) -> bool:
+            try:
+                return isinstance(decode(answer), Response)
+            except NestedTooDeep:
+                return False
+
+        long_text = self.nested(levels, id=7, result={"text": "x" * 20_000})
+        assert is_read(long_text) == is_read(self.nested(levels, id=7, result={"text": "x"})) == (levels < DEEPEST)
+
     def test_a_wide_message_is_not_a_deep_one(self) -> None:
         wide = {"id": 7, "result": {"content": [{"type": "text"}] * 1000, "number": 2**70}}
         assert decode(line(**wide)) == Response(7, wide["result"])
