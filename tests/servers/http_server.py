@@ -259,6 +259,8 @@ class ScriptedServer:
                 # Streams that wait for something to say.
                 for _ in range(20):
                     self.outbox.put(None)
+                # First of all nobody gets in any more: who is cut off may come back at once.
+                server.server_close()
                 server.cut_all()
         while not self.outbox.empty():
             self.outbox.get()
@@ -291,9 +293,11 @@ class _Server(ThreadingHTTPServer):
         """A client that went away is what many tests are about."""
 
     def cut_all(self) -> None:
-        for thread, connection in list(self._handling.items()):
+        handling = list(self._handling.items())
+        for _, connection in handling:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        for thread, _ in handling:
             thread.join(PATIENCE)
 
 

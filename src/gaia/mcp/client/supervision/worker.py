@@ -383,14 +383,14 @@ class Worker:
         self._logins = 0
         self._set_state(ServerState.READY)
         downtime = None if self._down_since is None else now - self._down_since
+        # All of it before the calls that waited are sent: whoever has an answer may look at once.
+        logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
+        self._lifecycle.ready(profile.protocol_version, downtime)
         if downtime is not None:
-            # Before the calls that waited are sent: whoever has an answer may look at once.
             self.restarts += 1
             self._hooks.happened(Restarted(self.name, self.generation, downtime=downtime))
             self._down_since = None
         self.intake.admit(connection, self._hooks.refusal)
-        logger.info("server_ready", server=self.name, generation=self.generation, pid=self.pid)
-        self._lifecycle.ready(profile.protocol_version, downtime)
         self._settled.set()
 
     # Ending.
