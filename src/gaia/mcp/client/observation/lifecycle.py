@@ -97,10 +97,13 @@ class Lifecycle:
         """Calls can be sent. `downtime` is in seconds; None if nobody missed the server."""
         self._observer.protocol_version = protocol_version
         self._end_step()
-        self._end_episode()
         if downtime is not None:
             metrics.instruments.restarts.add(1, self._labels)
             metrics.instruments.recovery_duration.record(downtime, self._labels)
+
+    def admitted(self) -> None:
+        """The calls that waited are sent. They were part of it: what they record until then names the restart."""
+        self._end_episode()
 
     # Losing.
 

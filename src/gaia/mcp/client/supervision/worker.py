@@ -391,6 +391,7 @@ class Worker:
             self._hooks.happened(Restarted(self.name, self.generation, downtime=downtime))
             self._down_since = None
         self.intake.admit(connection, self._hooks.refusal)
+        self._lifecycle.admitted()
         self._settled.set()
 
     # Ending.
