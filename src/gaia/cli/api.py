@@ -8,8 +8,7 @@ import typer
 
 from gaia.cli.failures import USAGE, CommandFailed
 from gaia.cli.options import DebugOption, Options, TraceOption
-from gaia.cli.serve import (
-    MAX_BODY,
+from gaia.cli.serving import (
     AllowHostOption,
     AllowOriginOption,
     AnonymousOption,
@@ -22,8 +21,9 @@ from gaia.cli.serve import (
     announce,
     http_options,
     load,
-    serving,
+    run_server,
 )
+from gaia.serving.options import HttpOptions
 
 __all__ = ["app"]
 
@@ -39,14 +39,14 @@ def api() -> None:
 def serve(
     ctx: typer.Context,
     targets: Annotated[list[str], typer.Argument(metavar="PACKAGE.MODULE:AGENT...", help="The agents' classes.")],
-    host: HostOption = "127.0.0.1",
-    port: PortOption = 8000,
+    host: HostOption = HttpOptions.host,
+    port: PortOption = HttpOptions.port,
     token: TokenOption = None,
     allow_host: AllowHostOption = None,
     allow_origin: AllowOriginOption = None,
     allow_anonymous: AnonymousOption = False,
-    max_body: MaxBodyOption = MAX_BODY,
-    grace: GraceOption = 5.0,
+    max_body: MaxBodyOption = HttpOptions.max_body,
+    grace: GraceOption = HttpOptions.shutdown_grace,
     threads: ThreadsOption = 32,
     trace: TraceOption = None,
     debug: DebugOption = False,
@@ -72,4 +72,4 @@ def serve(
             raise CommandFailed(f"two agents are the same model: {', '.join(sorted(names))}", exit_code=USAGE)
         serve_api(agents, http, announce("API endpoint"), max_threads=threads)
 
-    serving(run, options)
+    run_server(run, options)

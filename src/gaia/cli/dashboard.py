@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from gaia.cli.options import ConfigOption, DebugOption, Options, TraceOption, TrustOption
-from gaia.cli.serve import AllowHostOption, HostOption, PortOption, announce, http_options, serving
+from gaia.cli.serving import AllowHostOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
+from gaia.serving.options import HttpOptions
 
 __all__ = ["dashboard"]
 
-_MAX_BODY = 4 * 1024 * 1024
 _GRACE = 1.0
 
 TokenOption = Annotated[
@@ -27,7 +27,7 @@ OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the w
 
 def dashboard(
     ctx: typer.Context,
-    host: HostOption = "127.0.0.1",
+    host: HostOption = HttpOptions.host,
     port: PortOption = 8484,
     token: TokenOption = None,
     allow_host: AllowHostOption = None,
@@ -44,7 +44,7 @@ def dashboard(
     """
     options = Options.of(ctx, config, False, debug, trust, trace)
     servers = load_to_start(options)
-    http = http_options(host, port, token, allow_host, None, False, _MAX_BODY, _GRACE)
+    http = HttpOptions(host, port, token, tuple(allow_host or ()), shutdown_grace=_GRACE)
 
     def run() -> None:
         import logging
@@ -62,7 +62,7 @@ def dashboard(
             manager.load_from_config(timeout=0)
             page.run(_tell(open_page))
 
-    serving(run, options)
+    run_server(run, options)
 
 
 def _tell(open_page: bool) -> Callable[[str], None]:

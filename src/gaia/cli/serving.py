@@ -1,0 +1,117 @@
+"""What commands share that serve over HTTP: their options, agents named on the command line, failures in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.options import Options
+from gaia.serving.options import HttpOptions, UnsafeOptions
+
+__all__ = [
+    "AllowHostOption",
+    "AllowOriginOption",
+    "AnonymousOption",
+    "GraceOption",
+    "HostOption",
+    "MaxBodyOption",
+    "PortOption",
+    "ThreadsOption",
+    "TokenOption",
+    "announce",
+    "http_options",
+    "load",
+    "run_server",
+]
+
+AgentT = TypeVar("AgentT")
+
+HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(envvar="GAIA_SERVE_TOKEN", help="Bearer token that clients must send. Better set GAIA_SERVE_TOKEN."),
+]
+AllowHostOption = Annotated[
+    list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.")
+]
+AllowOriginOption = Annotated[
+    list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
+]
+AnonymousOption = Annotated[bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")]
+MaxBodyOption = Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")]
+GraceOption = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
+]
+ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
+
+
+def http_options(
+    host: str,
+    port: int,
+    token: str | None,
+    allow_host: list[str] | None,
+    allow_origin: list[str] | None,
+    allow_anonymous: bool,
+    max_body: int,
+    grace: float,
+) -> HttpOptions:
+    """What the command line says about the HTTP server."""
+    return HttpOptions(
+        host=host,
+        port=port,
+        token=token,
+        allow_hosts=tuple(allow_host or ()),
+        allow_origins=tuple(allow_origin or ()),
+        allow_anonymous=allow_anonymous,
+        max_body=max_body,
+        shutdown_grace=grace,
+    )
+
+
+def load(target: str, base: type[AgentT]) -> AgentT:
+    """The agent that the command line names."""
+    from gaia.serving.loading import AgentNotLoaded, load_agent
+
+    try:
+        return load_agent(target, base)
+    except AgentNotLoaded as error:
+        raise CommandFailed(str(error), exit_code=USAGE, error_type="agent_not_loaded") from error
+    except Exception as error:
+        # Whatever the agent's module and constructor do.
+        raise CommandFailed(
+            f"{target} cannot be made: {type(error).__name__}: {error}", hint="--debug says more."
+        ) from error
+
+
+def run_server(run: Callable[[], None], options: Options) -> None:
+    """Run a server, with the failures that are the user's to mend told in words."""
+    from gaia.serving.extra import ServingUnavailable
+
+    if not options.debug:
+        _log_problems()
+    try:
+        run()
+    except UnsafeOptions as error:
+        hint = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
+        raise CommandFailed(str(error), exit_code=USAGE, hint=hint, error_type="unsafe_options") from error
+    except ServingUnavailable as error:
+        raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
+    except OSError as error:
+        raise CommandFailed(f"cannot listen: {error}", error_type="cannot_listen") from error
+
+
+def announce(what: str) -> Callable[[str], None]:
+    """Says on standard error where the server is; programs wait for this line."""
+    return lambda url: typer.echo(f"{what}: {url}", err=True)
+
+
+def _log_problems() -> None:
+    import logging
+
+    from gaia import log
+
+    log.configure(level=logging.WARNING)
