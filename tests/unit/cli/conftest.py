@@ -73,6 +73,23 @@ def run(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "sub
 
 
 @pytest.fixture
+def start(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "subprocess.Popen[str]"]:
+    """The same without waiting for its end. It leads a process group, as a command in a terminal does."""
+
+    def start_mcp(*words: str, **variables: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*gaia_argv, "mcp", *words],
+            env=environment | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+
+    return start_mcp
+
+
+@pytest.fixture
 def configure(home: Path) -> Callable[..., Path]:
     """Write the user's configuration: ``configure(demo={"command": …})``; returns its path."""
 

@@ -26,21 +26,13 @@ def ask(base: str, token: str, path: str, body: Any = None) -> Any:
 
 def test_it_serves_all_servers_until_it_is_told_to_end(
     configure: Callable[..., Path],
-    gaia_argv: list[str],
-    environment: dict[str, str],
+    start: Callable[..., "subprocess.Popen[str]"],
     fault_server: Callable[..., dict[str, Any]],
     processes_of: Callable[[], list[int]],
     tmp_path: Path,
 ) -> None:
     configure(it=fault_server(state_file=tmp_path / "state"), bad={"command": "nonono"})
-    with subprocess.Popen(
-        [*gaia_argv, "mcp", "dashboard", "--port", "0"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        start_new_session=True,
-    ) as serving:
+    with start("dashboard", "--port", "0") as serving:
         assert serving.stderr is not None
         assert serving.stdout is not None
         lines = iter(serving.stderr.readline, "")
@@ -65,15 +57,10 @@ def test_it_serves_all_servers_until_it_is_told_to_end(
 
 
 def test_a_token_may_come_from_the_environment(
-    configure: Callable[..., Path], gaia_argv: list[str], environment: dict[str, str]
+    configure: Callable[..., Path], start: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
     configure()
-    with subprocess.Popen(
-        [*gaia_argv, "mcp", "dashboard", "--port", "0"],
-        env=environment | {"GAIA_DASHBOARD_TOKEN": "open-sesame"},
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    ) as serving:
+    with start("dashboard", "--port", "0", GAIA_DASHBOARD_TOKEN="open-sesame") as serving:
         assert serving.stderr is not None
         assert serving.stderr.readline().endswith("/#token=open-sesame\n")
         serving.terminate()

@@ -1,14 +1,8 @@
 """`gaia mcp doctor`: verdicts and remedies for people and programs."""
 
-import os
-import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from tests.servers.fault_server import read_state
-from tests.waiting import wait_until
 
 
 def test_a_working_server_has_a_line_for_each_check(
@@ -70,22 +64,3 @@ def test_an_unknown_name_is_a_wrong_command_line(configure: Callable[..., Path],
 
     assert result.exit_code == 2
     assert "did you mean 'demo'?" in result.stderr
-
-
-def test_ctrl_c_ends_it_and_the_servers(
-    configure: Callable[..., Path],
-    gaia_argv: list[str],
-    environment: dict[str, str],
-    fault_server: Callable[..., dict[str, Any]],
-    processes_of: Callable[[], list[int]],
-    tmp_path: Path,
-) -> None:
-    state = tmp_path / "state"
-    configure(it=fault_server(state_file=state, faults=[{"on": "initialize", "hang": True}]) | {"timeout": 300})
-    with subprocess.Popen(
-        [*gaia_argv, "mcp", "doctor"], env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as examining:
-        assert wait_until(lambda: read_state(state).starts == 1, 20)
-        os.kill(examining.pid, signal.SIGINT)
-        assert examining.wait(20) == 130
-    assert wait_until(lambda: processes_of() == [])

@@ -14,21 +14,6 @@ from tests.servers.fault_server import read_state
 from tests.waiting import wait_until
 
 
-@pytest.fixture
-def start(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "subprocess.Popen[str]"]:
-    def start_mcp(*words: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [*gaia_argv, "mcp", *words],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            start_new_session=True,
-        )
-
-    return start_mcp
-
-
 def interrupt(command: "subprocess.Popen[str]") -> str:
     """Press Ctrl-C; returns what was written to standard error."""
     os.killpg(command.pid, signal.SIGINT)
@@ -44,8 +29,9 @@ def interrupt(command: "subprocess.Popen[str]") -> str:
         ({"start_delay": 60}, ["list"], "start"),
         ({"start_delay": 60}, ["tools", "it"], "start"),
         ({"faults": [{"on": "ping", "hang": True}]}, ["test-client", "it"], "start"),
+        ({"faults": [{"on": "initialize", "hang": True}]}, ["doctor"], "start"),
     ],
-    ids=["a call", "a call to a server that ignores the end of input", "list", "tools", "test-client"],
+    ids=["a call", "a call to a server that ignores the end of input", "list", "tools", "test-client", "doctor"],
 )
 def test_ctrl_c_stops_the_servers(
     scenario: dict[str, Any],

@@ -61,22 +61,13 @@ def test_no_servers_is_no_error(invoke: Callable[..., Any]) -> None:
 
 def test_json_is_one_object_a_line_until_interrupted(
     configure: Callable[..., Path],
-    gaia_argv: list[str],
-    environment: dict[str, str],
+    start: Callable[..., "subprocess.Popen[str]"],
     fault_server: Callable[..., dict[str, Any]],
     processes_of: Callable[[], list[int]],
     tmp_path: Path,
 ) -> None:
     configure(it=fault_server(state_file=tmp_path / "state"))
-    watching = subprocess.Popen(
-        [*gaia_argv, "mcp", "watch", "--json", "--interval", "0.1"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        start_new_session=True,
-    )
-    with watching:
+    with start("watch", "--json", "--interval", "0.1") as watching:
         assert watching.stdout is not None
         assert watching.stderr is not None
         states = (status["state"] for line in watching.stdout for status in json.loads(line)["servers"])
