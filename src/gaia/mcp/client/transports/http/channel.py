@@ -27,6 +27,7 @@ from gaia.mcp.client.transports.http.headers import SESSION_ID, is_stateless, re
 from gaia.mcp.client.transports.http.old_server import OldServer
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.server_stream import ServerStream
+from gaia.mcp.client.transports.http.stream_reader import StreamReader
 from gaia.mcp.client.transports.http.tool_headers import ToolHeaders
 from gaia.mcp.client.transports.http.tool_lists import without_unusable_tools
 from gaia.mcp.client.transports.http.wire import Wire
@@ -176,7 +177,7 @@ class HttpChannel:
         if self._ending is None and self._session_id is not None and grace > 0:
             self._delete_session(min(grace, _FAREWELL_SECONDS))
         deadline = time.monotonic() + _JOIN_SECONDS
-        threads: list[Crew | ServerStream | OldServer] = [self._calls, self._urgent, *helpers]
+        threads: list[Crew | StreamReader] = [self._calls, self._urgent, *helpers]
         late = [thread for thread in threads if not thread.join(max(0.0, deadline - time.monotonic()))]
         if late:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.

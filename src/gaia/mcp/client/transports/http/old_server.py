@@ -12,6 +12,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.http import failures
 from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.stream_reader import StreamReader
 from gaia.mcp.client.transports.http.wire import Interrupted
 from gaia.mcp.errors import MCPError
 
@@ -28,22 +29,19 @@ _ENDPOINT_SECONDS = 10.0
 _CLOSED = "closed its stream"
 
 
-class OldServer:
+class OldServer(StreamReader):
     """The stream, and the address that is the first thing on it. The thread starts when somebody wants to know that.
 
     The end of the stream is the end of the channel, unless the stream never had an address.
     """
 
     def __init__(self, channel: HttpChannel) -> None:
-        self._channel = channel
-        self._wire = channel.new_wire()
+        super().__init__(channel)
         self._known = threading.Event()
         """Set when the address is known, or when it is known that there is none."""
         self._endpoint: httpx2.URL | None = None
         self._failure: httpx2.TransportError | None = None
-        self._closing = False
         self._starting = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"mcp-{channel.name}-http-events", daemon=True)
 
     def is_there(self) -> bool:
         """Whether the server speaks this transport."""
@@ -66,17 +64,8 @@ class OldServer:
         return self._endpoint
 
     def interrupt(self) -> None:
-        self._closing = True
+        super().interrupt()
         self._known.set()
-        self._wire.interrupt()
-
-    def join(self, seconds: float) -> bool:
-        """False if the thread is still there after `seconds`."""
-        if self._thread.ident is None:
-            self._wire.close()
-            return True
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -93,27 +82,23 @@ class OldServer:
         finally:
             self._wire.close()
             self._known.set()
-            if self._endpoint is not None and not self._closing:
+            if self._endpoint is not None and not self._closing.is_set():
                 told = "" if self._failure is None else f": {self._channel.redact(failures.reason(self._failure))}"
                 self._channel.end(Ending(cause=f"{_CLOSED}{told}"))
 
     def _listen(self) -> None:
-        channel, stream = self._channel, EventStream(self._channel.max_message_bytes)
-        with self._wire.request("GET", channel.url, channel.stream_headers(None), on_sending=self._check) as response:
+        stream = EventStream(self._channel.max_message_bytes)
+        with self._get(None) as response:
             if response.status_code != HTTPStatus.OK:
                 raise httpx2.RemoteProtocolError(f"the server answered {response.status_code}")
             for name, data in stream.events(response):
-                if self._closing:
+                if self._closing.is_set():
                     return
                 if name == "endpoint" and self._endpoint is None:
                     self._endpoint = self._address(data.decode())
                     self._known.set()
                 elif name == "message" and data:
-                    channel.received(data)
-
-    def _check(self) -> None:
-        if self._closing:
-            raise Interrupted
+                    self._channel.received(data)
 
     def _address(self, text: str) -> httpx2.URL:
         address = self._channel.url.join(text)

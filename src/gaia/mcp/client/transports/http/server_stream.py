@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import httpx2
 from gaia.log import get_logger
 from gaia.mcp.client.transports.http import failures
 from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.stream_reader import StreamReader
 from gaia.mcp.client.transports.http.wire import Interrupted
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 
@@ -25,31 +25,16 @@ logger = get_logger(__name__)
 _LONGEST_WAIT_SECONDS = 60.0
 
 
-class ServerStream:
+class ServerStream(StreamReader):
     """A thread that keeps the stream open, for as long as the server offers it."""
 
     def __init__(self, channel: HttpChannel) -> None:
         """Start to listen. What cannot be done for want of threads is not done: the stream is optional."""
-        self._channel = channel
-        self._wire = channel.new_wire()
+        super().__init__(channel)
         self._session = channel.session_id
-        self._closing = threading.Event()
         self._opened = False
-        self._thread = threading.Thread(target=self._run, name=f"mcp-{channel.name}-http-events", daemon=True)
         with contextlib.suppress(RuntimeError):
             self._thread.start()
-
-    def interrupt(self) -> None:
-        self._closing.set()
-        self._wire.interrupt()
-
-    def join(self, seconds: float) -> bool:
-        """False if the thread is still there after `seconds`."""
-        if self._thread.ident is None:
-            self._wire.close()
-            return True
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         stream = EventStream(self._channel.max_message_bytes)
@@ -68,9 +53,7 @@ class ServerStream:
         """Read one response to its end. Whether anything came; None if it is of no use to ask again."""
         channel, heard = self._channel, False
         try:
-            with self._wire.request(
-                "GET", channel.url, channel.stream_headers(stream.last_id), on_sending=self._check
-            ) as response:
+            with self._get(stream.last_id) as response:
                 if self._closing.is_set() or not self._is_offered(response):
                     return None
                 self._opened = True
@@ -90,10 +73,6 @@ class ServerStream:
         except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=channel.name, error=channel.redact(failures.reason(error)))
         return None if self._closing.is_set() else heard
-
-    def _check(self) -> None:
-        if self._closing.is_set():
-            raise Interrupted
 
     def _is_offered(self, response: httpx2.Response) -> bool:
         if response.status_code == HTTPStatus.OK:
