@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["broken", "decode", "home_folder", "locked", "read", "read_bytes", "write"]
+__all__ = ["broken", "decode", "home_folder", "locked", "read", "read_bytes", "read_version", "write"]
 
 _LOCK_SECONDS = 10.0
 """A save takes milliseconds; whoever holds the lock for longer is stuck."""
@@ -36,6 +36,15 @@ def home_folder(file_name: str) -> Path:
 def read(file: Path, example: str) -> dict[str, Any]:
     """The JSON object in a file, like `example`; empty if there is no file or nothing in it. Raises ConfigError."""
     return decode(file, read_bytes(file), example)
+
+
+def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
+    """The same for a file of ours that says its format's version. Raises ConfigError for another one than `version`."""
+    document = read(file, example)
+    found = document.get("version", version)
+    if found != version:
+        broken(file, f"its version is {found!r}, and this gaia-mcp understands {version}; update it")
+    return document
 
 
 def read_bytes(file: Path) -> bytes:

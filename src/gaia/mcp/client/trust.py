@@ -83,13 +83,7 @@ class TrustStore:
             return True
 
     def _document(self) -> dict[str, Any]:
-        document = json_file.read(self.file, _EXAMPLE)
-        version = document.get("version", _VERSION)
-        if version != _VERSION:
-            json_file.broken(
-                self.file, f"its version is {version!r}, and this gaia-mcp understands {_VERSION}; update it"
-            )
-        return document
+        return json_file.read_version(self.file, _EXAMPLE, _VERSION)
 
     def _files(self, document: dict[str, Any]) -> dict[str, _Trusted]:
         try:

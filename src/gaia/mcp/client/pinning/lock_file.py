@@ -73,12 +73,7 @@ class ServerPins:
             return True
 
     def _document(self) -> dict[str, Any]:
-        document = json_file.read(self.file, _EXAMPLE)
-        version = document.get("version", _VERSION)
-        if version != _VERSION:
-            json_file.broken(
-                self.file, f"its version is {version!r}, and this gaia-mcp understands {_VERSION}; update it"
-            )
+        document = json_file.read_version(self.file, _EXAMPLE, _VERSION)
         if not isinstance(document.get("servers", {}), dict):
             json_file.broken(self.file, f"servers: expected an object as in {_EXAMPLE}")
         return document
