@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from driving import drive_async
+from sdk_calls import SdkCalls
 
 
-class Sdk:
+class Sdk(SdkCalls):
     def load(self) -> None:
         import mcp
 
@@ -21,15 +22,6 @@ class Sdk:
         async with self._mcp.Client(server) as client:
             await client.list_tools()
             yield client
-
-    def request(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    async def call(self, client: Any, request: dict[str, Any]) -> Any:
-        return await client.call_tool("echo", request)
-
-    def is_echo(self, request: dict[str, Any], answer: Any) -> bool:
-        return answer.content[0].text == request["text"]
 
 
 if __name__ == "__main__":
