@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from gaia.telemetry.attributes import SERVER_NAME
 
@@ -73,25 +73,22 @@ class Instruments:
     """All of them, made by one meter. `gaia.mcp.server.name` is an attribute of each."""
 
     def __init__(self, meter: Meter) -> None:
-        self.operation_duration = meter.create_histogram(
+        self.operation_duration = _durations(
+            meter,
             "mcp.client.operation.duration",
-            unit="s",
-            description="The duration of the MCP request or notification as observed on the sender from the time it "
+            "The duration of the MCP request or notification as observed on the sender from the time it "
             "was sent until the response or ack is received.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
         )
-        self.session_duration = meter.create_histogram(
+        self.session_duration = _durations(
+            meter,
             "mcp.client.session.duration",
-            unit="s",
-            description="The duration of the MCP session as observed on the MCP client.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
+            "The duration of the MCP session as observed on the MCP client.",
         )
-        self.served_duration = meter.create_histogram(
+        self.served_duration = _durations(
+            meter,
             "mcp.server.operation.duration",
-            unit="s",
-            description="MCP request or notification duration as observed on the receiver from the time it was "
+            "MCP request or notification duration as observed on the receiver from the time it was "
             "received until the result or ack is sent.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
         )
         self.restarts = meter.create_counter(
             "gaia.mcp.server.restarts", unit="{restart}", description="Servers that are ready again after they ended."
@@ -99,11 +96,10 @@ class Instruments:
         self.crashes = meter.create_counter(
             "gaia.mcp.server.crashes", unit="{crash}", description="Servers that were lost, by reason."
         )
-        self.recovery_duration = meter.create_histogram(
+        self.recovery_duration = _durations(
+            meter,
             "gaia.mcp.server.recovery.duration",
-            unit="s",
-            description="From the moment a server's end was noticed until it was ready again.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
+            "From the moment a server's end was noticed until it was ready again.",
         )
         self.refused = meter.create_counter(
             "gaia.mcp.client.calls.refused",
@@ -125,6 +121,10 @@ class Instruments:
             unit="{call}",
             description="Calls that wait for their answer.",
         )
+
+
+def _durations(meter: Meter, name: str, description: str) -> Histogram:
+    return meter.create_histogram(name, unit="s", description=description, explicit_bucket_boundaries_advisory=BUCKETS)
 
 
 def _observations(_options: CallbackOptions, figure: Callable[[Observed], int]) -> Iterable[Observation]:
