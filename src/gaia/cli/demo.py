@@ -17,6 +17,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.failures import FAILED
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption
+from gaia.cli.rendering import milliseconds
 
 if TYPE_CHECKING:
     from gaia.cli.overhead import Overhead, RawPipe
@@ -155,7 +156,7 @@ class _Guide:
         facts = {"seconds": seconds, "pid": status.pid, "generation": status.generation}
         lines = [
             "Start the server",
-            f"ready after {_ms(seconds)}: pid {status.pid}, generation {status.generation}",
+            f"ready after {milliseconds(seconds)}: pid {status.pid}, generation {status.generation}",
             f"protocol {status.protocol_version}",
         ]
         return Step("start", status.generation == 1, lines, facts | {"protocol_version": status.protocol_version})
@@ -200,7 +201,7 @@ class _Guide:
         result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
         seconds, recorded = time.perf_counter() - began, spans.take()
         ok = "error" not in result and holds(result) and bool(reports) == progress and len(recorded) == 1
-        lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {_ms(seconds)}"]
+        lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
         if progress:
             lines.append(f"progress: {_list(reports)}")
         facts = {"tool": tool, "seconds": seconds, "result": result, "progress": reports, "spans": recorded}
@@ -227,7 +228,7 @@ class _Guide:
         lines = [
             "Call again at once: the call waits for the restart",
             f"restarted: generation {after.generation}, pid {before.pid} → {after.pid}",
-            "no restart was reported" if downtime is None else f"downtime {_ms(downtime)}",
+            "no restart was reported" if downtime is None else f"downtime {milliseconds(downtime)}",
             *step.lines[1:],
         ]
         facts = {"generation": after.generation, "pid": after.pid, "restarts": after.restarts, "downtime": downtime}
@@ -260,16 +261,16 @@ def _text_of(result: dict[str, Any]) -> str:
 def _span_lines(spans: list[dict[str, Any]]) -> list[str]:
     lines = []
     for span in spans:
-        lines.append(f"span {span['name']}, {span['kind']}, {_ms(span['seconds'])}, status {span['status']}")
+        lines.append(f"span {span['name']}, {span['kind']}, {milliseconds(span['seconds'])}, status {span['status']}")
         lines.append(f"span attributes {'  '.join(f'{key}={value}' for key, value in span['attributes'].items())}")
     return lines
 
 
 def _figures(overhead: Overhead) -> list[str]:
     return [
-        f"raw pipe    median {_ms(overhead.raw.median)}, p99 {_ms(overhead.raw.p99)}",
-        f"supervised  median {_ms(overhead.managed.median)}, p99 {_ms(overhead.managed.p99)}",
-        f"{overhead.ratio:.2f} times the raw pipe, {_ms(overhead.added)} more at the median",
+        f"raw pipe    median {milliseconds(overhead.raw.median)}, p99 {milliseconds(overhead.raw.p99)}",
+        f"supervised  median {milliseconds(overhead.managed.median)}, p99 {milliseconds(overhead.managed.p99)}",
+        f"{overhead.ratio:.2f} times the raw pipe, {milliseconds(overhead.added)} more at the median",
         f"({overhead.calls} echo calls each way, in rounds that alternate)",
     ]
 
@@ -281,10 +282,6 @@ def _overhead_facts(overhead: Overhead) -> dict[str, Any]:
         "managed": overhead.managed._asdict(),
         "ratio": overhead.ratio,
     }
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2f} ms"
 
 
 def _list(items: Any) -> str:

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from gaia.mcp.doctor import Check
 
 __all__ = [
+    "bar",
     "check_table",
     "difference_text",
+    "latency_table",
+    "microseconds",
     "milliseconds",
     "parameters",
     "server_table",
