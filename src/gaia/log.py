@@ -26,14 +26,13 @@ class EventLogger:
     Thread-safe. An event below the logger's level costs one level check.
     """
 
-    __slots__ = ("_stdlib", "_structured")
+    __slots__ = ("_stdlib", "_structured", "is_enabled_for")
 
     def __init__(self, name: str) -> None:
         self._stdlib = logging.getLogger(name)
         self._structured: Any = None
-
-    def is_enabled_for(self, level: int) -> bool:
-        return self._stdlib.isEnabledFor(level)
+        self.is_enabled_for = self._stdlib.isEnabledFor
+        """Whether events of a level are emitted. Each call asks, so there is nothing in between."""
 
     def debug(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.DEBUG):

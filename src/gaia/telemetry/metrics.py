@@ -17,7 +17,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from gaia.telemetry.attributes import SERVER_NAME
 
-__all__ = ["BUCKETS", "Instruments", "Observed", "instruments", "observed"]
+__all__ = ["BUCKETS", "Instruments", "Observed", "instruments", "nobody_measures", "observed"]
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds; the conventions give them for all their histograms of durations."""
@@ -132,3 +132,15 @@ def _observations(_options: CallbackOptions, figure: Callable[[Observed], int]) 
 
 
 instruments = Instruments(metrics.get_meter("gaia.mcp"))
+
+
+def nobody_measures() -> bool:
+    """Whether the process has no meter yet.
+
+    Every tool call asks. What the API's proxies stand for they keep to themselves; if they ever call that something
+    else, everything is recorded all the same.
+    """
+    return getattr(instruments.operation_duration, "_real_instrument", _UNKNOWN) is None
+
+
+_UNKNOWN = object()

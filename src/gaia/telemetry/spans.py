@@ -21,6 +21,7 @@ __all__ = [
     "Attributes",
     "ClientSpan",
     "Outcome",
+    "nobody_traces",
     "remote_parent",
     "reuse_execute_tool_spans",
     "start_client_span",
@@ -34,6 +35,8 @@ _tracer = trace.get_tracer("gaia.mcp")
 
 _CLIENT = SpanKind.CLIENT
 _NO_SPAN = trace.INVALID_SPAN
+
+_UNKNOWN = object()
 
 _reuse_execute_tool_spans = True
 
@@ -146,9 +149,9 @@ def start_client_span(
     None when nobody is tracing. `tools` are the names of the tool that is called, if it is a tool call: if the current
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
-    here = contexts.get_current() if context is None else context
-    if not here and _nobody_traces():
+    if nobody_traces(context):
         return None
+    here = contexts.get_current() if context is None else context
     if tools and _reuse_execute_tool_spans:
         outer = trace.get_current_span(here)
         if outer is not _NO_SPAN and _executes(outer, tools):
@@ -161,13 +164,15 @@ def start_client_span(
     return ClientSpan(span, trace.set_span_in_context(span, here), owned=True)
 
 
-def _nobody_traces() -> bool:
-    """Whether the process has no tracer yet, so that without a current span there can be no new one.
+def nobody_traces(context: Context | None = None) -> bool:
+    """Whether the process has no tracer yet and `context` (None: the current one) is empty, so nothing can be traced.
 
-    Every request asks, and starting a span that is none takes several times as long. What the API's proxy stands for it
+    Every request asks, and starting a span that is none takes several times as long. What provider was set the API
     keeps to itself; if it ever calls that something else, spans are started all the same.
     """
-    return type(getattr(_tracer, "_tracer", None)) is trace.NoOpTracer
+    if type(_tracer) is not trace.ProxyTracer or getattr(trace, "_TRACER_PROVIDER", _UNKNOWN) is not None:
+        return False
+    return not (contexts.get_current() if context is None else context)
 
 
 def start_internal_span(name: str, attributes: Attributes, context: Context | None) -> Span:

@@ -45,27 +45,28 @@ class RoundTrips:
             if cached is not None:
                 return cached
             keep = self._cache.keeper(wanted.method, wanted.params)
-        return self._request(wanted, keep)
-
-    def _request(self, wanted: ClientRequest, keep: Callable[[Outcome], None] | None) -> Outcome:
-        original = wanted.params
         try:
-            for left in reversed(range(MOST_ROUNDS)):
-                result = self.session.request(wanted)
-                if not self.is_unfinished(result):
-                    if keep is not None and self._is_stateless():
-                        keep(result)
-                    return checked(wanted, result)
+            result = self.session.request(wanted)
+            if "resultType" in result and self.is_unfinished(result):
                 # What answers went into must not be used again.
-                keep = None
-                if left == 0:
-                    raise too_many_rounds(wanted)
-                required = InputRequired.from_result(result)
-                wanted = msgspec.structs.replace(wanted, params=required.params(original, self._gather(required)))
+                result, keep = self._go_on(wanted, result), None
         except UrlElicitationRequired as error:
             self.note_urls(error)
             raise
-        raise AssertionError("the last round ends the loop")
+        if keep is not None and self._is_stateless():
+            keep(result)
+        return result if wanted.check is None else checked(wanted, result)
+
+    def _go_on(self, wanted: ClientRequest, result: Outcome) -> Outcome:
+        """The result, after the first answer to a request turned out not to be one."""
+        original = wanted.params
+        for _ in range(MOST_ROUNDS - 1):
+            required = InputRequired.from_result(result)
+            wanted = msgspec.structs.replace(wanted, params=required.params(original, self._gather(required)))
+            result = self.session.request(wanted)
+            if not self.is_unfinished(result):
+                return result
+        raise too_many_rounds(wanted)
 
     def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
         """Make a request without waiting; see `Session`."""

@@ -119,7 +119,7 @@ class ToolCalls(ServerFeatures):
         """
         try:
             options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-            return self._request_tool(tool_name, arguments, options)
+            return self._request(*self._tool_request(tool_name, arguments, options))
         except NotConnected:
             raise
         except MCPError as error:
@@ -143,9 +143,11 @@ class ToolCalls(ServerFeatures):
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         wanted, observation = self._tool_request(tool_name, arguments, options)
         try:
-            return self._trips.submit(wanted, self._callbacks.lane(), observation.ended)
+            on_done = None if observation is None else observation.ended
+            return self._trips.submit(wanted, self._callbacks.lane(), on_done)
         except BaseException as error:
-            observation.ended(error, {})
+            if observation is not None:
+                observation.ended(error, {})
             raise
 
     def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., dict[str, Any]]:
@@ -164,7 +166,7 @@ class ToolCalls(ServerFeatures):
         """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
         if method == "tools/call":
             params = params or {}
-            return self._request_tool(params.get("name"), params.get("arguments"), CallOptions(timeout))
+            return self._request(*self._tool_request(params.get("name"), params.get("arguments"), CallOptions(timeout)))
         observation = self._observer.begin(method, params)
         return self._request(
             ClientRequest(method, observation.prepare(params), timeout, observer=observation), observation
@@ -175,7 +177,9 @@ class ToolCalls(ServerFeatures):
     def _allows(self, tool_name: str) -> bool:
         return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
 
-    def _tool_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> tuple[ClientRequest, Observation]:
+    def _tool_request(
+        self, tool_name: Any, arguments: Any, options: CallOptions
+    ) -> tuple[ClientRequest, Observation | None]:
         """A `tools/call`, unless it is not allowed, and what follows it. Every tool call passes here."""
         if not isinstance(tool_name, str):
             raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
@@ -183,6 +187,24 @@ class ToolCalls(ServerFeatures):
             arguments = {}
         elif not isinstance(arguments, dict):
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
+        # What the catalog offers has passed the filters and the gate.
+        tool = self._catalog.get(tool_name) or self._unlisted_tool(tool_name)
+        params = {"name": tool_name, "arguments": arguments}
+        observation = self._observer.follow("tools/call", params)
+        wanted = ClientRequest(
+            "tools/call",
+            params if observation is None else observation.prepare(params),
+            options.timeout,
+            repeatable=tool is not None and tool.safe_to_repeat,
+            on_progress=options.on_progress,
+            observer=observation,
+            longest=self._longest(options),
+            check=None if tool is None or tool.output_schema is None else self._outputs.check_of(tool),
+        )
+        return wanted, observation
+
+    def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
+        """A tool that is not on offer, if it can be called all the same. Raises ToolDenied if it must not be."""
         if self._gate.blocks and not self._catalog.listed and self.is_connected():
             # Over a transport that is not supervised, tools are listed only when somebody wants to know them.
             self.list_tools()
@@ -190,20 +212,7 @@ class ToolCalls(ServerFeatures):
         if refusal is not None:
             self._observer.refused(refusal)
             raise refusal
-        tool = self._catalog.get(tool_name)
-        params = {"name": tool_name, "arguments": arguments}
-        observation = self._observer.begin("tools/call", params)
-        wanted = ClientRequest(
-            "tools/call",
-            observation.prepare(params),
-            options.timeout,
-            repeatable=tool is not None and tool.safe_to_repeat,
-            on_progress=options.on_progress,
-            observer=observation,
-            longest=self._longest(options),
-            check=self._outputs.check_of(tool),
-        )
-        return wanted, observation
+        return self._catalog.get(tool_name)
 
     def _longest(self, options: CallOptions) -> float | None:
         """How long progress may keep a call alive; None if it does not."""
@@ -212,12 +221,10 @@ class ToolCalls(ServerFeatures):
             return None
         return self._max_timeout if options.max_timeout is None else options.max_timeout
 
-    def _request_tool(self, tool_name: Any, arguments: Any, options: CallOptions) -> dict[str, Any]:
-        wanted, observation = self._tool_request(tool_name, arguments, options)
-        return self._request(wanted, observation)
-
-    def _request(self, wanted: ClientRequest, observation: Observation) -> dict[str, Any]:
+    def _request(self, wanted: ClientRequest, observation: Observation | None) -> dict[str, Any]:
         """Make a request in this thread, from the beginning to the end of its observation."""
+        if observation is None:
+            return self._trips.request(wanted)
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:

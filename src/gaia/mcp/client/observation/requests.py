@@ -120,6 +120,12 @@ class Observer:
             span.set_attributes(self._details(method, description.target, params or {}))
         return observation
 
+    def follow(self, method: str, params: Mapping[str, Any]) -> Observation | None:
+        """Like `begin`, here and now; None when nobody would notice, which is what calls cost least."""
+        if spans.nobody_traces() and metrics.nobody_measures() and not logger.is_enabled_for(logging.DEBUG):
+            return None
+        return self.begin(method, params)
+
     def refused(self, error: MCPError) -> None:
         """A call was not made at all."""
         metrics.instruments.refused.add(1, {names.SERVER_NAME: self.server, names.ERROR_TYPE: error.error_type})

@@ -42,6 +42,8 @@ DEEPEST = 254
 _LONG_LINE = 16 * 1024
 """Bytes that take longer to count than the members of an ordinary answer."""
 
+_END_LINE = orjson.OPT_APPEND_NEWLINE
+
 _LONGEST_ID = 1024
 """Characters."""
 
@@ -214,9 +216,13 @@ def _request_or_notification(value: dict[str, Any], identifier: RequestId | None
 
 def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | None) -> bytes:
     """One line, newline included. Raises ValueError when `params` cannot be expressed in JSON."""
-    if params is None:
-        return _encode({"jsonrpc": "2.0", "id": identifier, "method": method})
-    return _encode({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
+    if params is not None:
+        message["params"] = params
+    try:
+        return orjson.dumps(message, option=_END_LINE)
+    except TypeError:
+        return _encode_leniently(message)
 
 
 def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -236,7 +242,7 @@ def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
 
 def _encode(message: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(message, option=_END_LINE)
     except TypeError:
         return _encode_leniently(message)
 

@@ -210,4 +210,7 @@ class Call:
     def _encode(self) -> bytes:
         # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
         token = None if self.on_progress is None and self.longest is None else self.id
-        return encode_request(self.id, self.method, self.dialect.dress(self.params, token))
+        dialect, params = self.dialect, self.params
+        if dialect.request_meta or token is not None:
+            params = dialect.dress(params, token)
+        return encode_request(self.id, self.method, params)

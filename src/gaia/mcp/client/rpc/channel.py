@@ -98,7 +98,7 @@ class Channel(Protocol):
     @property
     def pid(self) -> int | None: ...
 
-    def send(self, item: Outgoing) -> bool:
+    def send(self, item: Outgoing, /) -> bool:
         """Write `item` now or as soon as the server reads again. False if too much is already waiting.
 
         Once `close` has returned, `item` is not even asked whether it may be written.

@@ -132,7 +132,7 @@ class Connection:
         """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
         One belongs to whoever pops it, as with `_in_flight`."""
         self._on_lost = on_lost
-        self._in_flight: dict[int, Call] = {}
+        self._in_flight: dict[RequestId, Call] = {}
         self._channel: Channel | None = None
         self._told_of_long_notifications = False
         """Only the reader uses it."""
@@ -294,7 +294,8 @@ class Connection:
 
     def _dispatch(self, message: Message, size: int) -> None:
         if type(message) is Response:
-            call = self._take(message.id)
+            # Most ids are as we gave them out, and this runs for every answer.
+            call = self._in_flight.pop(message.id, None) or self._take(message.id)
             if call is not None:
                 self._finish(call, message.result)
         elif type(message) is Notification:

@@ -130,7 +130,7 @@ class PipeWriter:
                 if self._rest is not None:
                     progressed = self._write_rest()
                 elif outbox:
-                    progressed = self._write_batch(self._next_batch())
+                    progressed = self._write_batch()
                 else:
                     return True
                 if not (progressed or self._enlarge_once()):
@@ -143,27 +143,21 @@ class PipeWriter:
         outbox.clear()
         return True
 
-    def _next_batch(self) -> list[Outgoing]:
+    def _write_batch(self) -> bool:
+        """Write what waits, or as much of it as one write should take. False if the pipe is full."""
         batch: list[Outgoing] = []
+        frames: list[bytes] = []
         size = 0
         outbox = self._outbox
         while outbox and size < _BATCH_BYTES:
             item = outbox.popleft()
             if item.begin_write():
+                frame = item.frame
                 batch.append(item)
-                size += len(item.frame)
-        return batch
-
-    def _write_batch(self, batch: list[Outgoing]) -> bool:
-        """False if the pipe is full."""
-        if len(batch) == 1:
-            data = batch[0].frame
-            frames = [data]
-        else:
-            frames = [item.frame for item in batch]
-            data = b"".join(frames)
-        sent = self._write(data)
-        if sent == len(data):
+                frames.append(frame)
+                size += len(frame)
+        sent = self._write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if sent == size:
             return True
         end = begun = 0
         while end < sent:

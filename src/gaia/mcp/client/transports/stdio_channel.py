@@ -16,7 +16,7 @@ import msgspec
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import LineFramer
-from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.client.transports.pipe_size import enlarge
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
 from gaia.mcp.client.transports.process import ServerProcess
@@ -68,6 +68,7 @@ class StdioChannel:
             self._writer = PipeWriter(
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed
             )
+            self.send = self._writer.send
         except BaseException as error:
             self.close(0.0)
             if isinstance(error, RuntimeError):
@@ -84,10 +85,6 @@ class StdioChannel:
 
     def is_alive(self) -> bool:
         return not self.is_abandoned and self._process.wait(0) is None
-
-    def send(self, item: Outgoing) -> bool:
-        assert self._writer is not None, "the writer exists as soon as the constructor has returned"
-        return self._writer.send(item)
 
     def cancel(self, notice: Frame) -> None:
         self.send(notice)
