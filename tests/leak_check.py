@@ -36,7 +36,7 @@ class Holdings:
     def now(cls) -> "Holdings":
         """What this process holds at this moment."""
         threads = (thread for thread in threading.enumerate() if not thread.name.startswith(FOREIGN_THREADS))
-        return cls(frozenset(threads), frozenset(_descriptors()), frozenset(psutil.Process().children(recursive=True)))
+        return cls(frozenset(threads), frozenset(_descriptors()), frozenset(_children()))
 
     def __sub__(self, before: "Holdings") -> "Holdings":
         """What was added since `before`."""
@@ -77,6 +77,24 @@ def kill(processes: frozenset[psutil.Process]) -> None:
             process.wait(PATIENCE)
         except psutil.Error:
             continue  # It ended meanwhile, or is not ours to wait for.
+
+
+def _children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True) if _has_children() else []
+
+
+def _has_children() -> bool:
+    """Whether there is a child, be it a zombie. Descendants are found through children only, by reading all processes.
+
+    That takes milliseconds, and most tests start none.
+    """
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _descriptors() -> list[tuple[int, str]]:
