@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
+from typer.testing import CliRunner
 
+from gaia.cli.main import app
 from gaia.mcp import MCPClient
 from gaia.mcp.mcp_bridge import MCPBridge, namespace_of
 from tests.serving.agents import QuietAgent
-from tests.serving.served import END_SECONDS, EXAMPLES, command, environment, http_server
+from tests.serving.served import EXAMPLES, command, environment, http_server
 
 NOTES = ["notes_write-note", "notes_delete-note", "notes_count-words"]
 
@@ -117,13 +118,6 @@ def test_our_own_client_uses_it() -> None:
 
 
 def test_two_agents_of_one_namespace_are_refused() -> None:
-    run = subprocess.run(
-        command("mcp", "bridge", "bridge:ShoutAgent", "bridge:ShoutAgent"),
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=END_SECONDS,
-    )
-    assert run.returncode == 2
-    assert "two agents have the namespace 'shout'" in run.stderr
+    result = CliRunner().invoke(app, ["mcp", "bridge", "--transport", "http", *["tests.serving.agents:QuietAgent"] * 2])
+    assert result.exit_code == 2
+    assert "two agents have the namespace 'quiet'" in result.stderr

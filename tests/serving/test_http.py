@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gaia.cli.main import app
 from tests.serving.served import END_SECONDS, Served, command, environment, http_server
 
 TRICKY = "tests.serving.agents:TrickyAgent"
@@ -123,15 +125,10 @@ class TestToken:
         assert call(guarded, "upper", {"text": "a"})[0] == 401
 
     def test_it_is_asked_for_where_other_machines_can_call(self) -> None:
-        run = subprocess.run(
-            command("mcp", "serve", TRICKY, "--transport", "http", "--host", "0.0.0.0", "--port", "0"),
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=END_SECONDS,
-        )
-        assert run.returncode == 2
-        assert "can be reached from other machines" in run.stderr
+        line = ["mcp", "serve", TRICKY, "--transport", "http", "--host", "0.0.0.0", "--port", "0"]
+        result = CliRunner().invoke(app, line)
+        assert result.exit_code == 2
+        assert "can be reached from other machines" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -81,8 +81,9 @@ def rest_of(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     return process.communicate(timeout=END_SECONDS)
 
 
-def test_what_an_agent_prints_goes_to_standard_error(client: RawClient) -> None:
+def test_what_an_agent_prints_and_raises_goes_to_standard_error(client: RawClient) -> None:
     assert client.call("print")["result"]["structuredContent"] == {"printed": True}
+    failed = client.call("secret-failure")["result"]
     stdout, stderr = rest_of(client.process)
     assert stdout == b""
     for text in (
@@ -95,9 +96,12 @@ def test_what_an_agent_prints_goes_to_standard_error(client: RawClient) -> None:
     ):
         assert text in stderr
 
-
-def test_a_client_that_goes_away_ends_the_server(client: RawClient) -> None:
-    rest_of(client.process)
+    # An exception says nothing to the client and everything to the log.
+    assert failed["isError"]
+    assert "hunter2" not in json.dumps(failed)
+    assert b"hunter2" in stderr
+    assert b"execute_mcp_tool" in stderr
+    # The client has gone away, which ends the server.
     assert client.process.returncode == 0
 
 
@@ -126,12 +130,6 @@ def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(client
     assert client.process.wait(END_SECONDS) == 0
 
 
-def test_lines_that_are_no_messages_break_nothing(client: RawClient) -> None:
-    assert client.process.stdin is not None
-    client.process.stdin.write(b"nonsense\n\n\xff\xfe\n[]\n")
-    assert client.call("upper", {"text": "a"})["result"]["structuredContent"] == {"text": "A"}
-
-
 def test_a_line_over_the_limit_ends_the_session(client: RawClient) -> None:
     # The server may be gone before all of it is written.
     with contextlib.suppress(BrokenPipeError):
@@ -139,21 +137,6 @@ def test_a_line_over_the_limit_ends_the_session(client: RawClient) -> None:
     _, stderr = rest_of(client.process)
     assert client.process.returncode == 0
     assert b"line_too_long" in stderr
-
-
-def test_a_cancelled_call_is_told_so(client: RawClient) -> None:
-    client.send("tools/call", {"name": "wait-for-cancel", "arguments": {}}, id="slow")
-    assert client.read()["params"]["data"] == "waiting"
-    client.send("notifications/cancelled", {"requestId": "slow"})
-    assert client.call("was-cancelled")["result"]["structuredContent"] == {"cancelled": True}
-
-
-def test_many_calls_run_at_once(client: RawClient) -> None:
-    # Each of them waits for all the others.
-    for number in range(8):
-        client.send("tools/call", {"name": "meet", "arguments": {}}, id=f"m{number}")
-    answers = [client.read() for _ in range(8)]
-    assert sorted(answer["result"]["structuredContent"]["met"] for answer in answers) == list(range(8))
 
 
 def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
@@ -172,8 +155,30 @@ def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[RawClient]:
+    """A server for all tests that do not end it."""
     with running() as raw:
         yield raw
+
+
+def test_lines_that_are_no_messages_break_nothing(lasting: RawClient) -> None:
+    assert lasting.process.stdin is not None
+    lasting.process.stdin.write(b"nonsense\n\n\xff\xfe\n[]\n")
+    assert lasting.call("upper", {"text": "a"})["result"]["structuredContent"] == {"text": "A"}
+
+
+def test_a_cancelled_call_is_told_so(lasting: RawClient) -> None:
+    lasting.send("tools/call", {"name": "wait-for-cancel", "arguments": {}}, id="slow")
+    assert lasting.read()["params"]["data"] == "waiting"
+    lasting.send("notifications/cancelled", {"requestId": "slow"})
+    assert lasting.call("was-cancelled")["result"]["structuredContent"] == {"cancelled": True}
+
+
+def test_many_calls_run_at_once(lasting: RawClient) -> None:
+    # Each of them waits for all the others.
+    for number in range(8):
+        lasting.send("tools/call", {"name": "meet", "arguments": {}}, id=f"m{number}")
+    answers = [lasting.read() for _ in range(8)]
+    assert sorted(answer["result"]["structuredContent"]["met"] for answer in answers) == list(range(8))
 
 
 class TestErrors:
@@ -182,15 +187,6 @@ class TestErrors:
 
     def test_a_tool_that_is_listed_and_not_known_is_one_too(self, lasting: RawClient) -> None:
         assert lasting.call("not-known")["error"]["code"] == -32602
-
-    def test_an_exception_says_nothing_to_the_client_and_everything_to_the_log(self) -> None:
-        with running() as client:
-            result = client.call("secret-failure")["result"]
-            _, stderr = rest_of(client.process)
-        assert result["isError"]
-        assert "hunter2" not in json.dumps(result)
-        assert b"hunter2" in stderr
-        assert b"execute_mcp_tool" in stderr
 
     def test_a_value_error_is_for_the_model_to_read(self, lasting: RawClient) -> None:
         result = lasting.call("clear-failure")["result"]

@@ -110,14 +110,14 @@ def test_errors_are_json_too(configure: Callable[..., Path], invoke: Callable[..
 
 @pytest.mark.parametrize("command", [["list"], ["add", "time", "x"], ["remove", "time"], ["watch"], ["import"]])
 def test_a_broken_configuration_is_named_with_the_place_and_left_alone(
-    command: list[str], home: Path, run: Callable[..., Any]
+    command: list[str], home: Path, invoke: Callable[..., Any]
 ) -> None:
     file = home / ".gaia" / "mcp_servers.json"
     file.parent.mkdir()
     file.write_text('{\n  "mcpServers": {"time" 1}\n}')
-    result = run(*command)
+    result = invoke(*command)
 
-    assert result.returncode == 2
+    assert result.exit_code == 2
     assert f"{file}: line 2, column 25" in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
@@ -147,10 +147,10 @@ def test_debug_shows_the_traceback_and_the_log(configure: Callable[..., Path], r
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-command"], ["list", "--no-such-option"], ["call", "x"]])
-def test_a_wrong_command_line_is_a_usage_error(words: list[str], run: Callable[..., Any]) -> None:
-    result = run(*words)
+def test_a_wrong_command_line_is_a_usage_error(words: list[str], invoke: Callable[..., Any]) -> None:
+    result = invoke(*words)
 
-    assert result.returncode == 2
+    assert result.exit_code == 2
     assert "Traceback" not in result.stderr
 
 
