@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -18,6 +18,9 @@ from tests import leak_check
 from tests.fake_clock import FakeClock
 from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
+
+if TYPE_CHECKING:
+    from tests.tracing import Tracing
 
 # Where a program looks for the user's files before it looks into the home directory.
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
@@ -108,6 +111,26 @@ def own_log_settings() -> Iterator[None]:
     yield
     logger.setLevel(level)
     logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def empty_registry() -> Iterator[None]:
+    """The process's tool registry without what other modules have registered, which is there again after the test."""
+    from gaia.agents.base.tools import _TOOL_REGISTRY
+
+    before = _TOOL_REGISTRY.copy()
+    _TOOL_REGISTRY.clear()
+    yield
+    _TOOL_REGISTRY.clear()
+    _TOOL_REGISTRY.update(before)
+
+
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> "Tracing":
+    """The spans that this process records during the test."""
+    from tests.tracing import Tracing
+
+    return Tracing.installed(monkeypatch)
 
 
 @pytest.fixture

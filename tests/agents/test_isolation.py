@@ -6,26 +6,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from gaia.agents.base import Agent
-from gaia.agents.base.console import SilentConsole
 from gaia.agents.base.llm import LLMSettings
 from gaia.agents.base.tools import _TOOL_REGISTRY
 from gaia.mcp import MCPClientMixin
 from tests.servers.scripted_llm import Reply, scripted_llm
+from tests.silent_agent import SilentAgent
 
 
-class PlainAgent(Agent, MCPClientMixin):
+class PlainAgent(SilentAgent, MCPClientMixin):
     def __init__(self, config_file: Any, **settings: Any) -> None:
         super().__init__(config_file=str(config_file), **settings)
-
-    def _get_system_prompt(self) -> str:
-        return "You are plain."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
 
 class SpecAgent(PlainAgent):

@@ -17,12 +17,14 @@ from gaia.agents.base.chat import Completion, RequestedCall
 from gaia.agents.base.console import SilentConsole
 from gaia.agents.base.llm import LLMSettings
 from gaia.agents.base.llm_errors import LLMUnreachable
-from gaia.agents.base.tools import _TOOL_REGISTRY, tool
+from gaia.agents.base.tools import tool
 from gaia.cancellation import current_scope
 from gaia.mcp import MCPClientMixin
 from tests.servers.fault_server import read_state
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("empty_registry")
 
 PATIENCE = 10.0
 
@@ -64,15 +66,6 @@ class TestedAgent(Agent, MCPClientMixin):
     def shown(self) -> list[str]:
         assert isinstance(self.console, RecordingConsole)
         return self.console.shown
-
-
-@pytest.fixture(autouse=True)
-def _empty_registry() -> Iterator[None]:
-    before = _TOOL_REGISTRY.copy()
-    _TOOL_REGISTRY.clear()
-    yield
-    _TOOL_REGISTRY.clear()
-    _TOOL_REGISTRY.update(before)
 
 
 @pytest.fixture
@@ -182,7 +175,7 @@ class TestAnswers:
 
 class TestMistakesOfTheModel:
     @pytest.fixture(autouse=True)
-    def _tools(self) -> None:
+    def _tools(self, empty_registry: None) -> None:
         @tool
         def upper(text: str) -> str:
             """Upper case."""

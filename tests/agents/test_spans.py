@@ -6,26 +6,18 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gaia.agents.base import Agent, spans
-from gaia.agents.base.console import SilentConsole
+from gaia.agents.base import spans
 from gaia.agents.base.llm import LLMSettings
 from gaia.agents.base.llm_errors import LLMError
 from gaia.agents.base.tools import tool
 from gaia.mcp import MCPClientMixin
-from gaia.telemetry import spans as client_spans
 from tests.servers.scripted_llm import Reply, scripted_llm
+from tests.silent_agent import SilentAgent
+from tests.tracing import Tracing
 
 
-class TracedAgent(Agent, MCPClientMixin):
-    def _get_system_prompt(self) -> str:
-        return "You are traced."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
+class TracedAgent(SilentAgent, MCPClientMixin):
     def _register_tools(self) -> None:
         @tool
         def native() -> str:
@@ -34,26 +26,24 @@ class TracedAgent(Agent, MCPClientMixin):
 
 
 @pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    exporter = InMemorySpanExporter()
+def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
+    """The spans of agents and of their clients."""
     provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
-    monkeypatch.setattr(client_spans, "_tracer", provider.get_tracer("test"))
-    return exporter
+    return Tracing.installed(monkeypatch, provider)
 
 
-def test_a_run_is_one_tree(exporter: InMemorySpanExporter, demo_server: dict[str, Any]) -> None:
+def test_a_run_is_one_tree(tracing: Tracing, demo_server: dict[str, Any]) -> None:
     calls = [("native", {}), ("mcp_demo_add", {"a": 1, "b": 2})]
     with scripted_llm(Reply(calls=calls, usage=(7, 3)), Reply("Done.")) as endpoint:
         agent = TracedAgent(llm=LLMSettings(endpoint.base_url, "scripted"), auto_load_config=False)
         try:
             agent.connect_mcp_server("demo", demo_server)
-            exporter.clear()
+            tracing.clear()
             agent.run("Go.")
         finally:
             agent.close_mcp()
-    finished = {span.name: span for span in exporter.get_finished_spans()}
+    finished = {span.name: span for span in tracing.all}
     assert set(finished) == {
         "invoke_agent TracedAgent",
         "chat scripted",
@@ -67,7 +57,7 @@ def test_a_run_is_one_tree(exporter: InMemorySpanExporter, demo_server: dict[str
         if span is not root and not name.startswith("gaia.mcp.close"):
             assert span.parent is not None, name
             assert span.parent.span_id == root.context.span_id, name
-    first_chat = next(span for span in exporter.get_finished_spans() if span.name == "chat scripted")
+    first_chat = next(span for span in tracing.all if span.name == "chat scripted")
     assert first_chat.attributes is not None
     assert dict(first_chat.attributes) == {
         "gen_ai.operation.name": "chat",
@@ -78,13 +68,13 @@ def test_a_run_is_one_tree(exporter: InMemorySpanExporter, demo_server: dict[str
     }
 
 
-def test_a_failure_is_told_by_its_kind_and_not_by_its_words(exporter: InMemorySpanExporter) -> None:
+def test_a_failure_is_told_by_its_kind_and_not_by_its_words(tracing: Tracing) -> None:
     body = '{"error": {"message": "the text of the conversation"}}'
     with scripted_llm(Reply(status=400, body=body)) as endpoint:
         agent = TracedAgent(llm=LLMSettings(endpoint.base_url, "scripted"), auto_load_config=False)
         with pytest.raises(LLMError):
             agent.run("Go.")
-    for span in exporter.get_finished_spans():
+    for span in tracing.all:
         assert span.attributes is not None
         assert span.attributes["error.type"] == "LLMRequestRefused"
         assert "conversation" not in span.to_json()

@@ -99,22 +99,24 @@ def forks(host: RunningHost) -> None:
         host.wait_for_calls(3)
 
 
+def assert_refuses_servers(host: RunningHost, reason: str) -> None:
+    refused = host.tell("add_server")
+    assert refused["error"] == "RuntimeError"
+    assert reason in refused["message"]
+
+
 def has_no_descriptors_left(host: RunningHost) -> None:
     host.tell("take_descriptors")
     host.kill_servers()
     host.wait_for_reason("Too many open files")
-    refused = host.tell("add_server")
-    assert refused["error"] == "RuntimeError"
-    assert "Too many open files" in refused["message"]
+    assert_refuses_servers(host, "Too many open files")
 
 
 def cannot_start_threads(host: RunningHost) -> None:
     host.tell("take_threads")
     host.kill_servers()
     host.wait_for_reason("no thread")
-    refused = host.tell("add_server")
-    assert refused["error"] == "RuntimeError"
-    assert "no thread" in refused["message"]
+    assert_refuses_servers(host, "no thread")
 
 
 def finds_the_disk_full(host: RunningHost) -> None:

@@ -16,10 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_conformance import SUITE
-from tests.servers import node
-from tests.servers.real_servers import Unavailable
-
 CLIENT = Path(__file__).with_name("client.py")
 BRIDGE = Path(__file__).with_name("stdio_bridge.py")
 
@@ -31,11 +27,7 @@ SECONDS = 540
 
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("revision", REQUIRED)
-def test_a_client_passes_what_the_revision_requires(revision: str, tmp_path: Path) -> None:
-    try:
-        suite = node.script(*SUITE)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+def test_a_client_passes_what_the_revision_requires(suite: list[str], revision: str, tmp_path: Path) -> None:
     required = required_scenarios(suite, revision)
     results = tmp_path / "results"
     # Split at spaces, and run by a shell.
@@ -69,11 +61,9 @@ STDIO = {
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("revision", "scenario"), [(rev, name) for rev, names in STDIO.items() for name in names])
-def test_a_client_on_stdio_passes_the_same_checks(revision: str, scenario: str, tmp_path: Path) -> None:
-    try:
-        suite = node.script(*SUITE)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+def test_a_client_on_stdio_passes_the_same_checks(
+    suite: list[str], revision: str, scenario: str, tmp_path: Path
+) -> None:
     options = ["--scenario", scenario, "--spec-version", revision, "--timeout", "120000", "--output-dir", str(tmp_path)]
     run = subprocess.run(
         [*suite, "client", "--command", f"{sys.executable} {CLIENT}", *options],

@@ -13,11 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import node
-from tests.servers.real_servers import Unavailable
 from tests.serving.served import http_server
-
-SUITE = ("@modelcontextprotocol/conformance", "dist/index.js")
 
 REQUIRED = {"2025-11-25": (30, 68), "2026-07-28": (37, 114)}
 """How many scenarios each revision requires of a server, and how many of their checks pass at least."""
@@ -25,11 +21,7 @@ REQUIRED = {"2025-11-25": (30, 68), "2026-07-28": (37, 114)}
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("revision", REQUIRED)
-def test_a_served_agent_passes_what_the_revision_requires(revision: str, tmp_path: Path) -> None:
-    try:
-        suite = node.script(*SUITE)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+def test_a_served_agent_passes_what_the_revision_requires(suite: list[str], revision: str, tmp_path: Path) -> None:
     scenarios = required_scenarios(suite, revision)
     with http_server("tests.conformance.agent:ConformanceAgent") as served:
         run = subprocess.run(

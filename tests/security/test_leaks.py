@@ -71,11 +71,6 @@ def entry(mode: str) -> Json:
 
 
 @pytest.fixture
-def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
-    return Tracing.installed(monkeypatch)
-
-
-@pytest.fixture
 def config_file(home: Path) -> Callable[[str], Path]:
     def write(mode: str) -> Path:
         file = home / ".gaia" / "mcp_servers.json"

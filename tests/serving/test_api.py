@@ -8,25 +8,16 @@ from typing import Any
 import openai
 import pytest
 
-from gaia import SilentConsole
-from gaia.agents.base import Agent, ApiAgent
+from gaia.agents.base import ApiAgent
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.serving.served import Served, http_server
+from tests.silent_agent import SilentAgent
 
 USER = {"role": "user", "content": "one two three"}
 
 
-class PlainAgent(ApiAgent, Agent):
+class PlainAgent(ApiAgent, SilentAgent):
     """Answers with `Agent.run`."""
-
-    def _get_system_prompt(self) -> str:
-        return "You are plain."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
 
 class FailingAgent(PlainAgent):

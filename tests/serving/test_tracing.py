@@ -8,36 +8,20 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gaia.mcp import MCPClient
-from gaia.telemetry import spans
 from tests.serving.served import command, environment
+from tests.tracing import Tracing
 
 RELAY = "tests.serving.agents:RelayAgent"
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """What this process records, without setting anything global."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
-    return exporter
 
 
 def spans_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
-def test_a_trace_goes_through_the_served_agent_to_its_own_servers(
-    exporter: InMemorySpanExporter, tmp_path: Path
-) -> None:
+def test_a_trace_goes_through_the_served_agent_to_its_own_servers(tracing: Tracing, tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     line = command("mcp", "serve", RELAY)
     config = {"command": line[0], "args": line[1:], "env": environment({"TEST_SPANS": str(file)})}
@@ -47,8 +31,7 @@ def test_a_trace_goes_through_the_served_agent_to_its_own_servers(
         assert not result.get("isError"), result
         version = client.protocol_version
 
-    (calling,) = [span for span in exporter.get_finished_spans() if span.name == "tools/call relay"]
-    context = calling.get_span_context()
+    context = tracing.only("tools/call relay").context
     assert context is not None
     recorded = spans_in(file)
     (serving,) = [span for span in recorded if span["name"] == "tools/call relay"]

@@ -13,12 +13,7 @@ from gaia.agents.base.console import AgentConsole, SilentConsole
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, tool
 
-
-@pytest.fixture(autouse=True)
-def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = _TOOL_REGISTRY.copy()
-    for name in kept:
-        monkeypatch.delitem(_TOOL_REGISTRY, name)
+pytestmark = pytest.mark.usefixtures("empty_registry")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, AnyStr, Literal, Optional
 
 import pytest
@@ -15,14 +15,7 @@ from gaia.agents.base.tools import (
     tool,
 )
 
-
-@pytest.fixture(autouse=True)
-def _empty_registry() -> Iterator[None]:
-    before = _TOOL_REGISTRY.copy()
-    _TOOL_REGISTRY.clear()
-    yield
-    _TOOL_REGISTRY.clear()
-    _TOOL_REGISTRY.update(before)
+pytestmark = pytest.mark.usefixtures("empty_registry")
 
 
 def mcp_entry(server: str, name: str) -> dict[str, Any]:

@@ -37,6 +37,25 @@ def meta_of_echo(client: MCPClient) -> Json:
     return meta
 
 
+class OwnTransport(MCPTransport):
+    """A user's own, of which nothing more is known than its four methods."""
+
+    def __init__(self) -> None:
+        self.sent: list[Json] = []
+
+    def connect(self) -> bool:
+        return True
+
+    def disconnect(self) -> None: ...
+
+    def is_connected(self) -> bool:
+        return True
+
+    def send_request(self, method: str, params: Json | None = None) -> Json:
+        self.sent.append(params or {})
+        return {"result": {"protocolVersion": "2025-06-18"}}
+
+
 class TestSpan:
     def test_of_a_call_that_succeeds(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
@@ -124,19 +143,7 @@ class TestSpan:
         assert tracing.call.status.status_code is StatusCode.UNSET
 
     def test_over_a_transport_that_we_know_nothing_of_it_says_less(self, tracing: Tracing) -> None:
-        class Own(MCPTransport):
-            def connect(self) -> bool:
-                return True
-
-            def disconnect(self) -> None: ...
-
-            def is_connected(self) -> bool:
-                return True
-
-            def send_request(self, method: str, params: Json | None = None) -> Json:
-                return {"result": {"protocolVersion": "2025-06-18"}}
-
-        with MCPClient("own", Own()) as client:
+        with MCPClient("own", OwnTransport()) as client:
             client.call_tool("echo", {})
             client.submit_tool("echo", {}).result(PATIENCE)
         for span in tracing.calls:
@@ -405,21 +412,11 @@ def test_without_tracing_no_thread_is_started_for_it(fault_server: FaultServer, 
 
 
 def test_over_a_transport_of_ones_own_the_handshake_has_spans_too(tracing: Tracing) -> None:
-    class Own(MCPTransport):
-        def connect(self) -> bool:
-            return True
-
-        def disconnect(self) -> None: ...
-
-        def is_connected(self) -> bool:
-            return True
-
-        def send_request(self, method: str, params: Json | None = None) -> Json:
-            assert "traceparent" in (params or {})["_meta"]
-            return {"result": {"protocolVersion": "2025-06-18"}}
-
-    with MCPClient("own", Own()):
+    transport = OwnTransport()
+    with MCPClient("own", transport):
         pass
+    assert transport.sent
+    assert all("traceparent" in params["_meta"] for params in transport.sent)
     (span,) = tracing.all
     assert span.name == "initialize"
     assert attributes_of(span)["mcp.protocol.version"] == "2025-06-18"

@@ -1,24 +1,15 @@
-"""Clients of servers that really run."""
+"""Threads that get in each other's way."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+from collections.abc import Iterator
 
 import pytest
 
-from gaia.mcp.client import MCPClient
-
 
 @pytest.fixture
-def connect() -> Iterator[Callable[..., MCPClient]]:
-    """Connect to a server: ``connect(config, **more_keys_of_it)``. The client is disconnected after the test."""
-    clients: list[MCPClient] = []
-
-    def connect(config: dict[str, Any], **keys: Any) -> MCPClient:
-        client = MCPClient.from_config("fault", {**config, **keys})
-        clients.append(client)
-        assert client.connect(), client.last_error
-        return client
-
-    yield connect
-    for client in clients:
-        client.disconnect()
+def switching() -> Iterator[None]:
+    """Threads take turns as often as the interpreter can: what can come between two steps does."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -28,17 +28,11 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.errors import ConfigError
+from tests.silent_agent import SilentAgent
+
+pytestmark = pytest.mark.usefixtures("empty_registry")
 
 CONFIG = {"command": "npx", "args": ["-y", "server"]}
-
-
-@pytest.fixture(autouse=True)
-def _empty_registry() -> Iterator[None]:
-    before = _TOOL_REGISTRY.copy()
-    _TOOL_REGISTRY.clear()
-    yield
-    _TOOL_REGISTRY.clear()
-    _TOOL_REGISTRY.update(before)
 
 
 @pytest.fixture
@@ -88,21 +82,10 @@ class Host(MCPClientMixin):
         super().__init__(auto_load_config=auto_load_config)
 
 
-class PlainAgent(Agent):
-    def _get_system_prompt(self) -> str:
-        return "You are plain."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
+class AgentFirst(SilentAgent, MCPClientMixin): ...
 
 
-class AgentFirst(PlainAgent, MCPClientMixin): ...
-
-
-class MixinFirst(MCPClientMixin, PlainAgent): ...
+class MixinFirst(MCPClientMixin, SilentAgent): ...
 
 
 class TestConnect:
@@ -238,7 +221,7 @@ class TestDisconnect:
         manager.disconnect_all.assert_called_once_with()
         manager.subscribe.return_value.assert_called_once_with()
         assert list(_TOOL_REGISTRY) == []
-        assert agent.system_prompt == "You are plain."
+        assert agent.system_prompt == "You are silent."
 
     def test_closing_what_was_never_used_does_nothing(self, manager_class: Mock) -> None:
         class Unused(MCPClientMixin):
@@ -355,7 +338,7 @@ class TestLoading:
     def test_calling_each_constructor_by_name_gives_the_last_word_to_the_mixins(
         self, mocker: Any, manager: Mock, manager_class: Mock
     ) -> None:
-        class Explicit(PlainAgent, MCPClientMixin):
+        class Explicit(SilentAgent, MCPClientMixin):
             def __init__(self, **settings: Any) -> None:
                 Agent.__init__(self, max_steps=10)
                 MCPClientMixin.__init__(self, **settings)
@@ -547,7 +530,7 @@ class TestFollowingTheServer:
         client.state = ServerState.CLOSED
         publish(manager, StateChanged("time", ServerState.READY, ServerState.CLOSED, 1))
         assert list(_TOOL_REGISTRY) == []
-        assert agent.system_prompt == "You are plain."
+        assert agent.system_prompt == "You are silent."
 
     def test_tools_go_when_the_manager_drops_the_server(self, manager: Mock, agent: AgentFirst) -> None:
         serve(manager)
@@ -728,7 +711,7 @@ def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
 
 
 def test_the_mixin_works_with_an_agent_that_is_served_too(manager: Mock) -> None:
-    class Served(MCPAgent, PlainAgent, MCPClientMixin):
+    class Served(MCPAgent, SilentAgent, MCPClientMixin):
         def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
             return []
 

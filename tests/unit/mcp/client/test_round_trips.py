@@ -63,6 +63,12 @@ class Asked:
         """A call in a thread of its own."""
         return self.threads.submit(self.client.call_tool, tool, {"a": 1}, **options)
 
+    def begin(self, *, submitted: bool, **options: Any) -> Any:
+        """The future of a call that is `submitted`, or of a request that a thread of its own waits for."""
+        if submitted:
+            return self.client.submit_tool("echo", **options)
+        return self.threads.submit(self.client.request, "tools/call", {"name": "echo"}, **options)
+
     def round(self, number: int, method: str = "tools/call") -> Json:
         """Wait for the nth request."""
         return self.channel.wait_for(method, number)
@@ -331,11 +337,7 @@ class TestTime:
         self, make: Make, person: Thinking, fake_clock: FakeClock, submitted: bool
     ) -> None:
         asked = make(on_elicitation=person, question_timeout=60.0)
-        future: Any = (
-            asked.client.submit_tool("echo")
-            if submitted
-            else asked.threads.submit(asked.client.request, "tools/call", {"name": "echo"})
-        )
+        future = asked.begin(submitted=submitted)
         asked.channel.answer(asked.round(1), required(who=FORM))
         assert person.asked.wait(PATIENCE)
         fake_clock.wait_for_waiter(fake_clock.monotonic() + 60.0)
@@ -344,10 +346,7 @@ class TestTime:
 
     @pytest.mark.parametrize("submitted", [False, True])
     def test_a_later_round_can_time_out(self, asked: Asked, fake_clock: FakeClock, submitted: bool) -> None:
-        if submitted:
-            future: Any = asked.client.submit_tool("echo", timeout=5.0)
-        else:
-            future = asked.threads.submit(asked.client.request, "tools/call", {"name": "echo"}, timeout=5.0)
+        future = asked.begin(submitted=submitted, timeout=5.0)
         asked.channel.answer(asked.round(1), required("again"))
         asked.round(2)
         fake_clock.wait_for_waiter(fake_clock.monotonic() + 5.0)
@@ -391,11 +390,7 @@ class TestCancelling:
     @pytest.mark.parametrize("submitted", [False, True])
     def test_disconnecting_ends_it(self, make: Make, person: Thinking, submitted: bool) -> None:
         asked = make(on_elicitation=person)
-        future: Any = (
-            asked.client.submit_tool("echo")
-            if submitted
-            else asked.threads.submit(asked.client.request, "tools/call", {"name": "echo"})
-        )
+        future = asked.begin(submitted=submitted)
         asked.channel.answer(asked.round(1), required(who=FORM))
         assert person.asked.wait(PATIENCE)
         stopped = asked.threads.submit(asked.client.disconnect)

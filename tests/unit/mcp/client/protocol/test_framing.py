@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gaia.mcp.client.protocol.framing import LineFramer, OversizedLine
+from tests.memory import measured_memory
 
 LIMIT = 5000
 """More than the 1024 bytes at each end that are kept of a line over the limit."""
@@ -113,26 +113,18 @@ class TestLimit:
     def test_one_endless_line_takes_no_more_memory_than_the_limit(self) -> None:
         framer = LineFramer(max_line_bytes=100_000)
         chunk = b"x" * 50_000
-        tracemalloc.start()
-        try:
+        with measured_memory() as memory:
             for _ in range(1000):
                 framer.feed(chunk)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 4 * 100_000
+        assert memory.peak < 4 * 100_000
         assert oversized(framer.feed(b"\n")[0]).size == 50_000_000
 
     def test_a_line_that_trickles_in_takes_no_more_memory_than_its_size(self) -> None:
         framer = LineFramer()
-        tracemalloc.start()
-        try:
+        with measured_memory() as memory:
             for number in range(100_000):
                 framer.feed(b"%02x" % (number % 256))
-            held, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert held < 2 * 200_000
+        assert memory.held < 2 * 200_000
 
     def test_the_limit_may_be_smaller_than_what_is_kept(self) -> None:
         assert frame([b"abc", b"de\n"], limit=3) == [OversizedLine(5, b"abcde", b"abcde")]

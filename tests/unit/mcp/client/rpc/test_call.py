@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,15 +22,6 @@ PATIENCE = 20.0
 def call(**settings: Any) -> Call:
     arguments: dict[str, Any] = {"params": {"name": "echo"}, "now": 1000.0, "timeout": 30.0, **settings}
     return Call(7, "tools/call", **arguments)
-
-
-@pytest.fixture
-def switching() -> Iterator[None]:
-    """Threads take turns as often as the interpreter can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def race(rounds: int, *contenders: Callable[[int], Any]) -> list[tuple[Any, ...]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import queue
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -128,15 +127,6 @@ def notification(method: str, **params: Any) -> Json:
 @pytest.fixture
 def test(fake_clock: FakeClock) -> Fixture:
     return Fixture(fake_clock)
-
-
-@pytest.fixture
-def switching() -> Iterator[None]:
-    """Threads take turns as often as the interpreter can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 CREATED, READY, CLOSED = ConnectionState.CREATED, ConnectionState.READY, ConnectionState.CLOSED

@@ -1,8 +1,6 @@
 """Where calls enter: to the connection that is ready, into the backlog, or back with the reason."""
 
 import itertools
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -294,16 +292,7 @@ def test_in_a_forked_child_calls_are_refused_even_if_the_lock_was_held(desk: Des
     assert "fork" in call.error.message
 
 
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads take turns so often that what can come between two steps does."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_worker_does(restless: None) -> None:
+def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_worker_does(switching: None) -> None:
     desk = Desk(max_pending=100_000)
     desk.intake.move_to(ServerState.STARTING, None)
     written: list[int] = []

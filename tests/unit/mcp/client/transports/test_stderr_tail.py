@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from gaia.mcp.client.transports.stderr_tail import StderrTail
 from gaia.mcp.redaction import Redactor
+from tests.memory import measured_memory
 
 SECRET = "hunter2-hunter2"
 WINDOW = 16 * 1024
@@ -47,14 +47,10 @@ class TestText:
         assert not logging.getLogger("gaia").isEnabledFor(logging.DEBUG)
         tail = tail_of()
         chunk = b"x" * 65536
-        tracemalloc.start()
-        try:
+        with measured_memory() as memory:
             for _ in range(200):
                 tail.feed(chunk)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 4 * 65536
+        assert memory.peak < 4 * 65536
 
 
 class TestSecrets:
