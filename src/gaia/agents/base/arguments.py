@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from gaia.agents.base.signatures import takes_any_keyword
 
 __all__ = ["MalformedArguments", "argument_problem", "parse_arguments"]
 
@@ -50,21 +51,12 @@ def argument_problem(
         problems.append(f"missing required: {', '.join(missing)}")
     unknown = [str(key) for key in arguments if key not in parameters]
     # A function that takes any keyword judges for itself. So do MCP tools: their schemas may allow more than they list.
-    if unknown and not _takes_any_keyword(function):
+    if unknown and not takes_any_keyword(function):
         problems.append(f"unknown: {', '.join(unknown)}")
     if not problems:
         return None
     expected = ", ".join(f"{key}{'' if about.get('required') else '?'}" for key, about in parameters.items())
     return f"Wrong arguments for tool {name!r}: {'; '.join(problems)} (it takes: {expected or 'none'})"
-
-
-def _takes_any_keyword(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        # Some functions written in C do not say what they take.
-        return True
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _shown(text: str) -> str:

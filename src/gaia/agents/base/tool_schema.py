@@ -15,7 +15,9 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-__all__ = ["api_names", "input_schema", "tool_definition"]
+from gaia.agents.base.signatures import declared_parameters, takes_any_keyword
+
+__all__ = ["api_names", "input_schema", "name_for_api", "tool_definition"]
 
 Schema = dict[str, Any]
 
@@ -64,25 +66,27 @@ def input_schema(entry: Mapping[str, Any]) -> Schema:
 def _native_schema(entry: Mapping[str, Any]) -> Schema:
     function = entry.get("function")
     hints = _hints(function) if callable(function) else {}
+    declared = (declared_parameters(function) if callable(function) else None) or {}
     parameters = entry.get("parameters") or {}
     schema: Schema = {
         "type": "object",
         "properties": {
-            name: _property(about, hints.get(name), _default(function, name)) for name, about in parameters.items()
+            name: _property(about, hints.get(name), declared.get(name)) for name, about in parameters.items()
         },
         "required": [name for name, about in parameters.items() if about.get("required")],
     }
-    if callable(function) and not _takes_any_keyword(function):
+    if callable(function) and not takes_any_keyword(function):
         schema["additionalProperties"] = False
     return schema
 
 
-def _property(about: Mapping[str, Any], hint: Any, default: Any) -> Schema:
+def _property(about: Mapping[str, Any], hint: Any, declared: inspect.Parameter | None) -> Schema:
     schema = (schema_of(hint) if hint is not None else {}) or _schema_of_word(str(about.get("type") or "any"))
     if about.get("description"):
         schema["description"] = about["description"]
-    if default is not inspect.Parameter.empty and isinstance(default, str | bool | int | float):
-        schema["default"] = default
+    # A parameter without a default has a class for one.
+    if declared is not None and isinstance(declared.default, str | bool | int | float):
+        schema["default"] = declared.default
     return schema
 
 
@@ -91,22 +95,6 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 - annotations are the author's expressions, and need not mean anything at run time
         return {}
-
-
-def _default(function: Any, name: str) -> Any:
-    try:
-        parameter = inspect.signature(function).parameters.get(name)
-    except (TypeError, ValueError):
-        return inspect.Parameter.empty
-    return inspect.Parameter.empty if parameter is None else parameter.default
-
-
-def _takes_any_keyword(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
