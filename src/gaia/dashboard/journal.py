@@ -33,7 +33,8 @@ class Journal:
     @property
     def position(self) -> int:
         """Where a reader begins that wants to see what comes from now on."""
-        return self._written
+        with self._lock:
+            return self._written
 
     def write(self, kind: str, data: dict[str, Any]) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import trace
@@ -23,6 +23,9 @@ _SPANS_OF_A_TRACE = 300
 _CALLS = 300
 _LIVE = 2000
 _EVENTS = 50
+"""Of one span."""
+_ITEMS = 50
+"""Of one attribute that is a list."""
 AFTERMATH = 0.5
 """Seconds. What a call leads to, such as the loss of its server, begins right after its end."""
 _TEXT = 8 * 1024
@@ -198,13 +201,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _TEXT else f"{value[:_TEXT]}… ({len(value)} characters)"
     if isinstance(value, (list, tuple)):
-        return list(_plain_items(value))
+        return [_plain(item) for item in value[:_ITEMS]]
     return value
-
-
-def _plain_items(values: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
-    for value in values[:_EVENTS]:
-        yield _plain(value)
 
 
 def _seconds(span: ReadableSpan) -> float | None:

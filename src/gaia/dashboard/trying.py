@@ -55,6 +55,9 @@ class Trying:
             return wire.problem(409, str(error))
         finally:
             gone.cancel()
+            # For when it is this request that was cancelled: nobody waits for the call any more.
+            call.cancel()
+            scope.cancel()
         content = wire.encode(result)
         if len(content) > _LARGEST_RESULT:
             content = wire.encode({"error": f"The result has {len(content)} bytes, too many to be shown here."})
