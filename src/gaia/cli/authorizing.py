@@ -63,14 +63,16 @@ def login(
         kept = authorization().is_logged_in
     finally:
         client.disconnect()
-    outcome = "logged_in" if asked or kept else "not_needed"
-    words = {True: f"Logged in at {name}.", False: f"There is a login at {name} already; it works."}[bool(asked)]
+    if asked:
+        outcome, words = "logged_in", f"Logged in at {name}."
+    elif kept:
+        outcome, words = "logged_in", f"There is a login at {name} already; it works."
+    else:
+        outcome, words = "not_needed", f"{name} lets everybody in; no login is kept."
     if options.json:
         terminal.print_json({"server": name, "outcome": outcome, "new": bool(asked)})
     else:
-        terminal.show(
-            terminal.text(words if outcome == "logged_in" else f"{name} lets everybody in; no login is kept.")
-        )
+        terminal.show(terminal.text(words))
 
 
 def logout(

@@ -15,6 +15,7 @@ from gaia.serving.options import HttpOptions
 __all__ = ["dashboard"]
 
 _GRACE = 1.0
+_UNSAFE_HINT = "Leave --token (or GAIA_DASHBOARD_TOKEN) out to have a token made up."
 
 TokenOption = Annotated[
     str | None,
@@ -62,7 +63,7 @@ def dashboard(
             manager.load_from_config(timeout=0)
             page.run(_tell(open_page))
 
-    run_server(run, options)
+    run_server(run, options, unsafe_hint=_UNSAFE_HINT)
 
 
 def _tell(open_page: bool) -> Callable[[str], None]:

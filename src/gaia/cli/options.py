@@ -30,8 +30,8 @@ TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")
 ]
 
-
 _EXPORT_SECONDS = 2.0
+"""How long sending spans may take, attempts included."""
 
 
 @dataclass

@@ -48,6 +48,8 @@ GraceOption = Annotated[
 ]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
 
+_UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
+
 
 def http_options(
     host: str,
@@ -87,8 +89,8 @@ def load(target: str, base: type[AgentT]) -> AgentT:
         ) from error
 
 
-def run_server(run: Callable[[], None], options: Options) -> None:
-    """Run a server, with the failures that are the user's to mend told in words."""
+def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UNSAFE_HINT) -> None:
+    """Run a server, with the failures that are the user's to mend told in words; `unsafe_hint` for `UnsafeOptions`."""
     from gaia.serving.extra import ServingUnavailable
 
     if not options.debug:
@@ -96,8 +98,7 @@ def run_server(run: Callable[[], None], options: Options) -> None:
     try:
         run()
     except UnsafeOptions as error:
-        hint = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
-        raise CommandFailed(str(error), exit_code=USAGE, hint=hint, error_type="unsafe_options") from error
+        raise CommandFailed(str(error), exit_code=USAGE, hint=unsafe_hint, error_type="unsafe_options") from error
     except ServingUnavailable as error:
         raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
     except OSError as error:

@@ -153,9 +153,10 @@ def _list(options: Options) -> None:
         rows.append({"file": str(file), "state": state})
     if options.json:
         terminal.print_json({"files": rows})
-    for row in () if options.json else rows:
+        return
+    for row in rows:
         terminal.show(terminal.text(f"{row['state']:8} {terminal.one_line(row['file'])}"))
-    if not rows and not options.json:
+    if not rows:
         terminal.show(terminal.text("No project is trusted."))
 
 

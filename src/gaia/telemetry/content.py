@@ -16,7 +16,7 @@ import msgspec
 
 from gaia.log import get_logger
 
-__all__ = ["MODES", "CaptureMode", "ContentPolicy", "Recorded", "default_mode", "render", "set_content_hook"]
+__all__ = ["MODES", "CaptureMode", "ContentPolicy", "Recorded", "default_mode", "render", "set_content_hook", "size_of"]
 
 logger = get_logger(__name__)
 

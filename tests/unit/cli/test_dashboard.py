@@ -67,6 +67,14 @@ def test_a_token_may_come_from_the_environment(
         assert serving.wait(20) == 0
 
 
+def test_an_empty_token_is_refused_with_a_way_out(invoke: Callable[..., Any]) -> None:
+    result = invoke("dashboard", "--token", "")
+
+    assert result.exit_code == 2
+    assert "the token is empty" in result.stderr
+    assert "Leave --token (or GAIA_DASHBOARD_TOKEN) out" in result.stderr
+
+
 def test_a_port_that_is_taken_is_explained(run: Callable[..., Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("dashboard", "--port", taken.getsockname()[1])
