@@ -33,7 +33,7 @@ from gaia.mcp.client.supervision.farewell import Farewell, Loss, loss_reason
 from gaia.mcp.client.supervision.gathering import Gathering
 from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.client.supervision.lifetime import live_workers
-from gaia.mcp.client.supervision.login import Login
+from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.client.supervision.mailbox import (
     Answered,
     Closed,
@@ -73,9 +73,6 @@ _STOP_SECONDS = 30.0
 """More than the longest orderly shutdown takes."""
 
 _DISCONNECTED = "it was disconnected"
-_MOST_LOGINS = 2
-"""In a row. Twice, because the server may have moved to another authorization server since the last time."""
-
 _NEW_LOGIN = "there is a new login"
 _EXITED = "it exited by itself; the next call starts it again"
 
@@ -114,6 +111,7 @@ class Worker:
             on_expired=lambda call: post(Expired(call)),
             may_be_let_in=self._may_be_let_in,
         )
+        self._logins = Logins(name, transport.authorization, lambda error: post(LoggedIn(error)))
         self._transport = transport
         self._settings = settings
         self._hooks = hooks
@@ -137,10 +135,6 @@ class Worker:
         self._upkeep: Upkeep | None = None
         self._farewell: Farewell | None = None
         """While the lost server is being ended; nothing is started before that is done."""
-        self._login: Login | None = None
-        """While a person logs in; nothing is started before that is done."""
-        self._logins = 0
-        """Since the server was ready: people must not be asked to log in for ever."""
         self._tracker = RestartTracker(settings.policy, rng)
         self._timers = Timers()
         self._conversations = Conversations(
@@ -275,7 +269,7 @@ class Worker:
                 self._close(_DISCONNECTED)
             case Wanted() if self._farewell is None:
                 self._wanted()
-            case LoggedIn(error) if self._login is not None:
+            case LoggedIn(error) if self._logins.under_way:
                 self._logged_in(error)
             case Ended(connection) if connection is self._connection and self._farewell is None:
                 self._lose(None)
@@ -313,8 +307,7 @@ class Worker:
     # Starting.
 
     def _begin(self) -> None:
-        if self._transport.authorization is not None:
-            self._transport.authorization.reopen()
+        self._logins.allow()
         self._set_state(ServerState.STARTING)
         self._open()
 
@@ -380,7 +373,7 @@ class Worker:
         self._ready_since = now
         self._tracker.on_ready(now)
         self._timers.set(Timer.HEALTH, self._upkeep.begin(profile, tools))
-        self._logins = 0
+        self._logins.forget()
         self._set_state(ServerState.READY)
         downtime = None if self._down_since is None else now - self._down_since
         # All of it before the calls that waited are sent: whoever has an answer may look at once.
@@ -500,39 +493,38 @@ class Worker:
 
     def _may_be_let_in(self) -> bool:
         """Whether a server that let nobody in may have changed its mind. For any thread."""
-        authorization = self._transport.authorization
-        return authorization is not None and self.profile is not None and authorization.changed()
+        return self.profile is not None and self._logins.new()
 
-    def _locked_out(self, reason: str, error: MCPError | None = None) -> None:
-        """The server wants a login. Waiting would not change that, so it is not tried again and again.
-
-        `error` says why the login that was tried came to nothing.
-        """
+    def _locked_out(self, reason: str) -> None:
+        """The server wants a login. Waiting would not change that, so it is not tried again and again."""
         self.last_error = reason
-        authorization = self._transport.authorization
-        if error is None and authorization is not None and authorization.interactive and self._logins < _MOST_LOGINS:
-            self._logins += 1
+        if self._logins.may_ask:
             self._set_state(ServerState.AUTHORIZING, reason)
-            self._login = Login(self.name, authorization, lambda error: self._mailbox.put(LoggedIn(error)))
-            return
-        self._logins = 0
+            self._logins.ask()
+        else:
+            self._stay_out(reason)
+
+    def _logged_in(self, error: MCPError | None) -> None:
+        self._logins.over()
+        if error is not None:
+            self._stay_out(error.message)
+        elif self.profile is None:
+            # Nobody had it before, so nobody missed it.
+            self._down_since = None
+            self._set_state(ServerState.STARTING, _NEW_LOGIN)
+            self._open()
+        else:
+            self._set_state(ServerState.RESTARTING, _NEW_LOGIN)
+            self._open()
+
+    def _stay_out(self, reason: str) -> None:
+        """Nobody can be asked, or the login came to nothing."""
+        self.last_error = reason
+        self._logins.forget()
         self._set_state(ServerState.NEEDS_AUTHORIZATION, reason)
         self._lifecycle.gave_up(reason)
         logger.warning("server_needs_authorization", server=self.name, reason=reason)
         self._settled.set()
-
-    def _logged_in(self, error: MCPError | None) -> None:
-        self._login = None
-        if error is not None:
-            self._locked_out(error.message, error)
-            return
-        if self.profile is None:
-            # Nobody had it before, so nobody missed it.
-            self._down_since = None
-            self._set_state(ServerState.STARTING, _NEW_LOGIN)
-        else:
-            self._set_state(ServerState.RESTARTING, _NEW_LOGIN)
-        self._open()
 
     def _close(self, reason: str) -> None:
         connection = self._connection
@@ -542,12 +534,7 @@ class Worker:
         try:
             self._set_state(ServerState.CLOSED, reason)
         finally:
-            if self._transport.authorization is not None:
-                # Requests under way may wait for a person too.
-                self._transport.authorization.abort()
-            if self._login is not None:
-                self._login.wait()
-                self._login = None
+            self._logins.abort()
             self.intake.suspend()
             if connection is not None:
                 for call in connection.close():
