@@ -111,7 +111,7 @@ class Supervised:
     # What tests do.
 
     def started(self) -> "Supervised":
-        assert self.worker.start(), self.worker.last_error
+        assert self.worker.start(), self.worker.condition.last_error
         self.wait_for_state(ServerState.READY)
         return self
 

@@ -100,7 +100,7 @@ class SupervisedSession:
 
     @property
     def profile(self) -> ServerProfile | None:
-        return self._worker.profile
+        return self._worker.condition.profile
 
     @property
     def state(self) -> ServerState:
@@ -108,7 +108,7 @@ class SupervisedSession:
 
     @property
     def last_error(self) -> str | None:
-        return self._worker.last_error
+        return self._worker.condition.last_error
 
     def connect(self) -> bool:
         if self._worker.disowned:
@@ -153,19 +153,20 @@ class SupervisedSession:
 
     def status(self, tool_count: int) -> ServerStatus:
         worker, statistics = self._worker, self._statistics
+        condition = worker.condition
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, ready, profile = worker.noise, worker.intake.ready, worker.profile
+        noise, ready, profile = condition.noise, worker.intake.ready, condition.profile
         return ServerStatus(
             name=self._name,
             state=worker.state,
-            generation=worker.generation,
-            pid=worker.pid,
-            restarts=worker.restarts,
+            generation=condition.generation,
+            pid=condition.pid,
+            restarts=condition.restarts,
             in_flight=0 if ready is None else ready.in_flight,
             queued=len(worker.intake),
             tool_count=tool_count,
-            last_error=worker.last_error,
-            uptime=worker.uptime,
+            last_error=condition.last_error,
+            uptime=condition.uptime,
             calls=statistics.calls,
             errors=statistics.errors,
             latency_p50=p50,

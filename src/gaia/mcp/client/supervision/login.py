@@ -50,7 +50,7 @@ class Login:
 
 
 class Logins:
-    """How one worker gets in at its server, if the server asks for that. Belongs to the worker thread, but for `new`."""
+    """How a worker gets in where a login is wanted. Belongs to the worker thread, except `new`."""
 
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]

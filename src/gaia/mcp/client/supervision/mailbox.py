@@ -55,9 +55,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A lost server has been ended completely."""
+    """The lost server has been ended completely."""
 
-    connection: Connection
     ending: Ending
 
 

@@ -1,4 +1,4 @@
-"""When to start a server again: the restart policy, and the decision after each end of the server.
+"""When to start a server again that fails: the restart policy, and how long to wait after each failure.
 
 Sans-I/O: no clock, no thread, no timer. The worker says what happened and when, and is told what to do next.
 """

@@ -75,7 +75,7 @@ class TestWithNobodyToAsk:
         lock_out(server)
         assert not started.result(PATIENCE)
         assert server.states == [ServerState.STARTING, ServerState.NEEDS_AUTHORIZATION]
-        assert server.worker.last_error == "the server wants a login"
+        assert server.worker.condition.last_error == "the server wants a login"
 
     def test_calls_are_refused_at_once(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
         server = supervise(authorization=nobody).started()
@@ -114,7 +114,7 @@ class TestWithNobodyToAsk:
         channel = server.transport.channel(2)
         channel.answer(channel.wait_for("tools/call"), TEXT)
         assert call.result(PATIENCE) == TEXT
-        assert server.worker.restarts == 1
+        assert server.worker.condition.restarts == 1
 
     def test_a_login_that_is_refused_too_refuses_the_call(
         self, supervise: Supervise, nobody: FakeAuthorization

@@ -53,12 +53,12 @@ class TestStarting:
         assert [channel.wait_for(method)["method"] for method in ("initialize", "notifications/initialized")]
         assert server.listings == [server.transport.tools]
         assert server.states == [ServerState.STARTING, ServerState.READY]
-        assert server.worker.generation == 1
-        assert server.worker.pid == channel.pid
-        assert server.worker.restarts == 0
-        assert server.worker.last_error is None
-        assert server.worker.profile is not None
-        assert server.worker.profile.server_info == {"name": "fake", "version": "1"}
+        assert server.worker.condition.generation == 1
+        assert server.worker.condition.pid == channel.pid
+        assert server.worker.condition.restarts == 0
+        assert server.worker.condition.last_error is None
+        assert server.worker.condition.profile is not None
+        assert server.worker.condition.profile.server_info == {"name": "fake", "version": "1"}
 
     def test_a_server_without_tools_is_not_asked_for_them(self, supervise: Supervise) -> None:
         server = supervise()
@@ -72,14 +72,14 @@ class TestStarting:
         server.transport.answers["tools/list"] = lambda _: {"nothing": "useful"}
         server.started()
         assert server.listings == [[]]
-        assert "tools/list" in (server.worker.last_error or "")
+        assert "tools/list" in (server.worker.condition.last_error or "")
 
     def test_a_first_start_that_fails_is_final(self, supervise: Supervise) -> None:
         server = supervise()
         server.transport.start_errors.append(StartFailed("no such program"))
         assert not server.worker.start()
         assert server.worker.state is ServerState.FAILED
-        assert server.worker.last_error == "no such program"
+        assert server.worker.condition.last_error == "no such program"
         assert server.wait_for(GaveUp) == GaveUp("fake", reason="no such program", retry_in=None)
         assert server.transport.starts == 0
 
@@ -102,7 +102,7 @@ class TestStarting:
         server.transport.channel().end(**ending)
         assert ready.result(PATIENCE) is False
         assert server.worker.state is ServerState.FAILED
-        assert all(word in str(server.worker.last_error) for word in words)
+        assert all(word in str(server.worker.condition.last_error) for word in words)
         assert server.transport.starts == 1
 
     def test_what_a_dying_server_wrote_on_stderr_is_reported_even_if_it_is_read_after_its_end(
@@ -114,8 +114,8 @@ class TestStarting:
         server.transport.channel().final_stderr = "Traceback: the cause"
         server.transport.channel().end(exit_code=1)
         assert ready.result(PATIENCE) is False
-        assert "exited with code 1" in str(server.worker.last_error)
-        assert "Traceback: the cause" in str(server.worker.last_error)
+        assert "exited with code 1" in str(server.worker.condition.last_error)
+        assert "Traceback: the cause" in str(server.worker.condition.last_error)
 
     def test_a_silent_handshake_ends_with_its_time(self, supervise: Supervise) -> None:
         server = supervise(timeout=7.0)
@@ -125,8 +125,8 @@ class TestStarting:
         channel.final_stderr = "waiting for a licence"
         server.pass_time(7.0)
         assert ready.result(PATIENCE) is False
-        assert "initialize" in str(server.worker.last_error)
-        assert "waiting for a licence" in str(server.worker.last_error)
+        assert "initialize" in str(server.worker.condition.last_error)
+        assert "waiting for a licence" in str(server.worker.condition.last_error)
         assert channel.closed_with_grace is not None
         # The specification forbids it for this one request.
         assert channel.requests("notifications/cancelled") == []
@@ -149,7 +149,7 @@ class TestStarting:
         server = supervise()
         server.transport.answers["initialize"] = lambda _: {"protocolVersion": "1.0.0"}
         assert not server.worker.start()
-        assert "1.0.0" in str(server.worker.last_error)
+        assert "1.0.0" in str(server.worker.condition.last_error)
         assert server.transport.channel().closed_with_grace is not None
 
     def test_calls_wait_until_the_server_is_ready(self, supervise: Supervise) -> None:
@@ -184,10 +184,10 @@ class TestRestarting:
         assert len(second.requests("notifications/initialized")) == 1
         assert server.wait_for_listing(2) == [{"name": "other"}]
         assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.5)
-        assert server.worker.generation == 2
-        assert server.worker.restarts == 1
-        assert server.worker.pid == second.pid
-        assert "exited with code 1" in str(server.worker.last_error)
+        assert server.worker.condition.generation == 2
+        assert server.worker.condition.restarts == 1
+        assert server.worker.condition.pid == second.pid
+        assert "exited with code 1" in str(server.worker.condition.last_error)
 
     def test_the_old_server_has_ended_completely_before_the_new_one_starts(self, server: Supervised) -> None:
         first = server.transport.channel()
@@ -216,7 +216,7 @@ class TestRestarting:
         server.pass_time(1.0)
         assert server.wait_for(Restarted).downtime == 1.5
         # The attempt that did not get as far as a process was a generation, too.
-        assert server.worker.generation == 3
+        assert server.worker.condition.generation == 3
 
     def test_the_downtime_lasts_from_the_end_to_the_next_readiness_whatever_happens_in_between(
         self, server: Supervised
@@ -391,19 +391,19 @@ class TestRestarting:
     def test_noise_is_counted_over_all_generations(self, server: Supervised) -> None:
         server.transport.channel().write(b"hello\n")
         restart(server).write(b"world!")
-        assert server.worker.noise.lines == 2
-        assert server.worker.noise.size == len(b"hello\n") + len(b"world!")
-        assert server.worker.noise.last == "world!"
+        assert server.worker.condition.noise.lines == 2
+        assert server.worker.condition.noise.size == len(b"hello\n") + len(b"world!")
+        assert server.worker.condition.noise.last == "world!"
 
     def test_the_uptime_is_that_of_the_running_generation(self, server: Supervised) -> None:
         server.clock.advance(10.0)
-        assert server.worker.uptime == 10.0
+        assert server.worker.condition.uptime == 10.0
         server.transport.channel().end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
-        assert server.worker.uptime is None
+        assert server.worker.condition.uptime is None
         server.pass_time(0.5)
         server.wait_for(Restarted)
-        assert server.worker.uptime == 0.0
+        assert server.worker.condition.uptime == 0.0
 
 
 class TestOpenCircuit:
@@ -790,7 +790,7 @@ class TestMistakesOfOurs:
         server.transport.start_errors.append(ZeroDivisionError("a mistake"))
         assert not server.worker.start()
         assert server.worker.state is ServerState.CLOSED
-        assert "a mistake" in str(server.worker.last_error)
+        assert "a mistake" in str(server.worker.condition.last_error)
 
     def test_while_a_server_is_lost(self, server: Supervised) -> None:
         channel = server.transport.channel()
