@@ -1,23 +1,23 @@
-"""Many servers behind one table: names for their tools, filters over them, and the way from a name to a server."""
+"""Many servers under one roof: they are started together, called by one table of names, and stopped together."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.configured import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.naming import assign
 from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.results import failure
+from gaia.mcp.client.roster import Roster
+from gaia.mcp.client.routing import no_route
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import (
@@ -28,26 +28,18 @@ from gaia.mcp.client.supervision.client_features import (
     RootsSource,
 )
 from gaia.mcp.client.supervision.client_request import OnProgress
-from gaia.mcp.client.supervision.events import Event, Listener, ServerState, ToolsChanged
+from gaia.mcp.client.supervision.events import Event, Listener, ToolsChanged
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.errors import ToolDenied, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
 __all__ = ["MCPClientManager"]
 
 logger = get_logger(__name__)
-
-_ASK_AGAIN_SECONDS = 0.05
-
-
-class _Route(NamedTuple):
-    client: MCPClient
-    tool: MCPTool
 
 
 class MCPClientManager:
@@ -107,22 +99,16 @@ class MCPClientManager:
         self._callbacks = CallbackPool("manager")
         self._question_threads = CallbackPool("manager", "questions")
         self._listeners = Listeners()
+        self._roster = Roster(self._joined)
         self._lock = threading.Lock()
-        """Owns everything below. Never held while a server is waited for, or user code runs."""
-        self._clients: dict[str, MCPClient] = {}
-        self._starting: dict[str, MCPClient] = {}
-        self._connecting: set[MCPClient] = set()
-        """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
-        self._connect_over = threading.Condition(self._lock)
-        """Notified when one leaves `_connecting`."""
+        """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
         """Threads of `load_from_config`; some of them may have ended. Replaced as a whole."""
-        self._offers: dict[str, tuple[MCPTool, ...]] = {}
-        """What each server offers, filtered."""
-        self._failed: dict[str, ServerStatus] = {}
-        """The last status of each server that could not be connected."""
-        self._routes: dict[str, _Route] = {}
-        """Replaced as a whole, so that calls read it without the lock."""
+
+    @property
+    def _clients(self) -> dict[str, MCPClient]:
+        """The connected clients, under the name that the specification gives them."""
+        return self._roster.connected
 
     def __enter__(self) -> MCPClientManager:
         return self
@@ -144,22 +130,21 @@ class MCPClientManager:
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
         client = self._make_client(name, config)
-        if not self._connect(name, client):
+        if not self._roster.connect(name, client):
             reason = client.last_error or "it was disconnected meanwhile"
             raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
         try:
             self.config.add_server(name, config)
         except BaseException:
-            self._drop(name)
+            self._roster.drop(name)
             client.disconnect()
             raise
         return client
 
     def remove_server(self, name: str) -> None:
         """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
-        client = self._drop(name)
-        with self._lock:
-            self._failed.pop(name, None)
+        client = self._roster.drop(name)
+        self._roster.forget_failure(name)
         if client is not None:
             client.disconnect()
         if self.config.server_exists(name):
@@ -185,7 +170,7 @@ class MCPClientManager:
         clients = {
             name: self._make_configured(name, config)
             for name, config in self.config.get_servers().items()
-            if not config.get("disabled") and name not in self._clients and name not in self._starting
+            if not config.get("disabled") and name not in self._roster
         }
         threads = []
         unstarted = []
@@ -210,14 +195,12 @@ class MCPClientManager:
 
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
-        with self._lock:
-            clients = {**self._starting, **self._clients}
-            self._clients, self._starting, self._failed, self._offers, self._routes = {}, {}, {}, {}, {}
+        clients = self._roster.take_all()
         for client in clients.values():
             client.request_disconnect()
         for name, client in clients.items():
             _disconnect(name, client)
-        self._wait_for_starts()
+        self._roster.wait_for_starts()
         for starter in self._starters:
             # A listener may have called us, but never one of these threads; they have nothing left to do.
             starter.join()
@@ -236,7 +219,7 @@ class MCPClientManager:
 
     def list_tools(self) -> list[MCPTool]:
         """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes."""
-        return [route.tool for route in self._routes.values()]
+        return [route.tool for route in self._roster.routes.values()]
 
     def call_tool(
         self,
@@ -253,9 +236,9 @@ class MCPClientManager:
         A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
         ``not_approved``.
         """
-        route = self._routes.get(name)
+        route = self._roster.routes.get(name)
         if route is None:
-            error = self._no_route(name)
+            error = no_route(name, dict(self._clients), self._roster.routes)
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
         return route.client.call_tool(
@@ -271,10 +254,7 @@ class MCPClientManager:
 
     def status(self) -> list[ServerStatus]:
         """The condition of every server: connected, starting, and failed to connect."""
-        with self._lock:
-            clients, failed = {**self._clients, **self._starting}, dict(self._failed)
-        known = {name: client.status for name, client in clients.items()}
-        return list({**failed, **known}.values())
+        return self._roster.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event` of every server, in order, on a callback thread.
@@ -286,7 +266,7 @@ class MCPClientManager:
     # Inside.
 
     def _make_client(self, name: str, config: dict[str, Any]) -> MCPClient:
-        """Reserve the name and make the client. Raises ValueError."""
+        """Make the client and reserve its name. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
         client.bind(
             tool_filter=self._tool_filter,
@@ -299,49 +279,10 @@ class MCPClientManager:
             callbacks=self._callbacks,
             question_threads=self._question_threads,
             on_event=self._publish,
-            on_tools=lambda tools: self._tools_listed(name, client, tools),
+            on_tools=lambda tools: self._roster.tools_listed(name, client, tools),
         )
-        with self._lock:
-            if name in self._clients or name in self._starting:
-                raise ValueError(f"server {name!r} already exists; remove it first, or choose another name")
-            self._starting[name] = client
+        self._roster.reserve(name, client)
         return client
-
-    def _connect(self, name: str, client: MCPClient) -> bool:
-        with self._lock:
-            if self._starting.get(name) is not client:
-                # Somebody has taken it away already.
-                return False
-            self._connecting.add(client)
-        try:
-            return self._join(name, client, client.connect())
-        except BaseException:
-            self._join(name, client, connected=False)
-            raise
-        finally:
-            with self._lock:
-                self._connecting.discard(client)
-                self._connect_over.notify_all()
-
-    def _join(self, name: str, client: MCPClient, connected: bool) -> bool:
-        """Take note that a start is over. True if the client is one of ours now."""
-        with self._lock:
-            # `disconnect_all` or `remove_server` may have taken it away meanwhile.
-            expected = self._starting.get(name) is client
-            if expected:
-                del self._starting[name]
-                if connected:
-                    self._clients[name] = client
-                    self._failed.pop(name, None)
-                else:
-                    self._failed[name] = client.status
-        if not expected:
-            client.disconnect()
-            return False
-        self._rebuild_routes()
-        if connected and self._offers.get(name):
-            self._publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in self._offers[name]))))
-        return connected
 
     def _make_configured(self, name: str, config: dict[str, Any]) -> MCPClient | None:
         """Like `_make_client`; None, and a status that says why, if that raises."""
@@ -349,77 +290,20 @@ class MCPClientManager:
             return self._make_client(name, config)
         except ValueError as error:
             logger.warning("server_config_unusable", server=name, error=str(error))
-            with self._lock:
-                if name not in self._clients and name not in self._starting:
-                    self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=str(error))
+            self._roster.refused(name, str(error))
             return None
 
     def _load(self, name: str, client: MCPClient) -> None:
-        if not self._connect(name, client) and client.last_error is not None:
+        if not self._roster.connect(name, client) and client.last_error is not None:
             logger.error("server_load_failed", server=name, error=client.last_error)
 
-    def _drop(self, name: str) -> MCPClient | None:
-        with self._lock:
-            client = self._clients.pop(name, None) or self._starting.pop(name, None)
-            self._offers.pop(name, None)
-        self._rebuild_routes()
-        return client
-
-    def _wait_for_starts(self) -> None:
-        """Return when nobody connects a client any more that has been taken away."""
-        with self._lock:
-            while orphans := self._connecting - set(self._starting.values()):
-                # It may have been connected only after it was asked to disconnect.
-                if not self._connect_over.wait(_ASK_AGAIN_SECONDS):
-                    for client in orphans:
-                        client.request_disconnect()
-
-    def _tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
-        """Called by a client whenever its tools may have changed, on its worker's thread."""
-        with self._lock:
-            if client not in (self._clients.get(name), self._starting.get(name)):
-                # It has been taken away, and perhaps another one has its name now.
-                return
-            self._offers[name] = tools
-        self._rebuild_routes()
-
-    def _rebuild_routes(self) -> None:
-        """Name all tools afresh, because servers came or went, or their tools changed."""
-        with self._lock:
-            offers = {
-                (name, tool.name): _Route(client, tool)
-                for name, client in self._clients.items()
-                for tool in self._offers.get(name, ())
-            }
-            self._routes = {
-                unique: _Route(
-                    offers[pair].client,
-                    dataclasses.replace(offers[pair].tool, server=pair[0], namespaced_name=unique),
-                )
-                for unique, pair in assign(offers).items()
-            }
-
-    def _no_route(self, name: str) -> UnknownTool | ToolDenied:
-        clients = {
-            (server, tool): client
-            for server, client in list(self._clients.items())
-            for tool in (*client.denied_tools, *client.blocked_tools)
-        }
-        pair = assign(clients).get(name)
-        refusal = None if pair is None else clients[pair].refusal_of(pair[1])
-        if refusal is not None:
-            return refusal
-        import difflib
-
-        close = difflib.get_close_matches(name, self._routes, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
-        return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
+    def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
+        self._publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
 
     def _publish(self, event: Event) -> None:
-        with self._lock:
-            if isinstance(event, ToolsChanged) and event.server in self._starting:
-                # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
-                return
+        if isinstance(event, ToolsChanged) and self._roster.is_starting(event.server):
+            # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
+            return
         self._listeners.publish(event)
 
 

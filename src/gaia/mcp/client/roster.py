@@ -1,0 +1,161 @@
+"""The servers of a manager: which are starting, connected or failed, and what they offer.
+
+Starts, removals and new tool lists come from many threads, in any order. They meet here, under one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.routing import Route, routes_to
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool import MCPTool
+
+__all__ = ["Roster"]
+
+_ASK_AGAIN_SECONDS = 0.05
+
+
+class Roster:
+    """Clients by the names of their servers. A name is reserved, then its client is connected, and one day dropped.
+
+    Thread-safe.
+    """
+
+    def __init__(self, on_joined: Callable[[str, tuple[MCPTool, ...]], None]) -> None:
+        """``on_joined(name, tools)`` is called for each server whose tools can be called now.
+
+        It is called by the thread that connected the server, without the lock.
+        """
+        self._on_joined = on_joined
+        self._lock = threading.Lock()
+        """Owns everything below. Never held while a server is waited for, or user code runs."""
+        self.connected: dict[str, MCPClient] = {}
+        """Others may look without the lock, and change nothing."""
+        self.routes: dict[str, Route] = {}
+        """To the tools of all that are connected. Replaced as a whole, so that calls read it without the lock."""
+        self._starting: dict[str, MCPClient] = {}
+        self._connecting: set[MCPClient] = set()
+        """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
+        self._connect_over = threading.Condition(self._lock)
+        """Notified when one leaves `_connecting`."""
+        self._offers: dict[str, tuple[MCPTool, ...]] = {}
+        """What each server offers, filtered."""
+        self._failed: dict[str, ServerStatus] = {}
+        """The last status of each server that could not be connected."""
+
+    # Coming.
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the name is taken, by a server that is connected or starting."""
+        return name in self.connected or name in self._starting
+
+    def is_starting(self, name: str) -> bool:
+        with self._lock:
+            return name in self._starting
+
+    def reserve(self, name: str, client: MCPClient) -> None:
+        """Raises ValueError if the name is taken."""
+        with self._lock:
+            if name in self:
+                raise ValueError(f"server {name!r} already exists; remove it first, or choose another name")
+            self._starting[name] = client
+
+    def connect(self, name: str, client: MCPClient) -> bool:
+        """Connect a client that has its name reserved. True if it is one of ours now."""
+        with self._lock:
+            if self._starting.get(name) is not client:
+                # Somebody has taken it away already.
+                return False
+            self._connecting.add(client)
+        try:
+            return self._join(name, client, client.connect())
+        except BaseException:
+            self._join(name, client, connected=False)
+            raise
+        finally:
+            with self._lock:
+                self._connecting.discard(client)
+                self._connect_over.notify_all()
+
+    def _join(self, name: str, client: MCPClient, connected: bool) -> bool:
+        """Take note that a start is over. True if the client is one of ours now."""
+        with self._lock:
+            # `take_all` or `drop` may have taken it away meanwhile.
+            expected = self._starting.get(name) is client
+            if expected:
+                del self._starting[name]
+                if connected:
+                    self.connected[name] = client
+                    self._failed.pop(name, None)
+                else:
+                    self._failed[name] = client.status
+        if not expected:
+            client.disconnect()
+            return False
+        self._rebuild_routes()
+        if connected and self._offers.get(name):
+            self._on_joined(name, self._offers[name])
+        return connected
+
+    def refused(self, name: str, reason: str) -> None:
+        """There is no client for this server, unless another one has its name."""
+        with self._lock:
+            if name not in self:
+                self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=reason)
+
+    # Being there.
+
+    def tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
+        """Called by a client whenever its tools may have changed, on its worker's thread."""
+        with self._lock:
+            if client not in (self.connected.get(name), self._starting.get(name)):
+                # It has been taken away, and perhaps another one has its name now.
+                return
+            self._offers[name] = tools
+        self._rebuild_routes()
+
+    def _rebuild_routes(self) -> None:
+        """Name all tools afresh, because servers came or went, or their tools changed."""
+        with self._lock:
+            self.routes = routes_to(self.connected, self._offers)
+
+    def status(self) -> list[ServerStatus]:
+        """Of every server: connected, starting, and failed to connect."""
+        with self._lock:
+            clients, failed = {**self.connected, **self._starting}, dict(self._failed)
+        known = {name: client.status for name, client in clients.items()}
+        return list({**failed, **known}.values())
+
+    # Going.
+
+    def drop(self, name: str) -> MCPClient | None:
+        """Take a server away; returns its client, which the caller disconnects."""
+        with self._lock:
+            client = self.connected.pop(name, None) or self._starting.pop(name, None)
+            self._offers.pop(name, None)
+        self._rebuild_routes()
+        return client
+
+    def forget_failure(self, name: str) -> None:
+        with self._lock:
+            self._failed.pop(name, None)
+
+    def take_all(self) -> dict[str, MCPClient]:
+        """Take all servers away, those still starting included; the caller disconnects them."""
+        with self._lock:
+            clients = {**self._starting, **self.connected}
+            self.connected, self._starting, self._failed, self._offers, self.routes = {}, {}, {}, {}, {}
+        return clients
+
+    def wait_for_starts(self) -> None:
+        """Return when nobody connects a client any more that has been taken away."""
+        with self._lock:
+            while orphans := self._connecting - set(self._starting.values()):
+                # It may have been connected only after it was asked to disconnect.
+                if not self._connect_over.wait(_ASK_AGAIN_SECONDS):
+                    for client in orphans:
+                        client.request_disconnect()
