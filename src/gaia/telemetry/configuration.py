@@ -94,11 +94,19 @@ def configure(
     resource = _resource(service_name)
     otlp = _Otlp(endpoint, None if headers is None else dict(headers), export_timeout)
     processor = None if traces is None else _processor(traces, otlp)
-    readers = [_otlp_reader(otlp)] if traces == "otlp" and _wants_metrics() else []
+    readers: list[MetricReader] = []
     page = None
     if prometheus_port is not None:
-        reader, page = _prometheus(prometheus_port)
+        try:
+            reader, page = _prometheus(prometheus_port)
+        except ConfigError:
+            if processor is not None:
+                # It has a thread or an open file by now.
+                processor.shutdown()
+            raise
         readers.append(reader)
+    if traces == "otlp" and _wants_metrics():
+        readers.append(_otlp_reader(otlp))
     telemetry = Telemetry(
         None if processor is None else _set_tracers(processor, resource, _sampler(sample_ratio)),
         _set_meters(readers, resource) if readers else None,

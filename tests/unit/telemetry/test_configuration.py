@@ -210,6 +210,22 @@ class TestMistakes:
         )
         assert "cannot be served on port" in done.stdout
 
+    def test_what_was_opened_before_is_closed_when_a_port_is_taken(self, demo_server: Json) -> None:
+        done = run(
+            """
+            import psutil, socket
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                try:
+                    telemetry.configure("spans.jsonl", prometheus_port=taken.getsockname()[1])
+                except ValueError as error:
+                    print(error)
+            print([file.path for file in psutil.Process().open_files() if file.path.endswith(".jsonl")])
+            """,
+            demo_server,
+        )
+        assert "cannot be served on port" in done.stdout
+        assert done.stdout.splitlines()[-1] == "[]"
+
 
 class TestImport:
     def test_it_loads_no_sdk_and_sets_nothing(self) -> None:
