@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 from gaia.agents.base.tools import get_tool_display_name
 from gaia.log import get_logger
 
-__all__ = ["ConfirmationGate", "ConfirmationPolicy", "ConfirmationRequest", "requires_confirmation"]
+__all__ = ["ConfirmationGate", "ConfirmationPolicy", "ConfirmationRequest", "approved", "requires_confirmation"]
 
 logger = get_logger(__name__)
 

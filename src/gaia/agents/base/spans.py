@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -17,22 +18,16 @@ __all__ = ["agent_span", "chat_span", "native_tool_span", "set_completion"]
 _tracer = trace.get_tracer("gaia.agents")
 
 
-@contextlib.contextmanager
-def agent_span(agent: str) -> Iterator[Span]:
-    with _span("invoke_agent", agent, SpanKind.INTERNAL, "gen_ai.agent.name") as span:
-        yield span
+def agent_span(agent: str) -> AbstractContextManager[Span]:
+    return _span("invoke_agent", agent, SpanKind.INTERNAL, "gen_ai.agent.name")
 
 
-@contextlib.contextmanager
-def chat_span(model: str) -> Iterator[Span]:
-    with _span("chat", model, SpanKind.CLIENT, "gen_ai.request.model") as span:
-        yield span
+def chat_span(model: str) -> AbstractContextManager[Span]:
+    return _span("chat", model, SpanKind.CLIENT, "gen_ai.request.model")
 
 
-@contextlib.contextmanager
-def native_tool_span(tool: str) -> Iterator[Span]:
-    with _span("execute_tool", tool, SpanKind.INTERNAL, "gen_ai.tool.name") as span:
-        yield span
+def native_tool_span(tool: str) -> AbstractContextManager[Span]:
+    return _span("execute_tool", tool, SpanKind.INTERNAL, "gen_ai.tool.name")
 
 
 def set_completion(span: Span, input_tokens: int, output_tokens: int, finish_reason: str | None) -> None:
