@@ -124,8 +124,12 @@ _KEPT = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "disabled"),
     *("enabledTools", "disabledTools", "restart", "inheritEnv"),
     *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
+    *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
 )
-"""What we know and what means the same wherever it stands. A "timeout" does not: some give it in milliseconds."""
+"""What we know and what means the same wherever it stands.
+
+A "timeout" does not: some give it in milliseconds. Nor does "auth", in which each program writes what it likes.
+"""
 
 _EXPANDED = ("args", "env", "url", "headers")
 """Keys in which we replace variables when the server is started."""

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from gaia.cli import importers
 from gaia.cli.importers import Candidate, Program, any_place, candidates, places
+from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.errors import ConfigError
 
 
@@ -124,6 +126,15 @@ def test_keys_that_mean_nothing_here_are_left_out_and_named(tmp_path: Path) -> N
     assert candidate.entry == {"command": "x", "disabledTools": ["b"]}
     assert candidate.dropped == ["timeout", "autoApprove"]
     assert candidate.problem is None
+
+
+def test_every_key_of_ours_is_taken_over_that_others_do_not_mean_otherwise(tmp_path: Path) -> None:
+    entry = {"command": "x", "pinTools": "block", "captureContent": "off", "outputValidation": "error"}
+    candidate = translated(tmp_path, entry)
+
+    assert candidate.problem is None
+    assert candidate.entry == entry
+    assert {*ServerConfig.__struct_encode_fields__} - {*importers._KEPT} == {"name", "timeout", "auth"}
 
 
 def test_environment_variables_are_written_our_way(tmp_path: Path) -> None:
