@@ -20,8 +20,8 @@ from gaia.agents.base.llm_errors import LLMUnreachable
 from gaia.agents.base.tools import tool
 from gaia.cancellation import current_scope
 from gaia.mcp import MCPClientMixin
-from tests.servers.fault_server import read_state
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("empty_registry")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.servers import fault_server
+from tests.servers import fault_server, state_file
 
 Json = dict[str, Any]
 
@@ -130,8 +130,8 @@ class ScriptedServer:
         return self.folder / f"{self.name}.state"
 
     @property
-    def state(self) -> fault_server.State:
-        return fault_server.read_state(self.state_file)
+    def state(self) -> state_file.State:
+        return state_file.read_state(self.state_file)
 
     def configuration(self, **keys: Any) -> Json:
         """An entry of ``mcpServers``, with these `keys` in addition."""

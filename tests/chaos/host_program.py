@@ -29,7 +29,7 @@ from gaia.mcp.errors import ConfigError
 from tests import leak_check
 from tests.chaos.ledger import Ledger
 from tests.servers import fault_server
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.errors import MCPError
-from tests.servers.fault_server import RecordedCall
+from tests.servers.state_file import RecordedCall
 
 Json = dict[str, Any]
 

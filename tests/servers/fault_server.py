@@ -22,25 +22,28 @@ Tools that are always there:
 =================  ====================================================================================================
 
 The standard library only and all in one file: tests run it with ``-I -S``, which starts fast and finds nothing else.
+It is started more than a thousand times in a run of all tests, so it imports little: no dataclasses, no pathlib.
 """
 
-import contextlib
+from __future__ import annotations
+
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-Json: TypeAlias = dict[str, Any]
-Moment: TypeAlias = Literal["before_answer", "mid_line", "after_answer"]
-Cursors: TypeAlias = Literal["opaque", "empty_string", "repeating", "endless"]
-Era: TypeAlias = Literal["handshake", "stateless", "both"]
-Child: TypeAlias = Literal["same_group", "own_session", "daemon"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeAlias
+
+    Json: TypeAlias = dict[str, Any]
+
+MOMENTS = ("before_answer", "mid_line", "after_answer")
+CURSORS = ("opaque", "empty_string", "repeating", "endless")
+ERAS = ("handshake", "stateless", "both")
+CHILDREN = ("same_group", "own_session", "daemon")
 
 LIFETIME = 300.0
 """Seconds after which a server or grandchild that nobody stops ends by itself: a failed test leaves nothing behind."""
@@ -56,8 +59,29 @@ class ScenarioError(ValueError):
     """The scenario has a key or a value that it cannot have."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExitAtStart:
+class Record:
+    """A class whose fields are its annotations, each with a default. Nobody changes them or what is in them."""
+
+    def __init__(self, **values: Any) -> None:
+        for name in self.fields():
+            setattr(self, name, values.get(name, getattr(type(self), name)))
+        self.check()
+
+    @classmethod
+    def fields(cls) -> list[str]:
+        """The names of the fields."""
+        return list(cls.__annotations__)
+
+    def check(self) -> None:
+        """Raise `ScenarioError` for values that cannot be."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # some of the fields are lists
+
+
+class ExitAtStart(Record):
     """Exits before reading anything."""
 
     code: int = 1
@@ -69,8 +93,7 @@ class ExitAtStart:
     """Seconds before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Junk:
+class Junk(Record):
     """Something that is no answer, on a line of its own. Exactly one of the first four fields is given."""
 
     text: str | None = None
@@ -83,7 +106,7 @@ class Junk:
     newline: bool = True
     """Ended by a newline; without it, the answer that follows is glued to the junk."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         given = [value for value in (self.text, self.hex, self.json, self.size) if value is not None]
         if len(given) != 1:
             raise ScenarioError("junk needs exactly one of text, hex, json and size")
@@ -101,8 +124,7 @@ class Junk:
         return body + b"\n" * self.newline
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Record):
     """What happens at some messages of the client. Of the faults that fit a message, the first one applies.
 
     The effects can be combined and take place in the order of the fields.
@@ -155,7 +177,7 @@ class Fault:
     """Seconds between the pieces. Nothing else is written meanwhile."""
     twice: bool = False
     """It comes twice."""
-    crash: Moment | None = None
+    crash: str | None = None
     """The process ends: before the answer, when half of its line is written, or after it."""
     exit_code: int = 1
     """How it ends: 0 looks like the server's own decision."""
@@ -168,8 +190,8 @@ class Fault:
     stop_reading: bool = False
     """Reads nothing more, not even the end of input."""
 
-    def __post_init__(self) -> None:
-        _check_choice("crash", self.crash, Moment)
+    def check(self) -> None:
+        _check_choice("crash", self.crash, MOMENTS)
 
     def fits(self, message: Json) -> bool:
         """Whether this is one of the messages that are counted."""
@@ -182,18 +204,17 @@ class Fault:
         return occurrence > self.after and (not self.nth or occurrence in self.nth)
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Record):
     """Everything that can be scripted."""
 
     # What the server says about itself
-    era: Era = "handshake"
+    era: str = "handshake"
     """Which protocol eras it speaks. With both, the first message decides for the life of the process."""
     supported_versions: tuple[str, ...] = ("2026-07-28",)
     """The revisions of the stateless era that it says it supports."""
     protocol_version: str | None = None
     """The revision it answers; by default the one that the client asked for."""
-    capabilities: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
+    capabilities: Json = {"tools": {"listChanged": True}}  # noqa: RUF012 - nobody changes it
     instructions: str | None = None
     tools: tuple[Json, ...] = ()
     """More tools, as ``tools/list`` shows them; ``name`` is enough, and a call of one returns its ``text``, or its name
@@ -203,7 +224,7 @@ class Scenario:
     """Lists `tools` only. The tools that are always there can still be called."""
     page_size: int | None = None
     """``tools/list`` comes in pages of so many tools."""
-    cursors: Cursors = "opaque"
+    cursors: str = "opaque"
     """What leads to the next page: a plain cursor; an empty string to the second page, which is legal; always the
     same one, to the second page again and again; or a new one for ever, beyond the last tool."""
     line_ending: str = "\n"
@@ -223,20 +244,20 @@ class Scenario:
     """SIGTERM is recorded in `state_file` and survived."""
     ignore_eof: bool = False
     """Goes on after the end of input (for `LIFETIME` at most)."""
-    child: Child | None = None
+    child: str | None = None
     """Starts a grandchild that sleeps: in the server's process group, in a session of its own, or as a daemon, which
     has no parent any more."""
     child_keeps_pipes: bool = False
     """The grandchild holds the server's stdin, stdout and stderr open: their end does not come with the server's."""
     state_file: str | None = None
-    """Absolute path of a file in which all processes of this server record what happens; see `read_state`."""
-    by_start: dict[str, Json] = field(default_factory=dict)
+    """Absolute path of a file in which all processes of this server record what happens; `state_file` reads it."""
+    by_start: dict[str, Json] = {}  # noqa: RUF012 - nobody changes it
     """What is different in the nth process: ``{"2": {"faults": []}}``. Needs `state_file`."""
 
-    def __post_init__(self) -> None:
-        _check_choice("era", self.era, Era)
-        _check_choice("cursors", self.cursors, Cursors)
-        _check_choice("child", self.child, Child)
+    def check(self) -> None:
+        _check_choice("era", self.era, ERAS)
+        _check_choice("cursors", self.cursors, CURSORS)
+        _check_choice("child", self.child, CHILDREN)
         if self.by_start and self.state_file is None:
             raise ScenarioError("by_start needs a state_file that counts the starts")
         for number, changes in self.by_start.items():
@@ -245,25 +266,25 @@ class Scenario:
             _convert(Scenario, changes)
 
     @classmethod
-    def from_json(cls, data: Any) -> "Scenario":
+    def from_json(cls, data: Any) -> Scenario:
         """Check and convert a scenario; raise `ScenarioError` for what cannot be in one."""
         return cls(**_convert(cls, data))
 
-    def at_start(self, number: int) -> "Scenario":
+    def at_start(self, number: int) -> Scenario:
         """The scenario of the nth process."""
-        return replace(self, **_convert(Scenario, self.by_start.get(str(number), {})))
+        return Scenario(**{**vars(self), **_convert(Scenario, self.by_start.get(str(number), {}))})
 
 
-def _check_choice(name: str, value: str | None, choices: Any) -> None:
-    if value is not None and value not in get_args(choices):
-        raise ScenarioError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r}")
+def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        raise ScenarioError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
-def _convert(kind: type, data: Any) -> Json:
-    """Keyword arguments for the dataclass `kind`; raises `ScenarioError` for keys that it does not have."""
+def _convert(kind: type[Record], data: Any) -> Json:
+    """Keyword arguments for the record `kind`; raises `ScenarioError` for keys that it does not have."""
     if not isinstance(data, dict):
         raise ScenarioError(f"{kind.__name__} must be an object, not {data!r}")
-    known = {known_field.name for known_field in fields(kind)}
+    known = set(kind.fields())
     if unknown := data.keys() - known:
         raise ScenarioError(f"{kind.__name__} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
     converted: Json = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
@@ -279,63 +300,19 @@ def _convert(kind: type, data: Any) -> Json:
 # What is recorded -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCall:
-    """A ``tools/call`` that reached a server, whatever became of it."""
-
-    start: int
-    """In the how-manyth process."""
-    tool: str
-    arguments: Json
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the processes of one server recorded in their state file."""
-
-    pids: tuple[int, ...]
-    """Of all processes, in the order of their starts."""
-    calls: tuple[RecordedCall, ...]
-    """All calls received, in order: proof of at-most-once."""
-    ends: tuple[str, ...]
-    """``"eof"`` or ``"sigterm"`` whenever a process was told to end, in order."""
-    children: tuple[int, ...] = ()
-    """Process ids of all grandchildren."""
-
-    @property
-    def starts(self) -> int:
-        """How many processes were started."""
-        return len(self.pids)
-
-
-def read_state(path: str | Path) -> State:
-    """Read a state file; one that does not exist yet belongs to a server that never started."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except FileNotFoundError:
-        lines = []
-    events = [json.loads(line) for line in lines]
-    return State(
-        pids=tuple(event["pid"] for event in events if event["event"] == "start"),
-        calls=tuple(
-            RecordedCall(event["start"], event["tool"], event["arguments"])
-            for event in events
-            if event["event"] == "call"
-        ),
-        ends=tuple(event["event"] for event in events if event["event"] in ("eof", "sigterm")),
-        children=tuple(event["pid"] for event in events if event["event"] == "child"),
-    )
-
-
 class Recorder:
-    """Appends to the state file, if there is one; one write per event, so that processes do not mix their lines."""
+    """Appends to the state file, if there is one; one write per event, so that processes do not mix their lines.
+
+    What tests read from it is in `tests.servers.state_file`.
+    """
 
     def __init__(self, path: str | None) -> None:
         self._path = path
         self.start = 1
         if path is not None:
             self._append({"event": "start", "pid": os.getpid()})
-            self.start = read_state(path).starts
+            with open(path) as lines:
+                self.start = sum(json.loads(line)["event"] == "start" for line in lines)
 
     def call(self, tool: Any, arguments: Any) -> None:
         self._append({"event": "call", "start": self.start, "tool": tool, "arguments": arguments})
@@ -343,7 +320,7 @@ class Recorder:
     def child(self, pid: int) -> None:
         self._append({"event": "child", "pid": pid})
 
-    def end(self, how: Literal["eof", "sigterm"]) -> None:
+    def end(self, how: str) -> None:
         self._append({"event": how, "start": self.start})
 
     def _append(self, event: Json) -> None:
@@ -377,8 +354,10 @@ def end_process(exit_code: int, signal_number: int | None) -> NoReturn:
     os._exit(exit_code)
 
 
-def start_child(kind: Child, *, keeps_pipes: bool) -> int:
+def start_child(kind: str, *, keeps_pipes: bool) -> int:
     """Start a process that sleeps, and return its process id."""
+    import subprocess
+
     sleeper = [sys.executable, "-I", "-S", "-c", f"import time; time.sleep({LIFETIME})"]
     pipes: Json = {} if keeps_pipes else {"stdin": -3, "stdout": -3, "stderr": -3}
     if kind != "daemon":
@@ -443,7 +422,7 @@ class FaultServer:
         self._asked: list[str] = []
         self._client_answers: dict[str, Json] = {}
         self._client_answered = threading.Condition()
-        self._era: Era = scenario.era
+        self._era = scenario.era
         self._listening: list[str | int] = []
         """The ids of the subscriptions that are open."""
         self._frozen = False
@@ -738,16 +717,20 @@ class FaultServer:
 def main() -> int:
     """Run the scenario of the command line."""
     source = sys.argv[1] if len(sys.argv) > 1 else "{}"
-    text = Path(source[1:]).read_text() if source.startswith("@") else source
+    text = source
+    if source.startswith("@"):
+        with open(source[1:]) as file:
+            text = file.read()
     try:
         scenario = Scenario.from_json(json.loads(text))
     except ValueError as error:
         print(f"bad scenario: {error}", file=sys.stderr)
         return 2
     recorder = Recorder(scenario.state_file)
-    # The client is gone: no reason for a traceback.
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+    try:  # noqa: SIM105 - without contextlib it starts faster
         FaultServer(scenario.at_start(recorder.start), recorder).run()
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # The client is gone: no reason for a traceback.
     return 0
 
 

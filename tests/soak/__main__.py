@@ -27,7 +27,7 @@ from gaia.mcp import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from tests import leak_check
 from tests.chaos.faults import ScriptedServer
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.soak.figures import Figures, Recoveries, Sample, Tally, rss_in_thirds, summary
 from tests.soak.load import POLICY, Load, Target
 from tests.waiting import wait_until

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 
 import psutil
 
-from tests.servers.fault_server import RecordedCall
+from tests.servers.state_file import RecordedCall
 
 
 class Tally:

@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.servers.fault_server import RecordedCall, Scenario, ScenarioError, read_state
+from tests.servers.fault_server import Scenario, ScenarioError
 from tests.servers.processes import is_alive, wait_for_end
 from tests.servers.raw_session import RawSession
+from tests.servers.state_file import RecordedCall, read_state
 from tests.waiting import wait_until
 
 StartServer = Callable[..., RawSession]

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 

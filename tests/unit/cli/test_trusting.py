@@ -11,7 +11,7 @@ import pytest
 
 from gaia.cli.main import app
 from gaia.cli.servers import complete_name
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gaia.cli.rendering import sparkline
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 

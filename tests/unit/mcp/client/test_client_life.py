@@ -23,8 +23,8 @@ from gaia.mcp.errors import (
 )
 from tests.recorder import Recorder
 from tests.servers.answers import received, text
-from tests.servers.fault_server import read_state
 from tests.servers.processes import is_alive
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 Json = dict[str, Any]

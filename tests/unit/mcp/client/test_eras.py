@@ -10,7 +10,7 @@ from gaia.mcp.client import MCPClient
 from gaia.mcp.client.supervision.events import Restarted, ToolsChanged
 from tests.recorder import Recorder
 from tests.servers.answers import received, text
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]

@@ -23,8 +23,8 @@ from gaia.mcp.client.supervision.policy import RestartPolicy, RestartTracker, Re
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.errors import ConfigError, Overloaded
 from tests.servers.answers import text
-from tests.servers.fault_server import read_state
 from tests.servers.processes import wait_for_end
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 FaultServer = Callable[..., dict[str, Any]]

@@ -31,7 +31,7 @@ from gaia.mcp.errors import (
 )
 from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 Json = dict[str, Any]

@@ -33,7 +33,7 @@ from gaia.mcp.client.transports.guard import MARK_VARIABLE
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, NotConnected, Overloaded, ServerCrashed, StartFailed
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from gaia.mcp.errors import MCPError, ToolNotApproved
 from tests.fake_transport import PATIENCE
 from tests.recorder import Recorder
 from tests.servers.answers import text
-from tests.servers.fault_server import read_state
+from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
