@@ -7,14 +7,15 @@ import unicodedata
 
 __all__ = ["clean", "escaped", "one_line"]
 
-_TERMINAL_SEQUENCE = re.compile(
+# Compiled when first used (`re` keeps them): most programs that import this never come to it.
+_TERMINAL_SEQUENCE = (
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # strings: titles, links, clipboard
     r"|\x1b[ -/]*[0-~]"  # the rest of ECMA-35
 )
 # The bidirectional controls are among them, which make a text read differently from what it says, and characters that
 # only programs see, models among them: zero-width blanks, tags. Joiners stay, because scripts and emoji need them.
-_CONTROL_CHARACTER = re.compile(
+_CONTROL_CHARACTER = (
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     r"\U000e0000-\U000e007f]"
 )
@@ -22,12 +23,12 @@ _CONTROL_CHARACTER = re.compile(
 _LONGEST_LINE = 2000
 """Characters: more than any name, path or first sentence has."""
 
-_VARIATION_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_VARIATION_SELECTOR = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 
 
 def clean(untrusted: object) -> str:
     """`untrusted` as text without anything that a terminal would act on; line breaks and tabs stay."""
-    without = _CONTROL_CHARACTER.sub("", _TERMINAL_SEQUENCE.sub("", str(untrusted)))
+    without = re.sub(_CONTROL_CHARACTER, "", re.sub(_TERMINAL_SEQUENCE, "", str(untrusted)))
     # JSON can carry lone surrogates, which no terminal can.
     return without.encode("utf-8", "replace").decode("utf-8")
 
@@ -52,4 +53,4 @@ def _is_invisible(character: str) -> bool:
     if character in " \n":
         return False
     # Controls, formats (bidirectional, zero-width, tags), surrogates, private use, unassigned; all other blanks.
-    return unicodedata.category(character)[0] in "CZ" or _VARIATION_SELECTOR.match(character) is not None
+    return unicodedata.category(character)[0] in "CZ" or re.match(_VARIATION_SELECTOR, character) is not None

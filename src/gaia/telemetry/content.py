@@ -40,11 +40,12 @@ _SEARCHED_CHARACTERS = 16 * 1024
 """So much of a text is searched for secrets before it is cut: half a secret would not be recognised."""
 
 _MASK = "***"
-_SECRET_KEY = re.compile(
-    r"token|secret|passw|passphrase|api.?key|private.?key|access.?key|auth(?!or(?!i))|credential|cookie|session|bearer",
-    re.IGNORECASE,
+# Compiled when first used (`re` keeps them): most programs that import this record no content.
+_CONFIDENTIAL_KEY = (
+    r"(?i)token|secret|passw|passphrase|api.?key|private.?key|access.?key|auth(?!or(?!i))|credential|cookie|session"
+    r"|bearer"
 )
-_SECRET_TEXT = re.compile(
+_CONFIDENTIAL_TEXT = (
     r"\b(?:[Bb]earer|BEARER) [\w.~+/=-]{8,}"  # what an Authorization header holds
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # a JSON web token
     r"|\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"
@@ -57,7 +58,7 @@ _SHORTEST_BINARY = 64
 
 
 _SECRET_MARKS = ("earer ", "EARER ", "eyJ", "k-", "k_", "gh", "xox", "AKIA", "AIza", "PRIVATE KEY", "://")
-"""A text that has none of these matches nothing of `_SECRET_TEXT`, and is not searched: that takes far longer."""
+"""A text that has none of these matches nothing of `_CONFIDENTIAL_TEXT`, and is not searched: that takes far longer."""
 
 
 class Recorded(NamedTuple):
@@ -175,7 +176,7 @@ class _Masking:
         searched = text[:_SEARCHED_CHARACTERS]
         masked = self._redact(searched)
         if any(mark in masked for mark in _SECRET_MARKS):
-            masked = _SECRET_TEXT.sub(_MASK, masked)
+            masked = re.sub(_CONFIDENTIAL_TEXT, _MASK, masked)
         if len(text) > _SEARCHED_CHARACTERS:
             # The beginning of a secret whose end was not looked at.
             masked = masked[:-_MOST_CHARACTERS]
@@ -187,7 +188,7 @@ class _Masking:
 
 @functools.lru_cache(maxsize=1024)
 def _sounds_secret(name: str) -> bool:
-    return _SECRET_KEY.search(name) is not None
+    return re.search(_CONFIDENTIAL_KEY, name) is not None
 
 
 def _binary_size(value: Any) -> int | None:

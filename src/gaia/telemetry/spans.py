@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opentelemetry import context as contexts
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
@@ -109,6 +109,9 @@ class ClientSpan:
         """`params` with the trace context in ``_meta``."""
         meta = (params or {}).get("_meta")
         carrier = dict(meta) if isinstance(meta, Mapping) else {}
+        # Not above: it looks for the propagators of the application, which only tracing needs.
+        from opentelemetry import propagate
+
         propagate.inject(carrier, self._context)
         return {**(params or {}), "_meta": carrier}
 
@@ -195,6 +198,8 @@ def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     """The context that the other side sent along; None if there is none that can be used."""
     if not isinstance(meta, Mapping):
         return None
+    from opentelemetry import propagate  # as above
+
     # What the other side writes is only read where it is text.
     context = propagate.extract({key: value for key, value in meta.items() if isinstance(value, str)})
     return context if trace.get_current_span(context).get_span_context().is_valid else None

@@ -242,9 +242,9 @@ _WORDS = {
     "null": "null",
     "NoneType": "null",
 }
-_PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$")
-_NOT_A_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)")
-_MISMATCH = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_PLACE = r" - at (`key` in )?`\$(.*)`$"
+_NOT_A_CHOICE = r"Invalid (?:enum )?value (.*)"
+_MISMATCH = r"Expected `([^`]*)`, got `([^`]*)`"
 _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
@@ -258,8 +258,8 @@ _CHOICES = {
 
 
 def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
-    place = _PLACE.search(str(error))
-    problem = _PLACE.sub("", str(error))
+    place = re.search(_PLACE, str(error))
+    problem = re.sub(_PLACE, "", str(error))
     where = _resolve(place[2].removeprefix("."), mapping) if place else ""
     if isinstance(error.__cause__, ValueError):
         # Our own check of a whole object, which begins with the field.
@@ -267,9 +267,9 @@ def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
         where = f"{where}.{_camel(field)}".removeprefix(".")
     elif place and place[1]:
         problem = "the keys must be strings"
-    elif (choices := _choices(where)) and (match := _NOT_A_CHOICE.fullmatch(problem)):
+    elif (choices := _choices(where)) and (match := re.fullmatch(_NOT_A_CHOICE, problem)):
         problem = f"expected one of {', '.join(choices)}, got {match[1]}"
-    elif match := _MISMATCH.fullmatch(problem):
+    elif match := re.fullmatch(_MISMATCH, problem):
         expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
         if match[1] == "int" and match[2] == "float":
             expected = "a whole number"

@@ -22,9 +22,9 @@ _SMALL_BYTES = 4096
 _ID = rb'"id"\s*:\s*(?:(\d{1,18})|"(\d{1,18})")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ANSWER = rb'"(?:result|error)"\s*:'
-_ID_FIRST = re.compile(rb"\s*\{\s*(?:%b,\s*)?%b,\s*(?:%b,\s*)?%b" % (_VERSION, _ID, _VERSION, _ANSWER))
-_ANSWER_FIRST = re.compile(rb"\s*\{\s*(?:%b,\s*)?%b" % (_VERSION, _ANSWER))
-_ID_LAST = re.compile(rb'[\]}"\w]\s*,\s*%b(?:,\s*%b)?\}\s*$' % (_ID, _VERSION))
+_ID_FIRST = rb"\s*\{\s*(?:%b,\s*)?%b,\s*(?:%b,\s*)?%b" % (_VERSION, _ID, _VERSION, _ANSWER)
+_ANSWER_FIRST = rb"\s*\{\s*(?:%b,\s*)?%b" % (_VERSION, _ANSWER)
+_ID_LAST = rb'[\]}"\w]\s*,\s*%b(?:,\s*%b)?\}\s*$' % (_ID, _VERSION)
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
@@ -36,9 +36,9 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
     def answered_id(self) -> int | None:
         """The id of the request that this line answered, if its ends show it."""
-        match = _ID_FIRST.match(self.head)
-        if match is None and _ANSWER_FIRST.match(self.head):
-            match = _ID_LAST.search(self.tail)
+        match = re.match(_ID_FIRST, self.head)
+        if match is None and re.match(_ANSWER_FIRST, self.head):
+            match = re.search(_ID_LAST, self.tail)
         return int(match[1] or match[2]) if match else None
 
 

@@ -10,16 +10,15 @@ import re
 
 __all__ = ["steps_to_match"]
 
-_PIECE = re.compile(
+_PIECE = (
     r"\\."  # an escape
     r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a set
     r"|\((?:\?(?:P?<[=!]?|P=|P>|[:=!>]|#)?)?"  # the beginning of a group
     r"|\)|\|"
     r"|(?:[*+?]|\{\d*,?\d*\})[?+]?"  # a repetition
-    r"|.",
-    re.DOTALL,
+    r"|."
 )
-_REPETITION = re.compile(r"[*+]|\{(\d*)(,?)(\d*)\}")
+_REPETITION = r"[*+]|\{(\d*)(,?)(\d*)\}"
 _MOST_CHOICES = 64
 
 
@@ -35,7 +34,7 @@ def steps_to_match(pattern: str, length: int) -> int | None:
     varied = [False]
     # The same of the group that has just been closed, which the next piece may repeat.
     group: bool | None = None
-    for piece in _PIECE.findall(pattern):
+    for piece in re.findall(_PIECE, pattern, re.DOTALL):
         if piece == ")":
             if len(varied) == 1:
                 return None
@@ -49,7 +48,7 @@ def steps_to_match(pattern: str, length: int) -> int | None:
             varied[-1] = True
         elif _is_back_reference(piece):
             repetitions += 1
-        elif repetition := _REPETITION.match(piece):
+        elif repetition := re.match(_REPETITION, piece):
             least, comma, _ = repetition.groups(default="")
             if group:
                 return None
