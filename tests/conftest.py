@@ -103,6 +103,24 @@ def home(no_leaks: None, homes: Iterator[Path], tmp_path: Path) -> Iterator[Path
         yield directory
 
 
+@pytest.fixture(scope="session")
+def no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder."""
+    return tmp_path_factory.mktemp("no_certificates")
+
+
+@pytest.fixture(autouse=True)
+def authorities(no_certificates: Path) -> Iterator[None]:
+    """Trust no certificates: each HTTP client reads all of the system's, which takes longer than most tests.
+
+    Tests that use the network outside of this machine have a fixture of this name that does nothing.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SSL_CERT_FILE", raising=False)
+        patch.setenv("SSL_CERT_DIR", str(no_certificates))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_log_settings() -> Iterator[None]:
     """What a test sets on gaia's logger, `debug=True` for one, is not there in the next test."""

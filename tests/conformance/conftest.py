@@ -1,15 +1,8 @@
-"""The conformance suite."""
+"""What the tests that run the conformance suite share."""
 
 import pytest
 
-from tests.servers import node
-from tests.servers.real_servers import Unavailable
 
-
-@pytest.fixture
-def suite() -> list[str]:
-    """The command line that runs @modelcontextprotocol/conformance. Skips where it cannot be installed."""
-    try:
-        return node.script("@modelcontextprotocol/conformance", "dist/index.js")
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+@pytest.fixture(autouse=True)
+def authorities() -> None:
+    """The system's: the suite is installed from the network."""
