@@ -31,11 +31,12 @@ class JsonLinesExporter(SpanExporter):
             if self._descriptor is None:
                 return SpanExportResult.FAILURE
             try:
-                os.write(self._descriptor, lines)
+                written = os.write(self._descriptor, lines)
             except OSError:
                 # A full disk must not disturb a call; there is nobody here to tell.
                 return SpanExportResult.FAILURE
-        return SpanExportResult.SUCCESS
+        # It may have become full in the middle of it.
+        return SpanExportResult.SUCCESS if written == len(lines) else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         with self._lock:
