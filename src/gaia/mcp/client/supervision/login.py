@@ -31,11 +31,15 @@ class Login:
         self._authorization = authorization
         self._on_done = on_done
         self._thread = threading.Thread(target=self._log_in, name=f"mcp-{server}-login", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            on_done(MCPError(f"no thread for the login: {error}"))
 
     def wait(self) -> None:
         """Return when it is over; that takes no time once the authorization is aborted."""
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
 
     def _log_in(self) -> None:
         failure: MCPError | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gaia.mcp.client.supervision.events import GaveUp, ServerState
+from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization
 from tests.fake_transport import PATIENCE, FakeChannel
 from tests.supervised import Supervised
@@ -218,3 +219,18 @@ class TestWithAPersonToAsk:
         with pytest.raises(CallCancelled):
             call.result(PATIENCE)
         assert server.worker.state is ServerState.CLOSED
+
+
+def test_a_login_that_no_thread_is_left_for_is_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    outcomes: list[MCPError | None] = []
+    logins = Logins("notes", FakeAuthorization(interactive=True), outcomes.append)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    logins.ask()
+    (error,) = outcomes
+    assert error is not None
+    assert error.message == "no thread for the login: can't start new thread"
+    logins.abort()
+    assert not logins.under_way
