@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from gaia.mcp.client.protocol.long_strings import loads
+
 __all__ = [
     "DEEPEST",
     "INTERNAL_ERROR",
@@ -101,7 +103,7 @@ def decode(line: bytes) -> Message | list[Message]:
     for everything else, and `NestedTooDeep` for what only somebody writes who wants to do harm.
     """
     try:
-        value = orjson.loads(line)
+        value = loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
     # Each level takes two bytes at least, so most messages need no second look.
