@@ -123,7 +123,8 @@ def _page(run: Run) -> Iterator[str]:
         yield from (f"### {title[0].upper()}{title[1:]}\n", *table(rows), f"\n![{title}]({_plot_name(rows)})\n")
     findings = judge(run)
     yield from (_GATE, *gate_table(findings), "")
-    yield from (f"- {reason}" for reason in sorted({finding.explanation for finding in findings} - {""}))
+    reasons = {finding.explanation or finding.cause for finding in findings}
+    yield from (f"- {reason}" for reason in sorted(reasons - {""}))
 
 
 def _cell(row: Row, contender: str) -> str:
