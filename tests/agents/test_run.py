@@ -434,6 +434,7 @@ class TestCancellation:
         return fault_server(faults=[{"tool": "echo", "await_cancel": True, "hang": True}], state_file=state_file)
 
     def cancelled_at_the_server(self, agent: TestedAgent) -> bool:
+        """Asked until it is so: a call that was just being written is cancelled by its own thread, in its own time."""
         client = agent.get_mcp_client("s")
         assert client is not None
         received = json.loads(client.call_tool("received")["content"][0]["text"])
@@ -448,7 +449,7 @@ class TestCancellation:
             other = after(lambda: len(read_state(state_file).calls) == 2, agent.cancel)
             result = agent.run("Go.")
             other.join()
-            assert self.cancelled_at_the_server(agent)
+            assert wait_until(lambda: self.cancelled_at_the_server(agent))
         assert (result.stop_reason, result.answer) == ("cancelled", "I ask.")
         assert result.tool_calls[0].outcome == "cancelled"
         # The conversation is whole: each call has an answer.
@@ -469,7 +470,7 @@ class TestCancellation:
             with pytest.raises(KeyboardInterrupt):
                 agent.run("Go.")
             other.join()
-            assert self.cancelled_at_the_server(agent)
+            assert wait_until(lambda: self.cancelled_at_the_server(agent))
 
     def test_a_native_tool_is_left_alone_and_can_know(self) -> None:
         started, noticed, go = threading.Event(), threading.Event(), threading.Event()
