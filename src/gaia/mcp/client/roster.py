@@ -97,8 +97,11 @@ class Roster:
             client.disconnect()
             return False
         self._rebuild_routes()
-        if connected and self._offers.get(name):
-            self._on_joined(name, self._offers[name])
+        with self._lock:
+            # Nothing, if it has been taken away in this very moment.
+            tools = self._offers.get(name)
+        if connected and tools:
+            self._on_joined(name, tools)
         return connected
 
     def refused(self, name: str, reason: str) -> None:
