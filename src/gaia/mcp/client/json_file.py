@@ -103,6 +103,7 @@ def locked(file: Path) -> Iterator[Path]:
             "end it, or try again later"
         ) from error
     except (OSError, NotImplementedError) as error:
+        # The second is how filelock says that a file system has no locks.
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file}: cannot be saved: {reason} (the file was not changed)") from error
 

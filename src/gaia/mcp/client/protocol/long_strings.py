@@ -2,7 +2,7 @@
 
 A JSON decoder looks at each byte of a string for what has to be unescaped, which takes several times as long as making
 text of it. So long strings without any escape are taken out of a line, and put back into what the decoder makes of the
-rest. For 1 MiB that is 0.1 instead of 0.4 milliseconds.
+rest. For 1 MiB that takes a third of the time.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ class StdioChannel:
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed
             )
             self.send = self._writer.send
+            """See `Channel.send`. Every call comes along here, so there is nothing in between."""
         except BaseException as error:
             self.close(0.0)
             if isinstance(error, RuntimeError):
