@@ -20,7 +20,7 @@ from benchmarks.environments import interpreter_for, variables_for
 __all__ = ["CORES", "DriverFailed", "DriverProcess"]
 
 _DRIVERS = Path(__file__).parent / "drivers"
-_LONGEST_SECONDS = 120.0
+_MAX_SECONDS = 120.0
 _LEAVE_SECONDS = 10.0
 _RECOVERY_GRACE_SECONDS = 2.0
 """For a call that is under way when it is time to give up."""
@@ -134,7 +134,7 @@ class DriverProcess:
         except psutil.NoSuchProcess:
             return []
 
-    def _ask(self, patience: float = _LONGEST_SECONDS, **command: Any) -> dict[str, Any]:
+    def _ask(self, patience: float = _MAX_SECONDS, **command: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

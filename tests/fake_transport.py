@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.base import ChannelTransport
 
@@ -39,7 +39,7 @@ class FakeChannel:
         self._may_close = threading.Event()
         self._may_close.set()
 
-    # What connection and worker call (`Channel`).
+    # What connection and supervisor call (`Channel`).
 
     def send(self, item: Outgoing) -> bool:
         with self._changed:
@@ -62,7 +62,7 @@ class FakeChannel:
     def cancel(self, notice: Frame) -> None:
         self.send(notice)
 
-    def speak(self, dialect: Dialect) -> None:
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         pass
 
     def redact(self, text: str) -> str:
@@ -80,7 +80,7 @@ class FakeChannel:
         ending = self._ending or Ending(signal="SIGTERM")
         return Ending(ending.exit_code, ending.signal, self.final_stderr or ending.stderr_tail)
 
-    def abandon(self) -> None:
+    def after_fork(self) -> None:
         self.abandoned = True
 
     # What a test calls.
@@ -186,7 +186,7 @@ CAPABILITIES: Json = {"tools": {"listChanged": True}}
 
 
 def handshake_answers() -> dict[str, Answer]:
-    """What a server of the handshake era answers to the requests of a conversation's opening and upkeep."""
+    """What a server of the handshake era answers to the requests of a exchange's opening and maintenance."""
     return {
         "initialize": lambda request: {
             "protocolVersion": request["params"]["protocolVersion"],

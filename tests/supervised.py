@@ -1,4 +1,4 @@
-"""A worker over a `FakeTransport` and a `FakeClock`, with everything it says recorded."""
+"""A supervisor over a `FakeTransport` and a `FakeClock`, with everything it says recorded."""
 
 import random
 import threading
@@ -15,12 +15,12 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
-from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.questions import Questions
-from gaia.mcp.client.supervision.settings import WorkerSettings
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.client.supervision.settings import SupervisionSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
-from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
+from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
@@ -36,7 +36,7 @@ STEADY = RestartPolicy(jitter=0.0)
 
 
 class Supervised:
-    """A server under supervision. It is the hooks of its worker, too."""
+    """A server under supervision. It is the hooks of its supervisor, too."""
 
     def __init__(
         self,
@@ -61,37 +61,39 @@ class Supervised:
         self.transport.authorization = authorization
         self.statistics = CallStatistics()
         self.callbacks = CallbackPool("test")
-        settings = WorkerSettings(
+        settings = SupervisionSettings(
             identity=ClientIdentity("test", "1", features.capabilities),
-            negotiation=Negotiation(protocol or ("modern" if stateless else "legacy")),
+            negotiation=Negotiation(protocol or ("stateless" if stateless else "handshake")),
             ready_timeout=timeout,
             policy=policy,
             health_interval=health_interval,
             health_timeout=health_timeout,
             max_pending=max_pending,
         )
-        self.interests = Interests()
-        self.question_threads = CallbackPool("test", "questions")
-        self.questions = Questions("fake", features, self.question_threads, clock, 600.0)
-        self.worker = Worker("fake", self.transport, settings, self, self.questions, clock, random.Random(1))
+        self.subscriptions = Subscriptions()
+        self.server_request_threads = CallbackPool("test", "questions")
+        self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0)
+        self.supervisor = Supervisor(
+            "fake", self.transport, settings, self, self.server_requests, clock, random.Random(1)
+        )
         self._threads = ThreadPoolExecutor(64, "test-caller")
         self._happened = threading.Condition()
         """Owns everything below."""
         self.events: list[Event] = []
         self.reactions: list[Callable[[Event], None]] = []
-        """Called with each event on the worker's thread: what happens at exactly that moment."""
+        """Called with each event on the supervisor's thread: what happens at exactly that moment."""
         self.listings: list[list[Any]] = []
         self._seen = 0
 
     def close(self) -> None:
         for number in range(1, self.transport.starts + 1):
             self.transport.channel(number).let_close()
-        self.worker.stop()
+        self.supervisor.stop()
         self._threads.shutdown()
         self.callbacks.close()
-        self.question_threads.close()
+        self.server_request_threads.close()
 
-    # The worker's hooks.
+    # The supervisor's hooks.
 
     def tools_listed(self, definitions: list[Any]) -> None:
         with self._happened:
@@ -111,7 +113,7 @@ class Supervised:
     # What tests do.
 
     def started(self) -> "Supervised":
-        assert self.worker.start(), self.worker.condition.last_error
+        assert self.supervisor.start(), self.supervisor.condition.last_error
         self.wait_for_state(ServerState.READY)
         return self
 
@@ -133,7 +135,7 @@ class Supervised:
     def request(self, wanted: ClientRequest) -> dict[str, Any]:
         """Make a request and wait for it; 30 s if it has no timeout."""
         timeout = 30.0 if wanted.timeout is None else wanted.timeout
-        return caller.request(self.worker, self.clock, self.statistics, wanted, timeout)
+        return caller.request(self.supervisor, self.clock, self.statistics, wanted, timeout)
 
     def submit(
         self,
@@ -146,7 +148,7 @@ class Supervised:
         """A tool call that no thread waits for."""
         wanted = ClientRequest("tools/call", {"name": tool}, timeout, repeatable=repeatable, on_progress=on_progress)
         future, lane = CallFuture(), self.callbacks.lane()
-        caller.submit(self.worker, self.clock, self.statistics, wanted, timeout, lane, future)
+        caller.submit(self.supervisor, self.clock, self.statistics, wanted, timeout, lane, future)
         return future
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:
@@ -183,19 +185,19 @@ class Supervised:
 
     def unfinished_call(self) -> Call:
         """A call that nobody makes, due in an hour."""
-        return Call(self.worker.next_id(), "nothing", None, self.clock.monotonic(), 3600.0)
+        return Call(self.supervisor.next_id(), "nothing", None, self.clock.monotonic(), 3600.0)
 
     @property
     def in_flight(self) -> int:
-        connection = self.worker.intake.ready
+        connection = self.supervisor.call_queue.ready
         return 0 if connection is None else connection.in_flight
 
     def settle(self) -> None:
-        """Return when the worker has read all its letters."""
+        """Return when the supervisor has read all its letters."""
         read = threading.Event()
         marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: read.set())
-        self.worker.watch(marker)
-        assert read.wait(PATIENCE), "the worker does not read its letters"
+        self.supervisor.watch(marker)
+        assert read.wait(PATIENCE), "the supervisor does not read its letters"
 
     def pass_time(self, seconds: float) -> None:
         """Let `seconds` pass as soon as some thread waits for exactly that moment."""

@@ -20,7 +20,7 @@ _CONTROL_CHARACTER = (
     r"\U000e0000-\U000e007f]"
 )
 
-_LONGEST_LINE = 2000
+_MAX_LINE = 2000
 """Characters: more than any name, path or first sentence has."""
 
 _VARIATION_SELECTOR = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
@@ -36,7 +36,7 @@ def clean(untrusted: object) -> str:
 def one_line(untrusted: object) -> str:
     """`clean`, and everything on one line, which is cut where nobody reads on."""
     line = " ".join(clean(untrusted).split())
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
 
 
 def escaped(untrusted: object) -> str:

@@ -18,7 +18,7 @@ from tests.servers import fault_server, state_file
 
 Json = dict[str, Any]
 
-LONGEST_MESSAGE = 200_000
+MAX_MESSAGE = 200_000
 """The `maxMessageBytes` of the servers: what is longer is refused."""
 
 AT_A_CALL: dict[str, Json] = {
@@ -54,8 +54,8 @@ AT_A_CALL: dict[str, Json] = {
         ]
     },
     "glued": {"junk": [{"text": "no newline", "newline": False}]},
-    "oversized_junk": {"junk": [{"size": LONGEST_MESSAGE + 1}]},
-    "oversized_answer": {"result": {"content": [{"type": "text", "text": "x" * (LONGEST_MESSAGE + 1)}]}},
+    "oversized_junk": {"junk": [{"size": MAX_MESSAGE + 1}]},
+    "oversized_answer": {"result": {"content": [{"type": "text", "text": "x" * (MAX_MESSAGE + 1)}]}},
     "stderr_flood": {"stderr_flood": 300_000},
     "progress": {"progress": [{"progress": number} for number in range(20)]},
     "notifications": {
@@ -137,7 +137,7 @@ class ScriptedServer:
         """An entry of ``mcpServers``, with these `keys` in addition."""
         self.from_now_on("well")
         args = ["-I", "-S", str(fault_server.__file__), f"@{self._scenario_file}"]
-        return {"command": sys.executable, "args": args, "maxMessageBytes": LONGEST_MESSAGE, **keys}
+        return {"command": sys.executable, "args": args, "maxMessageBytes": MAX_MESSAGE, **keys}
 
     def from_now_on(self, fault: str) -> None:
         """Change what happens at each start."""

@@ -1,6 +1,6 @@
 """Whatever happens in whatever order: every call ends exactly once, and an unsafe one is written at most once.
 
-There are no threads here. The worker takes a step when the machine says so, so callers, server and time can come
+There are no threads here. The supervisor takes a step when the machine says so, so callers, server and time can come
 between any two of its steps.
 """
 
@@ -17,19 +17,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision import caller, farewell
+from gaia.mcp.client.supervision import caller, termination
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import Event, ServerState
-from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.mailbox import Start
 from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.questions import Questions
-from gaia.mcp.client.supervision.settings import WorkerSettings
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.client.supervision.settings import SupervisionSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
-from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
+from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import MCPError, StartFailed
 from tests.chaos.profile import Profile
 from tests.fake_clock import FakeClock
@@ -75,7 +75,7 @@ class Hooks:
 
     def tools_listed(self, definitions: list[Any]) -> None: ...
 
-    interests = Interests()
+    subscriptions = Subscriptions()
 
     def happened(self, event: Event) -> None: ...
 
@@ -97,7 +97,7 @@ class Submitted:
 class HandshakeMachine(RuleBasedStateMachine):
     """A server of the handshake era."""
 
-    protocol = "legacy"
+    protocol = "handshake"
     answers = staticmethod(handshake_answers)
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class HandshakeMachine(RuleBasedStateMachine):
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
         self.stopped = False
-        worker_settings = WorkerSettings(
+        worker_settings = SupervisionSettings(
             identity=ClientIdentity("test", "1"),
             negotiation=Negotiation(self.protocol),
             ready_timeout=30.0,
@@ -117,24 +117,26 @@ class HandshakeMachine(RuleBasedStateMachine):
             health_timeout=10.0,
             max_pending=4,
         )
-        questions = Questions("fake", ClientFeatures(), CallbackPool("questions"), self.clock, 600.0)
-        self.worker = Worker("fake", self.transport, worker_settings, Hooks(), questions, self.clock, random.Random(1))
-        self.worker._mailbox.put(Start())
+        server_requests = ServerRequests("fake", ClientFeatures(), CallbackPool("questions"), self.clock, 600.0)
+        self.supervisor = Supervisor(
+            "fake", self.transport, worker_settings, Hooks(), server_requests, self.clock, random.Random(1)
+        )
+        self.supervisor._mailbox.put(Start())
         while self.step():
             pass
 
     def step(self) -> bool:
-        """One turn of the worker's loop; False if it would wait."""
-        worker = self.worker
-        if worker.state is ServerState.CLOSED or worker._failed_for_good():
+        """One turn of the supervisor's loop; False if it would wait."""
+        supervisor = self.supervisor
+        if supervisor.state is ServerState.CLOSED or supervisor._failed_for_good():
             return False
-        deadline = worker._timers.next_deadline()
+        deadline = supervisor._timers.next_deadline()
         if deadline is not None and deadline <= self.clock.monotonic():
-            worker._fire_timers()
-        elif worker._mailbox.empty():
+            supervisor._fire_timers()
+        elif supervisor._mailbox.empty():
             return False
         else:
-            worker._handle(worker._mailbox.get())
+            supervisor._handle(supervisor._mailbox.get())
         return True
 
     @property
@@ -146,7 +148,7 @@ class HandshakeMachine(RuleBasedStateMachine):
         channels = [self.transport.channel(number) for number in range(1, self.transport.starts + 1)]
         return [(channel, request) for channel in channels for request in channel.requests("tools/call")]
 
-    # What the worker does.
+    # What the supervisor does.
 
     @rule(turns=st.sampled_from([1, 2, 3, 1000]))
     def work(self, turns: int) -> None:
@@ -161,7 +163,7 @@ class HandshakeMachine(RuleBasedStateMachine):
         tag = f"call-{len(self.calls)}"
         wanted = ClientRequest("tools/call", {"name": tag}, repeatable=safe)
         future = CallFuture()
-        caller.submit(self.worker, self.clock, CallStatistics(), wanted, timeout, self.lane, future)
+        caller.submit(self.supervisor, self.clock, CallStatistics(), wanted, timeout, self.lane, future)
         self.calls.append(Submitted(tag, safe, future))
 
     @precondition(lambda self: self.calls)
@@ -250,7 +252,7 @@ class HandshakeMachine(RuleBasedStateMachine):
     @rule()
     def stop(self) -> None:
         self.stopped = True
-        self.worker.request_stop()
+        self.supervisor.request_stop()
 
     # What must hold.
 
@@ -287,7 +289,7 @@ class HandshakeMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_that_has_ended_is_waited_for(self) -> None:
-        connection = self.worker.intake.ready
+        connection = self.supervisor.call_queue.ready
         if connection is not None:
             assert not any(call.ended for call in list(connection._in_flight.values()))
 
@@ -299,7 +301,7 @@ class HandshakeMachine(RuleBasedStateMachine):
             self.clock.advance(1001.0)
         for submitted in self.calls:
             assert submitted.future.done(), f"{submitted.tag} was lost"
-        self.worker.request_stop()
+        self.supervisor.request_stop()
         while self.step():
             pass
         self.nothing_is_completed_twice()
@@ -335,5 +337,5 @@ def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(
     class Threading:
         Thread = InlineThread
 
-    monkeypatch.setattr(farewell, "threading", Threading)
+    monkeypatch.setattr(termination, "threading", Threading)
     chaos.explore(machine, examples=60, steps=40)

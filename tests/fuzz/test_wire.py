@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import CallCancelled
 from tests.fuzz.inputs import run
-from tests.fuzz.wire import CALLS, DIALECTS, LONGEST_LINE, Wire
+from tests.fuzz.wire import CALLS, DIALECTS, MAX_LINE, HttpConnection
 
 Json = dict[str, Any]
 
@@ -61,8 +61,8 @@ requests = st.builds(
 )
 messages = good_answers | other_answers | notifications | requests
 batches = st.lists(messages, max_size=4)
-junk = st.binary(max_size=40) | st.integers(0, 3).map(lambda extra: b"x" * (LONGEST_LINE - 1 + extra))
-long_answers = identifiers.map(lambda identifier: {**answer(identifier), "ballast": "x" * LONGEST_LINE})
+junk = st.binary(max_size=40) | st.integers(0, 3).map(lambda extra: b"x" * (MAX_LINE - 1 + extra))
+long_answers = identifiers.map(lambda identifier: {**answer(identifier), "ballast": "x" * MAX_LINE})
 lines = st.one_of((messages | batches | any_json | long_answers).map(lambda value: json.dumps(value).encode()), junk)
 streams = st.lists(lines, max_size=30).map(lambda found: b"".join(line + b"\n" for line in found))
 
@@ -76,11 +76,11 @@ def in_pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
     dialects, st.permutations(range(1, CALLS + 1)), st.lists(notifications | requests | junk.map(bytes.hex)), st.data()
 )
 def test_answers_reach_their_calls_whatever_comes_in_between(
-    dialect: Dialect, order: list[int], between: list[Any], data: st.DataObject
+    negotiated: NegotiatedProtocol, order: list[int], between: list[Any], data: st.DataObject
 ) -> None:
     said = data.draw(st.permutations([*map(answer, order), *between]))
     stream = b"".join(json.dumps(message).encode() + b"\n" for message in said)
-    wire = Wire(dialect)
+    wire = HttpConnection(negotiated)
     for piece in in_pieces(stream, data.draw(st.lists(st.integers(0, 10_000), max_size=10))):
         wire.receive(piece)
     assert [call.result for call in wire.calls] == [{"for": call.id} for call in wire.calls]
@@ -89,14 +89,14 @@ def test_answers_reach_their_calls_whatever_comes_in_between(
 
 
 @given(dialects, streams, st.lists(st.integers(0, 100_000), max_size=10), st.data())
-def test_any_interleaving(dialect: Dialect, stream: bytes, cuts: list[int], data: st.DataObject) -> None:
+def test_any_interleaving(negotiated: NegotiatedProtocol, stream: bytes, cuts: list[int], data: st.DataObject) -> None:
     """Callers give up in between, too."""
-    wire = Wire(dialect)
+    wire = HttpConnection(negotiated)
     for piece in in_pieces(stream, cuts):
         wire.receive(piece)
         call = wire.calls[data.draw(identifiers) - 1]
         if data.draw(st.booleans()) and call.finish(error=CallCancelled("given up")):
-            wire.connection.abandon(call, "given up")
+            wire.connection.after_fork(call, "given up")
     wire.close()
     wire.check()
 
@@ -106,7 +106,7 @@ def test_any_interleaving(dialect: Dialect, stream: bytes, cuts: list[int], data
     streams,
     st.lists(st.tuples(st.sampled_from(["flip", "cut", "repeat", "insert"]), st.integers(0), st.integers(0, 255))),
 )
-def test_any_damage(dialect: Dialect, stream: bytes, damages: list[tuple[str, int, int]]) -> None:
+def test_any_damage(negotiated: NegotiatedProtocol, stream: bytes, damages: list[tuple[str, int, int]]) -> None:
     """Of messages that were right once."""
     damaged = bytearray(stream)
     for kind, place, value in damages:
@@ -121,17 +121,17 @@ def test_any_damage(dialect: Dialect, stream: bytes, damages: list[tuple[str, in
             damaged[at:at] = damaged[at : at + value]
         else:
             damaged[at:at] = bytes([value])
-    wire = Wire(dialect)
+    wire = HttpConnection(negotiated)
     wire.receive(bytes(damaged))
     wire.close()
     wire.check()
     for line in damaged.splitlines():
-        Wire.check_decoding(bytes(line))
+        HttpConnection.check_decoding(bytes(line))
 
 
 @given(dialects, st.binary(max_size=2000), st.lists(st.integers(0, 2000), max_size=10))
-def test_any_bytes(dialect: Dialect, stream: bytes, cuts: list[int]) -> None:
-    wire = Wire(dialect)
+def test_any_bytes(negotiated: NegotiatedProtocol, stream: bytes, cuts: list[int]) -> None:
+    wire = HttpConnection(negotiated)
     for piece in in_pieces(stream, cuts):
         wire.receive(piece)
     wire.close()

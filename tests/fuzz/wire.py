@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.messages import Message, NotAMessage, Notification, decode
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending, Frame, Outgoing
 from gaia.mcp.client.rpc.clock import SystemClock
@@ -20,10 +20,10 @@ from gaia.mcp.errors import MCPError
 CALLS = 8
 """Their ids are 1 to 8."""
 
-LONGEST_LINE = 2048
+MAX_LINE = 2048
 """Short, so that lines that are too long are not rare."""
 
-DIALECTS = (Dialect("2025-11-25"), Dialect("2026-07-28", server_may_ask=False))
+DIALECTS = (NegotiatedProtocol("2025-11-25"), NegotiatedProtocol("2026-07-28", server_may_ask=False))
 
 
 class Sink:
@@ -42,7 +42,7 @@ class Sink:
     def cancel(self, notice: Frame) -> None:
         self.send(notice)
 
-    def speak(self, dialect: Dialect) -> None: ...
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None: ...
 
     def redact(self, text: str) -> str:
         return text
@@ -53,13 +53,13 @@ class Sink:
     def close(self, grace: float) -> Ending:
         return Ending()
 
-    def abandon(self) -> None: ...
+    def after_fork(self) -> None: ...
 
 
-class Wire:
+class HttpConnection:
     """The client's end. `receive` and `close`, then `check`."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, negotiated: NegotiatedProtocol) -> None:
         self.connection = Connection(
             "fuzzed",
             generation=1,
@@ -68,7 +68,7 @@ class Wire:
             on_notification=self._notified,
             on_ended=lambda _: None,
         )
-        self.connection.dialect = dialect
+        self.connection.negotiated = negotiated
         self.channel = Sink()
         self.connection.attach(self.channel)
         self.ends = dict.fromkeys(range(1, CALLS + 1), 0)
@@ -76,7 +76,7 @@ class Wire:
         self.calls = [
             Call(number, "tools/call", {"name": "any"}, 0.0, 1e9, on_done=self._done(number)) for number in self.ends
         ]
-        self._framer = LineFramer(LONGEST_LINE)
+        self._framer = LineFramer(MAX_LINE)
         self._orphans: list[Call] = []
         for call in self.calls:
             assert self.connection.submit(call)
@@ -108,7 +108,7 @@ class Wire:
             assert frame.endswith(b"\n")
             assert frame.count(b"\n") == 1
             json.loads(frame)
-        if not self.connection.dialect.server_may_ask:
+        if not self.connection.negotiated.server_may_ask:
             assert all(b'"method"' in frame for frame in self.channel.sent), "a stateless server is never answered"
         self.connection.noise.last.encode()
 

@@ -27,7 +27,7 @@ START_SECONDS = 60.0
 BOTH_ERAS = ("time", "git", "fetch", "python-sdk", "fastmcp", "typescript-sdk")
 MATRIX = [
     *((name, "auto", STATELESS_REVISIONS[0]) for name in BOTH_ERAS),
-    *((name, "legacy", HANDSHAKE_REVISIONS[0]) for name in BOTH_ERAS),
+    *((name, "handshake", HANDSHAKE_REVISIONS[0]) for name in BOTH_ERAS),
     *((name, "auto", HANDSHAKE_REVISIONS[0]) for name in SAMPLE_CALLS if name not in BOTH_ERAS),
 ]
 """Server, the configured protocol, and the revision that is agreed on."""
@@ -76,7 +76,7 @@ def test_a_server_is_listed_called_killed_and_recovered(
     interop_table.add(name, "stdio", revision, len(names), tool)
 
 
-@pytest.mark.parametrize(("protocol", "revision"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+@pytest.mark.parametrize(("protocol", "revision"), [("auto", "2026-07-28"), ("handshake", "2025-11-25")])
 def test_a_server_over_http_is_listed_called_killed_and_recovered(
     protocol: str, revision: str, tmp_path: Path, interop_table: InteropTable
 ) -> None:

@@ -14,7 +14,7 @@ from gaia.mcp.client.transports.stdio import StdioTransport
 from tests.recorder import Recorder
 from tests.servers import asking_server
 
-CONFIG = {"command": sys.executable, "args": [str(asking_server.__file__)], "protocol": "legacy"}
+CONFIG = {"command": sys.executable, "args": [str(asking_server.__file__)], "protocol": "handshake"}
 
 Connect = Callable[..., MCPClient]
 
@@ -23,7 +23,7 @@ Connect = Callable[..., MCPClient]
 def connect() -> Iterator[Connect]:
     clients: list[MCPClient] = []
 
-    def connect(protocol: str = "legacy", **features: Any) -> MCPClient:
+    def connect(protocol: str = "handshake", **features: Any) -> MCPClient:
         transport = StdioTransport(CONFIG["command"], CONFIG["args"])  # type: ignore[arg-type]
         clients.append(MCPClient("asking", transport, protocol=protocol, **features))
         assert clients[-1].connect(), clients[-1].last_error
@@ -89,7 +89,7 @@ def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) 
 
 def test_a_server_of_the_stateless_era_gets_what_it_requires(connect: Connect) -> None:
     client = connect(
-        protocol="modern",
+        protocol="stateless",
         on_elicitation=answer,
         on_sampling=lambda request: request.answer("Hello", model="small"),
         roots=["file:///work"],

@@ -17,7 +17,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-LONGEST_HOLD = 20.0
+MAX_HOLD = 20.0
 """Seconds after which a reply that nobody lets go goes by itself."""
 
 
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         endpoint: ScriptedLLM = self.server.endpoint  # type: ignore[attr-defined]
         reply = endpoint.next_reply(request, {name.lower(): value for name, value in self.headers.items()})
         if reply.hold is not None:
-            reply.hold.wait(LONGEST_HOLD)
+            reply.hold.wait(MAX_HOLD)
         # The client may be gone.
         with contextlib.suppress(OSError):
             if self.path != "/v1/chat/completions":
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         for delta in _text_deltas(reply):
             self._event(_chunk(delta))
         if reply.hold_after_text is not None:
-            reply.hold_after_text.wait(LONGEST_HOLD)
+            reply.hold_after_text.wait(MAX_HOLD)
         if reply.break_off:
             self.close_connection = True
             return

@@ -11,11 +11,11 @@ import pytest
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from tests.fake_clock import FakeClock
 
-Run = Callable[..., "Future[Any]"]
+Executor = Callable[..., "Future[Any]"]
 
 
 @pytest.fixture
-def run() -> Iterator[Run]:
+def run() -> Iterator[Executor]:
     """Call a function in a thread of its own."""
     with ThreadPoolExecutor(4) as pool:
         yield pool.submit
@@ -31,7 +31,7 @@ def test_advance_lets_exactly_that_much_time_pass(fake_clock: FakeClock) -> None
     assert fake_clock.monotonic() - before == 3600.5
 
 
-def test_a_waiter_for_a_lock_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Run) -> None:
+def test_a_waiter_for_a_lock_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Executor) -> None:
     lock = threading.Lock()
     lock.acquire()
     deadline = fake_clock.monotonic() + 30
@@ -43,7 +43,7 @@ def test_a_waiter_for_a_lock_gives_up_when_its_deadline_has_come(fake_clock: Fak
     assert acquired.result(timeout=10) is False
 
 
-def test_a_waiter_for_a_lock_gets_it_when_it_is_released(fake_clock: FakeClock, run: Run) -> None:
+def test_a_waiter_for_a_lock_gets_it_when_it_is_released(fake_clock: FakeClock, run: Executor) -> None:
     lock = threading.Lock()
     lock.acquire()
     acquired = run(fake_clock.acquire, lock, fake_clock.monotonic() + 30)
@@ -51,14 +51,14 @@ def test_a_waiter_for_a_lock_gets_it_when_it_is_released(fake_clock: FakeClock, 
     assert acquired.result(timeout=10) is True
 
 
-def test_a_waiter_for_a_queue_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Run) -> None:
+def test_a_waiter_for_a_queue_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Executor) -> None:
     item = run(fake_clock.get, queue.SimpleQueue[str](), fake_clock.monotonic() + 5)
     assert fake_clock.advance_to_next_deadline() == 5
     with pytest.raises(queue.Empty):
         item.result(timeout=10)
 
 
-def test_a_waiter_for_a_queue_gets_what_is_put_into_it(fake_clock: FakeClock, run: Run) -> None:
+def test_a_waiter_for_a_queue_gets_what_is_put_into_it(fake_clock: FakeClock, run: Executor) -> None:
     source: queue.SimpleQueue[str] = queue.SimpleQueue()
     item = run(fake_clock.get, source, None)
     fake_clock.wait_for_waiter(None)

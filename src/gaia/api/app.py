@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from gaia.agents.base import ApiAgent
 from gaia.agents.base.llm_errors import LLMError, LLMNotConfigured, LLMNotInstalled
-from gaia.api import wire
+from gaia.api import openai_format
 from gaia.api.answers import Answer, BadConversation, answer, checked_messages
 from gaia.cancellation import CancelScope
 from gaia.log import get_logger
@@ -47,7 +47,7 @@ class _Failed(Exception):
     code: str | None = None
 
     def document(self) -> dict[str, Any]:
-        return wire.error(self.message, self.kind, self.code)
+        return openai_format.error(self.message, self.kind, self.code)
 
 
 class _Work:
@@ -97,11 +97,11 @@ class Api:
         self._working: set[_Work] = set()
 
     async def models(self, _request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [wire.model(agent) for agent in self._agents.values()]})
+        return JSONResponse({"object": "list", "data": [openai_format.model(agent) for agent in self._agents.values()]})
 
     async def model(self, request: Request) -> Response:
         try:
-            return JSONResponse(wire.model(self._agent(request.path_params["model"])))
+            return JSONResponse(openai_format.model(self._agent(request.path_params["model"])))
         except _Failed as failed:
             return JSONResponse(failed.document(), failed.status)
 
@@ -132,7 +132,7 @@ class Api:
     async def _answered(
         self, request: Request, agent: ApiAgent, messages: list[dict[str, Any]], body: dict[str, Any]
     ) -> Response:
-        reply = wire.Reply(agent.get_model_id())
+        reply = openai_format.Reply(agent.get_model_id())
         work = _Work(self._threads, agent, messages)
         self._working.add(work)
         work.task.add_done_callback(lambda _: self._working.discard(work))
@@ -184,7 +184,7 @@ async def _next_piece(work: _Work) -> str | None:
         return ""
 
 
-async def _stream(work: _Work, reply: wire.Reply, piece: str | None, with_usage: bool) -> AsyncIterator[bytes]:
+async def _stream(work: _Work, reply: openai_format.Reply, piece: str | None, with_usage: bool) -> AsyncIterator[bytes]:
     emitted = False
     try:
         yield reply.chunk({"role": "assistant", "content": ""})
@@ -193,7 +193,7 @@ async def _stream(work: _Work, reply: wire.Reply, piece: str | None, with_usage:
             yield reply.chunk({"content": piece}) if piece else b": still at work\n\n"
             piece = await _next_piece(work)
         if failed := work.failure():
-            yield wire.event(failed.document())
+            yield openai_format.event(failed.document())
             return
         answered = work.task.result()
         if answered.text and not emitted:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import DebugOption, Options, TraceOption
-from gaia.cli.serving import (
+from gaia.cli.serve_options import (
     AllowHostOption,
     AllowOriginOption,
     AnonymousOption,

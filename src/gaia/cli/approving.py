@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gaia.cli import asking, terminal
-from gaia.cli.failures import FAILED, CommandFailed, unknown_name
+from gaia.cli.command_errors import FAILED, CommandFailed, unknown_name
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.rendering import difference_text
 from gaia.cli.servers import complete_name, connected, entry_of

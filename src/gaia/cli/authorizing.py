@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
 from gaia.cli.servers import complete_name, make_client
 from gaia.cli.trusting import load_to_start

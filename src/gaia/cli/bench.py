@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from gaia.cli import arguments, terminal
-from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption, TrustOption
 from gaia.cli.servers import complete_name, connected, waiting_for
 

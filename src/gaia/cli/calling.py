@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import arguments, terminal
-from gaia.cli.failures import FAILED, unknown_name
+from gaia.cli.command_errors import FAILED, unknown_name
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption, TraceOption, TrustOption
 from gaia.cli.servers import complete_name, connected
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from gaia.cli import terminal
-from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption
 from gaia.cli.servers import complete_name, entry_of
 

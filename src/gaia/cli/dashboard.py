@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gaia.cli.options import ConfigOption, DebugOption, Options, TraceOption, TrustOption
-from gaia.cli.serving import AllowHostOption, HostOption, PortOption, announce, run_server
+from gaia.cli.serve_options import AllowHostOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
 from gaia.serving.options import HttpOptions
 

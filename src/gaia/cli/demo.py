@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.failures import FAILED
+from gaia.cli.command_errors import FAILED
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption
 from gaia.cli.rendering import milliseconds
 
 if TYPE_CHECKING:
     from gaia.cli.overhead import Overhead, RawPipe
-    from gaia.cli.spans import SpanCollector
+    from gaia.cli.span_collector import SpanCollector
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.supervision.events import Event, Restarted
     from gaia.mcp.client.supervision.status import ServerStatus
@@ -32,7 +32,7 @@ _SERVER = "demo"
 _CALL_SECONDS = 10.0
 _EVENT_SECONDS = 5.0
 _GONE_SECONDS = 5.0
-_MOST_OVERHEAD = 0.050
+_MAX_OVERHEAD = 0.050
 """Seconds that supervision may add to the median call."""
 
 
@@ -162,7 +162,7 @@ class _Guide:
         return Step("start", status.generation == 1, lines, facts | {"protocol_version": status.protocol_version})
 
     def _calls(self) -> Iterator[Step]:
-        from gaia.cli.spans import SpanCollector
+        from gaia.cli.span_collector import SpanCollector
 
         spans = SpanCollector.install()
         yield self._call(spans, "add", {"a": 2, "b": 3}, lambda result: result["structuredContent"] == {"sum": 5})
@@ -181,7 +181,7 @@ class _Guide:
         from gaia.cli.overhead import measure
 
         overhead = measure(self._raw.call, lambda: self._invoke("echo", {"text": "hello"}))
-        return Step(name, overhead.added < _MOST_OVERHEAD, [title, *_figures(overhead)], _overhead_facts(overhead))
+        return Step(name, overhead.added < _MAX_OVERHEAD, [title, *_figures(overhead)], _overhead_facts(overhead))
 
     def _call(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.failures import FAILED
+from gaia.cli.command_errors import FAILED
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.rendering import step_table
 from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.failures import FAILED
+from gaia.cli.command_errors import FAILED
 from gaia.cli.listing import say_that_there_are_none
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
 from gaia.cli.rendering import check_table

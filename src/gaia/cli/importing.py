@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.failures import FAILED, USAGE, CommandFailed, unknown_name
+from gaia.cli.command_errors import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
 from gaia.mcp.errors import ConfigError

@@ -14,7 +14,7 @@ __all__ = ["Bucket", "Calls", "histogram", "one_by_one", "together"]
 _STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
 """Where buckets begin within each power of ten: the preferred numbers R10, which are equally far apart by ratio."""
 
-_MOST_BUCKETS = 20
+_MAX_BUCKETS = 20
 
 
 class Calls(NamedTuple):
@@ -88,7 +88,7 @@ def histogram(latencies: Sequence[float]) -> list[Bucket]:
     """
     for every in (1, 2, 5, 10):
         edges = _edges(min(latencies), max(latencies), every)
-        if len(edges) - 1 <= _MOST_BUCKETS:
+        if len(edges) - 1 <= _MAX_BUCKETS:
             break
     return [
         Bucket(low, high, sum(low <= latency < high for latency in latencies))

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from gaia import __version__
 from gaia.cli import api, mcp_commands
-from gaia.cli.failures import INTERRUPTED, CommandFailed, report
+from gaia.cli.command_errors import INTERRUPTED, CommandFailed, report
 from gaia.cli.options import Options
 from gaia.mcp.errors import MCPError
 

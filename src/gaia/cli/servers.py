@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli import terminal
-from gaia.cli.failures import CommandFailed, unknown_name
+from gaia.cli.command_errors import CommandFailed, unknown_name
 from gaia.cli.options import Options
 from gaia.cli.trusting import load_to_start
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import asking, terminal
-from gaia.cli.failures import FAILED, USAGE, CommandFailed
+from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
 from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
 from gaia.cli.rendering import difference_text
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.supervision.status import ServerStatus
-    from gaia.mcp.pulse import Pulse
+    from gaia.mcp.ping import PingMonitor
 
 __all__ = ["watch"]
 
@@ -51,7 +51,7 @@ def watch(
     JSON object. Where standard output is no terminal, it is --once.
     """
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.pulse import Pulse
+    from gaia.mcp.ping import PingMonitor
 
     options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options)
@@ -59,19 +59,19 @@ def watch(
         if once or not (options.json or sys.stdout.isatty()):
             with waiting_for("Starting the servers", options):
                 manager.load_from_config()
-                with Pulse(manager) as pulse:
-                    pulse.wait(manager.list_servers(), _FIRST_SECONDS)
-                    looks = _looks(manager, pulse)
+                with PingMonitor(manager) as monitor:
+                    monitor.wait(manager.list_servers(), _FIRST_SECONDS)
+                    looks = _looks(manager, monitor)
             _show_once(looks, servers, options)
             return
         # Who needs longer is shown as starting.
         manager.load_from_config(timeout=interval)
-        with Pulse(manager) as pulse:
+        with PingMonitor(manager) as monitor:
             if options.json:
                 while True:
-                    print(json.dumps(_document(_looks(manager, pulse))), flush=True)
+                    print(json.dumps(_document(_looks(manager, monitor))), flush=True)
                     time.sleep(interval)
-            _watch_live(manager, pulse, interval)
+            _watch_live(manager, monitor, interval)
 
 
 class _Look(NamedTuple):
@@ -91,14 +91,14 @@ def _show_once(looks: list[_Look], servers: MCPConfig, options: Options) -> None
         say_that_there_are_none(servers)
 
 
-def _watch_live(manager: MCPClientManager, pulse: Pulse, interval: float) -> None:
+def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float) -> None:
     from rich.live import Live
 
     console = terminal.out()
     ascii_only = console.options.ascii_only
 
     def table() -> Table:
-        return status_table(_looks(manager, pulse), live=True, ascii_only=ascii_only)
+        return status_table(_looks(manager, monitor), live=True, ascii_only=ascii_only)
 
     # Drawn anew in one write when something was looked at, and never in between: nothing flickers.
     with Live(table(), console=console, auto_refresh=False) as live:
@@ -107,11 +107,11 @@ def _watch_live(manager: MCPClientManager, pulse: Pulse, interval: float) -> Non
             live.update(table(), refresh=True)
 
 
-def _looks(manager: MCPClientManager, pulse: Pulse) -> list[_Look]:
+def _looks(manager: MCPClientManager, monitor: PingMonitor) -> list[_Look]:
     """In one order, whichever server is ready first."""
     order = list(manager.config.get_servers())
     statuses = sorted(manager.status(), key=lambda status: order.index(status.name))
-    return [_Look(status, pulse.of(status.name)) for status in statuses]
+    return [_Look(status, monitor.of(status.name)) for status in statuses]
 
 
 def _document(looks: list[_Look]) -> dict[str, Any]:

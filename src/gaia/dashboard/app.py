@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from gaia.dashboard import servers, wire
+from gaia.dashboard import responses, servers
 from gaia.dashboard.journal import Journal
 from gaia.dashboard.logs import LogStore
-from gaia.dashboard.spans import AFTERMATH, SpanStore
+from gaia.dashboard.span_store import AFTERMATH, SpanStore
 from gaia.dashboard.stream import Stream
 from gaia.dashboard.timeline import Timeline
 from gaia.dashboard.trying import Trying
@@ -77,29 +77,29 @@ class DashboardApp:
         }
 
     async def _state(self, _request: Request) -> Response:
-        return wire.Answer(self._everything())
+        return responses.Answer(self._everything())
 
     async def _events(self, _request: Request) -> Response:
         if self.stream.readers >= _READERS:
-            return wire.problem(503, f"{_READERS} pages are watching already")
+            return responses.problem(503, f"{_READERS} pages are watching already")
         return StreamingResponse(self.stream.events(), media_type="text/event-stream")
 
     async def _server(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
         # It may have to ask the server for its tools.
         about = await self._threads.run(lambda: servers.describe(self._manager, name))
-        return wire.problem(404, f"There is no server {name!r}") if about is None else wire.Answer(about)
+        return responses.problem(404, f"There is no server {name!r}") if about is None else responses.Answer(about)
 
     async def _call(self, request: Request) -> Response:
         trace_id, span_id = (request.query_params.get(key, "") for key in ("trace", "span"))
         spans = self._spans.story(trace_id, span_id)
         call = next((span for span in spans if span["span_id"] == span_id), None)
         if call is None:
-            return wire.problem(404, "This call is no longer kept; the page shows the last ones only")
+            return responses.problem(404, "This call is no longer kept; the page shows the last ones only")
         server = call["attributes"].get(names.SERVER_NAME)
         ended = None if call["seconds"] is None else call["started"] + call["seconds"] + AFTERMATH
         logs = self._logs.of_traces({span["trace_id"] for span in spans}, server, call["started"], ended)
-        return wire.Answer({"call": call, "spans": spans, "logs": logs})
+        return responses.Answer({"call": call, "spans": spans, "logs": logs})
 
 
 def _file(name: str, media_type: str) -> Any:
@@ -115,7 +115,7 @@ def _with_headers(app: App) -> App:
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(wire.HEADERS)
+                MutableHeaders(scope=message).update(responses.HEADERS)
             await send(message)
 
         await app(scope, receive, send_with_headers)

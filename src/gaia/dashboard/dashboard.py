@@ -42,7 +42,7 @@ class Dashboard:
         from gaia.dashboard.app import DashboardApp
         from gaia.dashboard.journal import Journal
         from gaia.dashboard.logs import LogStore
-        from gaia.dashboard.spans import SpanStore
+        from gaia.dashboard.span_store import SpanStore
         from gaia.dashboard.timeline import Timeline
 
         options = options or HttpOptions(port=DEFAULT_PORT)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from gaia.dashboard import wire
+from gaia.dashboard import responses
 from gaia.dashboard.journal import Journal
 
 __all__ = ["Stream"]
@@ -54,7 +54,7 @@ class Stream:
         # In this order nothing is missed. What happens in between is told twice, which the page sees by its ids.
         position = self._journal.position
         last = self._everything()
-        yield wire.event("snapshot", last)
+        yield responses.event("snapshot", last)
         looked = spoke = loop.time()
         while not self._closing:
             await asyncio.sleep(LOOK_SECONDS)
@@ -62,10 +62,10 @@ class Stream:
             if found is None:
                 position = self._journal.position
                 last = self._everything()
-                yield wire.event("snapshot", last)
+                yield responses.event("snapshot", last)
                 continue
             entries, position = found
-            changes = [wire.event(entry.kind, entry.data) for entry in entries]
+            changes = [responses.event(entry.kind, entry.data) for entry in entries]
             now = loop.time()
             if now - looked >= _STATUS_SECONDS or entries:
                 looked = now
@@ -83,4 +83,4 @@ class Stream:
         if last[kind] == value:
             return []
         last[kind] = value
-        return [wire.event(kind, value)]
+        return [responses.event(kind, value)]

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gaia.cancellation import CancelScope
-from gaia.dashboard import wire
+from gaia.dashboard import responses
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.errors import MCPError
@@ -20,7 +20,7 @@ __all__ = ["Trying"]
 
 _LARGEST_RESULT = 2 * 1024 * 1024
 """Bytes. A page shows no more, however much a server sends."""
-_LONGEST_SECONDS = 3600
+_MAX_SECONDS = 3600
 
 
 class Trying:
@@ -34,12 +34,12 @@ class Trying:
         try:
             wanted = _Wanted(await request.body())
         except ValueError as error:
-            return wire.problem(400, str(error))
+            return responses.problem(400, str(error))
         client = self._manager.get_client(wanted.server)
         if client is None:
-            return wire.problem(404, f"There is no connected server {wanted.server!r}")
+            return responses.problem(404, f"There is no connected server {wanted.server!r}")
         if (refusal := client.refusal_of(wanted.tool)) is not None:
-            return wire.problem(403, refusal.message)
+            return responses.problem(403, refusal.message)
         scope = CancelScope()
         call = asyncio.ensure_future(self._threads.run(lambda: _call(client, wanted, scope)))
         # A page that goes away, or cancels, wants the server to stop too.
@@ -50,17 +50,17 @@ class Trying:
                 scope.cancel()
             result = await call
         except TooManyCalls:
-            return wire.problem(503, "Too many calls are under way")
+            return responses.problem(503, "Too many calls are under way")
         except (MCPError, ValueError) as error:
-            return wire.problem(409, str(error))
+            return responses.problem(409, str(error))
         finally:
             gone.cancel()
             # For when it is this request that was cancelled: nobody waits for the call any more.
             call.cancel()
             scope.cancel()
-        content = wire.encode(result)
+        content = responses.encode(result)
         if len(content) > _LARGEST_RESULT:
-            content = wire.encode({"error": f"The result has {len(content)} bytes, too many to be shown here."})
+            content = responses.encode({"error": f"The result has {len(content)} bytes, too many to be shown here."})
         return Response(content, media_type="application/json")
 
 
@@ -80,10 +80,8 @@ class _Wanted:
         if not isinstance(self.arguments, dict):
             raise ValueError("arguments: expected an object")  # noqa: TRY004
         self.timeout = document.get("timeout")
-        if self.timeout is not None and not (
-            type(self.timeout) in (int, float) and 0 < self.timeout <= _LONGEST_SECONDS
-        ):
-            raise ValueError(f"timeout: expected seconds, more than 0 and up to {_LONGEST_SECONDS}")
+        if self.timeout is not None and not (type(self.timeout) in (int, float) and 0 < self.timeout <= _MAX_SECONDS):
+            raise ValueError(f"timeout: expected seconds, more than 0 and up to {_MAX_SECONDS}")
 
 
 def _string(document: dict[str, Any], key: str) -> str:

@@ -35,7 +35,7 @@ _BY_VARIABLE: Final[dict[str, CaptureMode]] = {
     "event_only": "off",
 }
 
-_MOST_CHARACTERS = 4096
+_MAX_CHARACTERS = 4096
 _SEARCHED_CHARACTERS = 16 * 1024
 """So much of a text is searched for secrets before it is cut: half a secret would not be recognised."""
 
@@ -135,7 +135,7 @@ class _Masking:
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
-        self._room = _MOST_CHARACTERS
+        self._room = _MAX_CHARACTERS
 
     def of(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -179,7 +179,7 @@ class _Masking:
             masked = re.sub(_CONFIDENTIAL_TEXT, _MASK, masked)
         if len(text) > _SEARCHED_CHARACTERS:
             # The beginning of a secret whose end was not looked at.
-            masked = masked[:-_MOST_CHARACTERS]
+            masked = masked[:-_MAX_CHARACTERS]
         shown = masked[: max(0, self._room)]
         self._room -= len(shown) + 4
         complete = len(shown) == len(masked) and len(text) <= _SEARCHED_CHARACTERS
@@ -215,4 +215,4 @@ def _encode(value: Any) -> bytes:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"

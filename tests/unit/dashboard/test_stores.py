@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from gaia.dashboard import spans
+from gaia.dashboard import span_store
 from gaia.dashboard.journal import Journal
 from gaia.dashboard.logs import LogStore
-from gaia.dashboard.spans import SpanStore
+from gaia.dashboard.span_store import SpanStore
 from gaia.log import get_logger
 
 CALL = {"mcp.method.name": "tools/call", "gaia.mcp.server.name": "it", "gen_ai.tool.name": "echo"}
@@ -50,7 +50,7 @@ class TestSpans:
     def test_memory_is_bounded(
         self, store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(spans, "_SPANS", 10)
+        monkeypatch.setattr(span_store, "_SPANS", 10)
         tracer = provider.get_tracer("test")
         for _ in range(50):
             tracer.start_span("tools/call echo", attributes=CALL).end()
@@ -62,7 +62,7 @@ class TestSpans:
     def test_a_trace_without_end_keeps_its_last_spans(
         self, store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(spans, "_SPANS_OF_A_TRACE", 5)
+        monkeypatch.setattr(span_store, "_SPANS_OF_A_TRACE", 5)
         tracer = provider.get_tracer("test")
         with tracer.start_as_current_span("agent"):
             for _ in range(20):

@@ -88,8 +88,8 @@ def test_user_code_that_answers_runs_within_the_span(ask: Ask, tracing: Tracing)
         seen.append(trace.get_current_span().get_span_context().span_id)
         raise RuntimeError("nobody is there")
 
-    question = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-    ask({"method": "elicitation/create", "params": question}, on_elicitation=on_elicitation)
+    server_request = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    ask({"method": "elicitation/create", "params": server_request}, on_elicitation=on_elicitation)
     (span,) = tracing.wait_for("elicitation/create")
     assert span.context is not None
     assert seen == [span.context.span_id]

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.observation.requests import Observer
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.transports.base import MCPTransport
 from gaia.telemetry.spans import start_client_span

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 
 from gaia.mcp.errors import InvalidResponse
 
-__all__ = ["LONGEST_DEFINITION", "LONGEST_LISTING", "MOST_TOOLS", "size_within_limits"]
+__all__ = ["MAX_DEFINITION", "MAX_LISTING", "MAX_TOOLS", "size_within_limits"]
 
-MOST_TOOLS = 2_000
+MAX_TOOLS = 2_000
 """Of one server."""
 
-LONGEST_DEFINITION = 256 * 1024
+MAX_DEFINITION = 256 * 1024
 """Characters of one tool, roughly as in JSON."""
 
-LONGEST_LISTING = 16 * 1024 * 1024
+MAX_LISTING = 16 * 1024 * 1024
 """Characters of all tools of one server."""
 
-_DEEPEST = 64
+_MAX_DEPTH = 64
 """Levels of nesting in one definition; references (``$ref``) count where they stand, and are not followed."""
 
 
@@ -30,7 +30,7 @@ def size_within_limits(definition: object) -> int:
     size = 0
     level = [definition]
     # Level by level, because recursion is what a nested value is made to exhaust.
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         below: list[object] = []
         for value in level:
             if isinstance(value, str):
@@ -41,9 +41,9 @@ def size_within_limits(definition: object) -> int:
             elif isinstance(value, list):
                 below.extend(value)
         size += 2 * len(level)
-        if size > LONGEST_DEFINITION:
-            raise InvalidResponse(f"its definition is longer than {LONGEST_DEFINITION} characters")
+        if size > MAX_DEFINITION:
+            raise InvalidResponse(f"its definition is longer than {MAX_DEFINITION} characters")
         if not below:
             return size
         level = below
-    raise InvalidResponse(f"its definition is nested deeper than {_DEEPEST} levels")
+    raise InvalidResponse(f"its definition is nested deeper than {_MAX_DEPTH} levels")

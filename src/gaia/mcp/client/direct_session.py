@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.observation.requests import Observer
-from gaia.mcp.client.protocol.dialect import UNDECIDED
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
+from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.clock import Clock
@@ -17,7 +17,7 @@ from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.gathering import Gathering
+from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.transports.base import MCPTransport
@@ -49,7 +49,7 @@ class DirectSession:
         self._negotiation = negotiation
         self._observer = observer
         self._clock = clock
-        self._dialect = UNDECIDED
+        self._negotiated = NOT_NEGOTIATED
         self._statistics = CallStatistics()
         self._closed = False
         self.profile: ServerProfile | None = None
@@ -117,7 +117,7 @@ class DirectSession:
             self._statistics.record(time.monotonic() - started, failed=failed)
         return result
 
-    def interests_changed(self) -> None:
+    def subscriptions_changed(self) -> None:
         """Nothing that a server says unasked comes through the four methods."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
@@ -141,14 +141,14 @@ class DirectSession:
             on_done(error, result)
         future.complete(error, result)
 
-    def watch(self, gathering: Gathering) -> None:
+    def watch(self, input_requests: InputRequests) -> None:
         """There is no thread here that could watch it but the one that asks."""
-        gathering.wait(self._clock)
+        input_requests.wait(self._clock)
 
-    def _tell(self, step: Notify | Speak) -> None:
-        if isinstance(step, Speak):
-            self._dialect = step.dialect
-            self._observer.protocol_version = step.dialect.revision
+    def _tell(self, step: Notify | SetProtocolVersion) -> None:
+        if isinstance(step, SetProtocolVersion):
+            self._negotiated = step.negotiated
+            self._observer.protocol_version = step.negotiated.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
         """For the handshake; other requests are followed by whoever makes them."""
@@ -162,7 +162,7 @@ class DirectSession:
         return result
 
     def _answer(self, send: Send) -> dict[str, Any]:
-        params = self._dialect.dress(send.params, None)
+        params = self._negotiated.add_meta(send.params, None)
         arguments = (send.method,) if params is None else (send.method, params)
         try:
             response = self._transport.send_request(*arguments)
@@ -176,7 +176,7 @@ class DirectSession:
             self.last_error = str(error)
             raise ServerCrashed(str(error), delivery="unknown") from error
         result = _result(send.method, response)
-        problem = None if self._dialect.server_may_ask else check_result_type(send.method, result)
+        problem = None if self._negotiated.server_may_ask else check_result_type(send.method, result)
         if problem is not None:
             raise problem
         return result

@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, drive, paginate
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, drive, paginate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
-from gaia.mcp.client.supervision.interests import Interests
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
 
 __all__ = ["ServerFeatures"]
 
 _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-_LONGEST_INSTRUCTIONS = 64 * 1024
+_MAX_INSTRUCTIONS = 64 * 1024
 """Characters: more would fill a model's context by itself."""
 
 
@@ -39,10 +39,10 @@ class ServerFeatures(ABC):
         """Forget the answers to a method that were kept. Whether there were any."""
 
     @abstractmethod
-    def _interests_changed(self) -> None:
+    def _subscriptions_changed(self) -> None:
         """Have the server told what is in `interests`."""
 
-    interests: Interests
+    subscriptions: Subscriptions
 
     @property
     def server_info(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class ServerFeatures(ABC):
         """
         profile = self._profile
         instructions = None if profile is None else profile.instructions
-        return None if instructions is None else instructions[:_LONGEST_INSTRUCTIONS]
+        return None if instructions is None else instructions[:_MAX_INSTRUCTIONS]
 
     def list_resources(self) -> list[dict[str, Any]]:
         """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
@@ -90,17 +90,17 @@ class ServerFeatures(ABC):
         self._require_subscriptions()
         if not self._is_stateless:
             self.request("resources/subscribe", {"uri": uri})
-        self.interests.add_resource(uri)
-        self._interests_changed()
+        self.subscriptions.add_resource(uri)
+        self._subscriptions_changed()
 
     def unsubscribe_resource(self, uri: str) -> None:
         """Hear no more of it; harmless if it was not subscribed."""
-        if uri not in self.interests.resources:
+        if uri not in self.subscriptions.resources:
             return
-        self.interests.remove_resource(uri)
+        self.subscriptions.remove_resource(uri)
         if not self._is_stateless:
             self.request("resources/unsubscribe", {"uri": uri})
-        self._interests_changed()
+        self._subscriptions_changed()
 
     def list_prompts(self) -> list[dict[str, Any]]:
         """``{"name": …, "title": …, "description": …, "arguments": [{"name": …, "required": …}]}`` each."""
@@ -135,8 +135,8 @@ class ServerFeatures(ABC):
             raise NotOffered("the server does not offer log messages")
         if not self._is_stateless:
             self.request("logging/setLevel", {"level": level})
-        self.interests.set_log_level(level)
-        self._interests_changed()
+        self.subscriptions.set_log_level(level)
+        self._subscriptions_changed()
 
     @property
     def _is_stateless(self) -> bool:
@@ -160,7 +160,7 @@ class ServerFeatures(ABC):
         def send(step: Send) -> dict[str, Any]:
             return self.request(step.method, step.params, timeout=step.timeout)
 
-        def tell(step: Notify | Speak) -> None:
+        def tell(step: Notify | SetProtocolVersion) -> None:
             raise AssertionError(f"a list does not take the step {step!r}")
 
         return drive(exchange, send, tell)

@@ -11,7 +11,7 @@ from gaia import __version__
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization, OnAuthorization
 from gaia.mcp.client.direct_session import DirectSession
-from gaia.mcp.client.observation.requests import Observer
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.pinning.gate import ToolGate
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
@@ -34,12 +34,12 @@ from gaia.mcp.client.supervision.client_features import (
     RootsSource,
 )
 from gaia.mcp.client.supervision.events import Event, Listener, ServerState
-from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.listeners import Listeners
 from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.questions import Questions
-from gaia.mcp.client.supervision.settings import WorkerSettings
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.client.supervision.settings import SupervisionSettings
 from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.client.tool_catalog import ToolCatalog
@@ -94,7 +94,7 @@ class MCPClient(ToolCalls):
         An idle server is asked for a sign of life every `health_interval`, and counts as hung after two silences of
         `health_timeout`. `max_pending` bounds the calls that may wait at once. `debug` shows gaia's log on stderr.
 
-        `protocol` is "auto" (ask the server), "legacy" (the handshake era), "modern" (the stateless era) or a revision
+        `protocol` is "auto" (ask the server), "handshake" or "stateless" (the era), or a revision
         such as "2025-11-25". With "auto" a server gets `probe_timeout` to show that it speaks the stateless era. A
         transport with the four methods alone is spoken to in the handshake era, unless `protocol` says otherwise.
 
@@ -142,11 +142,11 @@ class MCPClient(ToolCalls):
         self._max_timeout = max_timeout
         self._observer = Observer(name, policy=capture_content)
         self._outputs = self._new_outputs(output_validation or "warn")
-        self.interests = Interests()
+        self.subscriptions = Subscriptions()
         """What the server is to tell; see `subscribe_resource` and `set_logging_level`."""
         self._cache = ResponseCache(self._clock)
         self._callbacks = CallbackPool(name)
-        self._question_threads = CallbackPool(name, "questions")
+        self._server_request_threads = CallbackPool(name, "questions")
         self._owns_callbacks = True
         self._listeners = Listeners()
         self._on_event: Callable[[Event], None] = lambda _: None
@@ -187,7 +187,7 @@ class MCPClient(ToolCalls):
             health_interval=server.health_interval,
             health_timeout=server.health_timeout,
             max_pending=server.max_pending,
-            protocol="legacy" if server.transport == "sse" and server.protocol == "auto" else server.protocol,
+            protocol="handshake" if server.transport == "sse" and server.protocol == "auto" else server.protocol,
             probe_timeout=server.probe_timeout,
             output_validation=server.output_validation,
             reset_timeout_on_progress=server.reset_timeout_on_progress,
@@ -212,13 +212,13 @@ class MCPClient(ToolCalls):
         features: ClientFeatures,
         on_authorization: OnAuthorization | None,
         callbacks: CallbackPool,
-        question_threads: CallbackPool,
+        server_request_threads: CallbackPool,
         on_event: Callable[[Event], None],
         on_tools: Callable[[tuple[MCPTool, ...]], None],
     ) -> None:
         """For the manager, before `connect`: share its filter, pins, policy, features, threads and listeners.
 
-        `on_tools` is given the tools on offer, usually on the worker's thread, whenever they may have changed.
+        `on_tools` is given the tools on offer, usually on the supervisor's thread, whenever they may have changed.
         """
         self._manager_filter = tool_filter
         self._gate = self._new_gate(self._pin_tools or pin_tools, pins)
@@ -229,7 +229,7 @@ class MCPClient(ToolCalls):
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or on_authorization
         self._callbacks = callbacks
-        self._question_threads = question_threads
+        self._server_request_threads = server_request_threads
         self._owns_callbacks = False
         self._on_event = on_event
         self._on_tools = on_tools
@@ -252,13 +252,13 @@ class MCPClient(ToolCalls):
     def disconnect(self) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
         self._session.disconnect()
-        self._questions.withdraw_all()
+        self._server_requests.withdraw_all()
         self._cache.forget()
         self._on_tools(())
         self._announce(self._catalog.clear())
         if self._owns_callbacks:
             self._callbacks.close()
-            self._question_threads.close()
+            self._server_request_threads.close()
 
     def request_disconnect(self) -> None:
         """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
@@ -331,26 +331,28 @@ class MCPClient(ToolCalls):
         return session
 
     @functools.cached_property
-    def _questions(self) -> Questions:
+    def _server_requests(self) -> ServerRequests:
         """Made when first needed, as `_session` is."""
-        questions = Questions(self.name, self._features, self._question_threads, self._clock, self._question_timeout)
-        made: Questions = self.__dict__.setdefault("_questions", questions)
+        server_requests = ServerRequests(
+            self.name, self._features, self._server_request_threads, self._clock, self._question_timeout
+        )
+        made: ServerRequests = self.__dict__.setdefault("_questions", server_requests)
         return made
 
     @functools.cached_property
     def _trips(self) -> RoundTrips:
         """Every request goes this way."""
-        return RoundTrips(self._session, self._questions, self._cache, self._clock)
+        return RoundTrips(self._session, self._server_requests, self._cache, self._clock)
 
     def _new_session(self) -> Session:
         identity = ClientIdentity("GAIA MCP Client", __version__, self._features.capabilities)
         if not isinstance(self.transport, ChannelTransport):
-            negotiation = Negotiation("legacy") if self._protocol == "auto" else self._negotiation
+            negotiation = Negotiation("handshake") if self._protocol == "auto" else self._negotiation
             # Nothing is known of its secrets, if it has any.
             self._observer.redact = str
             return DirectSession(self.name, self.transport, identity, negotiation, self._observer, self._clock)
         self._observer.network = self.transport.network
-        settings = WorkerSettings(
+        settings = SupervisionSettings(
             identity=identity,
             negotiation=self._negotiation,
             ready_timeout=self.transport.timeout,
@@ -364,7 +366,7 @@ class MCPClient(ToolCalls):
             self.transport,
             settings,
             self,
-            self._questions,
+            self._server_requests,
             self._clock,
             self._rng,
             self._observer,
@@ -384,10 +386,10 @@ class MCPClient(ToolCalls):
     def _forget(self, method: str) -> bool:
         return self._cache.forget(method)
 
-    def _interests_changed(self) -> None:
-        self._session.interests_changed()
+    def _subscriptions_changed(self) -> None:
+        self._session.subscriptions_changed()
 
-    # What the worker calls, on its thread (`WorkerHooks`).
+    # What the supervisor calls, on its thread (`SupervisionHooks`).
 
     def happened(self, event: Event) -> None:
         self._cache.happened(event)

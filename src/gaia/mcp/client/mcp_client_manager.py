@@ -16,9 +16,9 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.results import failure
-from gaia.mcp.client.roster import Roster
 from gaia.mcp.client.routing import no_route
 from gaia.mcp.client.server_config import OutputMode, PinMode
+from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
@@ -97,9 +97,9 @@ class MCPClientManager:
         )
         self._on_authorization = on_authorization
         self._callbacks = CallbackPool("manager")
-        self._question_threads = CallbackPool("manager", "questions")
+        self._server_request_threads = CallbackPool("manager", "questions")
         self._listeners = Listeners()
-        self._roster = Roster(self._joined)
+        self._registry = ServerRegistry(self._joined)
         self._lock = threading.Lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
@@ -108,7 +108,7 @@ class MCPClientManager:
     @property
     def _clients(self) -> dict[str, MCPClient]:
         """The connected clients, under the name that the specification gives them."""
-        return self._roster.connected
+        return self._registry.connected
 
     def __enter__(self) -> MCPClientManager:
         return self
@@ -130,21 +130,21 @@ class MCPClientManager:
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
         client = self._make_client(name, config)
-        if not self._roster.connect(name, client):
+        if not self._registry.connect(name, client):
             reason = client.last_error or "it was disconnected meanwhile"
             raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
         try:
             self.config.add_server(name, config)
         except BaseException:
-            self._roster.drop(name)
+            self._registry.drop(name)
             client.disconnect()
             raise
         return client
 
     def remove_server(self, name: str) -> None:
         """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
-        client = self._roster.drop(name)
-        self._roster.forget_failure(name)
+        client = self._registry.drop(name)
+        self._registry.forget_failure(name)
         if client is not None:
             client.disconnect()
         if self.config.server_exists(name):
@@ -170,7 +170,7 @@ class MCPClientManager:
         clients = {
             name: self._make_configured(name, config)
             for name, config in self.config.get_servers().items()
-            if not config.get("disabled") and name not in self._roster
+            if not config.get("disabled") and name not in self._registry
         }
         threads = []
         unstarted = []
@@ -187,7 +187,7 @@ class MCPClientManager:
         with self._lock:
             self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
         for name, client in unstarted:
-            # Without a thread of its own it takes its turn here; its worker will most likely find none either.
+            # Without a thread of its own it takes its turn here; its supervisor will most likely find none either.
             self._load(name, client)
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads:
@@ -195,17 +195,17 @@ class MCPClientManager:
 
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
-        clients = self._roster.take_all()
+        clients = self._registry.take_all()
         for client in clients.values():
             client.request_disconnect()
         for name, client in clients.items():
             _disconnect(name, client)
-        self._roster.wait_for_starts()
+        self._registry.wait_for_starts()
         for starter in self._starters:
             # A listener may have called us, but never one of these threads; they have nothing left to do.
             starter.join()
         self._callbacks.close()
-        self._question_threads.close()
+        self._server_request_threads.close()
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
@@ -219,7 +219,7 @@ class MCPClientManager:
 
     def list_tools(self) -> list[MCPTool]:
         """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes."""
-        return [route.tool for route in self._roster.routes.values()]
+        return [route.tool for route in self._registry.routes.values()]
 
     def call_tool(
         self,
@@ -236,9 +236,9 @@ class MCPClientManager:
         A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
         ``not_approved``.
         """
-        route = self._roster.routes.get(name)
+        route = self._registry.routes.get(name)
         if route is None:
-            error = no_route(name, dict(self._clients), self._roster.routes)
+            error = no_route(name, dict(self._clients), self._registry.routes)
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
         return route.client.call_tool(
@@ -254,7 +254,7 @@ class MCPClientManager:
 
     def status(self) -> list[ServerStatus]:
         """The condition of every server: connected, starting, and failed to connect."""
-        return self._roster.status()
+        return self._registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every `Event` of every server, in order, on a callback thread.
@@ -277,11 +277,11 @@ class MCPClientManager:
             features=self._features,
             on_authorization=self._on_authorization,
             callbacks=self._callbacks,
-            question_threads=self._question_threads,
+            server_request_threads=self._server_request_threads,
             on_event=self._publish,
-            on_tools=lambda tools: self._roster.tools_listed(name, client, tools),
+            on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
         )
-        self._roster.reserve(name, client)
+        self._registry.reserve(name, client)
         return client
 
     def _make_configured(self, name: str, config: dict[str, Any]) -> MCPClient | None:
@@ -290,18 +290,18 @@ class MCPClientManager:
             return self._make_client(name, config)
         except ValueError as error:
             logger.warning("server_config_unusable", server=name, error=str(error))
-            self._roster.refused(name, str(error))
+            self._registry.refused(name, str(error))
             return None
 
     def _load(self, name: str, client: MCPClient) -> None:
-        if not self._roster.connect(name, client) and client.last_error is not None:
+        if not self._registry.connect(name, client) and client.last_error is not None:
             logger.error("server_load_failed", server=name, error=client.last_error)
 
     def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
         self._publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
 
     def _publish(self, event: Event) -> None:
-        if isinstance(event, ToolsChanged) and self._roster.is_starting(event.server):
+        if isinstance(event, ToolsChanged) and self._registry.is_starting(event.server):
             # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
             return
         self._listeners.publish(event)

@@ -16,7 +16,7 @@ _MAX_LENGTH = 64
 _HASH_DIGITS = 8
 _ALLOWED = re.compile(rf"[a-zA-Z0-9_-]{{1,{_MAX_LENGTH}}}")
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
-_MOST_BLOCKS = 6
+_MAX_BLOCKS = 6
 
 
 def namespaced(server: str, tool: str) -> str:
@@ -64,5 +64,5 @@ def _hashed(server: str, tool: str, *, blocks: int) -> str:
     originals = f"{server}\0{tool}" if blocks == 1 else f"{len(server)}\0{server}\0{tool}"
     # JSON can carry lone surrogates, which UTF-8 proper cannot.
     digest = hashlib.sha256(originals.encode("utf-8", "surrogatepass")).hexdigest()
-    ending = "_" + digest[: min(blocks, _MOST_BLOCKS) * _HASH_DIGITS]
+    ending = "_" + digest[: min(blocks, _MAX_BLOCKS) * _HASH_DIGITS]
     return _NOT_ALLOWED.sub("_", plain)[: _MAX_LENGTH - len(ending)] + ending

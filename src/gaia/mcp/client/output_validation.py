@@ -18,7 +18,7 @@ __all__ = ["OutputValidation"]
 
 logger = get_logger(__name__)
 
-_MOST_SCHEMAS = 1000
+_MAX_SCHEMAS = 1000
 
 
 class OutputValidation:
@@ -72,7 +72,7 @@ class OutputValidation:
         known = self._ready.get(tool)
         if known is not None and (known[0] is schema or known[0] == schema):
             return known[1]
-        if len(self._ready) >= _MOST_SCHEMAS:
+        if len(self._ready) >= _MAX_SCHEMAS:
             self._ready.clear()
         try:
             usable = JsonSchema(schema)

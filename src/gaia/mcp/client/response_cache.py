@@ -28,7 +28,7 @@ CACHEABLE = frozenset(
         "resources/read",
     )
 )
-_MOST_ANSWERS = 256
+_MAX_ANSWERS = 256
 
 Json = dict[str, Any]
 Key = tuple[str, bytes]
@@ -72,7 +72,7 @@ class ResponseCache:
             with self._lock:
                 if self._epoch == epoch:
                     self._answers[key] = (self._clock.monotonic() + milliseconds / 1000, copy.deepcopy(answer))
-                    if len(self._answers) > _MOST_ANSWERS:
+                    if len(self._answers) > _MAX_ANSWERS:
                         self._answers.popitem(last=False)
 
         return keep

@@ -1,7 +1,7 @@
 """Requests of one client, however many round trips each takes.
 
 The deadline of a request is that of each round trip. How long people think between them does not count; they have
-their own time (`Questions`).
+their own time (`ServerRequests`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from gaia.cancellation import current_scope
-from gaia.mcp.client.protocol.rounds import MOST_ROUNDS, InputRequired, needs_input
+from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
@@ -19,8 +19,8 @@ from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.gathering import Gathering
-from gaia.mcp.client.supervision.questions import Questions
+from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, UrlElicitationRequired
 
 __all__ = ["RoundTrips"]
@@ -31,9 +31,9 @@ NOTHING: Outcome = {}
 class RoundTrips:
     """A session whose requests have results, and nothing in between. Thread-safe."""
 
-    def __init__(self, session: Session, questions: Questions, cache: ResponseCache, clock: Clock) -> None:
+    def __init__(self, session: Session, server_requests: ServerRequests, cache: ResponseCache, clock: Clock) -> None:
         self.session = session
-        self.questions = questions
+        self.server_requests = server_requests
         self._cache = cache
         self._clock = clock
 
@@ -60,9 +60,9 @@ class RoundTrips:
     def _go_on(self, wanted: ClientRequest, result: Outcome) -> Outcome:
         """The result, after the first answer to a request turned out not to be one."""
         original = wanted.params
-        for _ in range(MOST_ROUNDS - 1):
+        for _ in range(MAX_ROUNDS - 1):
             required = InputRequired.from_result(result)
-            wanted = msgspec.structs.replace(wanted, params=required.params(original, self._gather(required)))
+            wanted = msgspec.structs.replace(wanted, params=required.params(original, self._ask_for_input(required)))
             result = self.session.request(wanted)
             if not self.is_unfinished(result):
                 return result
@@ -81,24 +81,26 @@ class RoundTrips:
 
     def note_urls(self, error: UrlElicitationRequired) -> None:
         for elicitation in error.elicitations:
-            self.questions.note_url(elicitation.get("elicitationId"))
+            self.server_requests.note_url(elicitation.get("elicitationId"))
 
-    def _gather(self, required: InputRequired) -> Outcome:
-        gathering = Gathering(self.questions, required.requests or {})
+    def _ask_for_input(self, required: InputRequired) -> Outcome:
+        input_requests = InputRequests(self.server_requests, required.requests or {})
         scope = current_scope()
-        forget = None if scope is None else scope.on_cancel(lambda: gathering.cancel(CallCancelled(SCOPE_CANCELLED)))
+        forget = (
+            None if scope is None else scope.on_cancel(lambda: input_requests.cancel(CallCancelled(SCOPE_CANCELLED)))
+        )
         try:
-            gathering.start()
-            gathering.wait(self._clock)
+            input_requests.start()
+            input_requests.wait(self._clock)
         except BaseException:
-            gathering.cancel(CallCancelled("the caller was interrupted"))
+            input_requests.cancel(CallCancelled("the caller was interrupted"))
             raise
         finally:
             if forget is not None:
                 forget()
-        if gathering.error is not None:
-            raise gathering.error
-        return gathering.answers
+        if input_requests.error is not None:
+            raise input_requests.error
+        return input_requests.answers
 
 
 class _Submission:
@@ -127,7 +129,7 @@ class _Submission:
         if error is not None:
             return False
         if self._trips.is_unfinished(result):
-            self._lane.post(lambda: self._gather(result))
+            self._lane.post(lambda: self._ask_for_input(result))
         elif self._wanted.check is not None:
             self._lane.post(lambda: self._check(result))
         else:
@@ -140,8 +142,8 @@ class _Submission:
         except MCPError as error:
             self._end(error)
 
-    def _gather(self, result: Outcome) -> None:
-        if self._rounds == MOST_ROUNDS:
+    def _ask_for_input(self, result: Outcome) -> None:
+        if self._rounds == MAX_ROUNDS:
             self._end(too_many_rounds(self._wanted))
             return
         try:
@@ -149,20 +151,20 @@ class _Submission:
         except InvalidResponse as error:
             self._end(error)
             return
-        gathering = Gathering(
-            self._trips.questions,
+        input_requests = InputRequests(
+            self._trips.server_requests,
             required.requests or {},
-            lambda done: self._lane.post(lambda: self._gathered(required, done)),
+            lambda done: self._lane.post(lambda: self._input_arrived(required, done)),
         )
-        self._future.attach(gathering.cancel)
-        gathering.start()
-        self._trips.session.watch(gathering)
+        self._future.attach(input_requests.cancel)
+        input_requests.start()
+        self._trips.session.watch(input_requests)
 
-    def _gathered(self, required: InputRequired, gathering: Gathering) -> None:
-        if gathering.error is not None:
-            self._end(gathering.error)
+    def _input_arrived(self, required: InputRequired, input_requests: InputRequests) -> None:
+        if input_requests.error is not None:
+            self._end(input_requests.error)
             return
-        params = required.params(self._wanted.params, gathering.answers)
+        params = required.params(self._wanted.params, input_requests.answers)
         try:
             self._send(msgspec.structs.replace(self._wanted, params=params))
         except MCPError as error:
@@ -183,4 +185,4 @@ def checked(wanted: ClientRequest, result: Outcome) -> Outcome:
 
 
 def too_many_rounds(wanted: ClientRequest) -> InvalidResponse:
-    return InvalidResponse(f"{wanted.method}: the server still requires input after {MOST_ROUNDS} rounds")
+    return InvalidResponse(f"{wanted.method}: the server still requires input after {MAX_ROUNDS} rounds")

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gaia.mcp.client.authorization.config import AuthConfig
-from gaia.mcp.client.protocol.negotiation import PROTOCOLS
+from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
@@ -81,7 +81,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_timeout: float = 3600.0
     """How long a call may take with all its progress."""
     protocol: str = "auto"
-    """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`."""
+    """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`, or an alias."""
     probe_timeout: float = 5.0
     """How long a server may take to show that it speaks the stateless era, before it is greeted in the other one."""
 
@@ -114,7 +114,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
 
-        if self.protocol not in PROTOCOLS:
+        if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
 
     @property

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gaia.mcp.client.observation.requests import Observer, Run
+from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision import caller
@@ -15,12 +15,12 @@ from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.gathering import Gathering
-from gaia.mcp.client.supervision.questions import Questions
-from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
+from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
 from gaia.mcp.client.supervision.statistics import CallStatistics
 from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import NotConnected
 
@@ -56,8 +56,8 @@ class Session(Protocol):
 
     def request(self, wanted: ClientRequest) -> Outcome: ...
 
-    def interests_changed(self) -> None:
-        """The client wants to hear other things of the server than before (`Interests`)."""
+    def subscriptions_changed(self) -> None:
+        """The client wants to hear other things of the server than before (`Subscriptions`)."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Tell the server something, if it is there to be told."""
@@ -66,104 +66,104 @@ class Session(Protocol):
         self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
     ) -> None: ...
 
-    def watch(self, gathering: Gathering) -> None:
+    def watch(self, input_requests: InputRequests) -> None:
         """See to it that a gathering does not outlive its deadline."""
 
 
 class SupervisedSession:
-    """A session over a worker. Each `connect` after a `disconnect` starts a new worker."""
+    """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
     def __init__(
         self,
         name: str,
         transport: ChannelTransport,
-        settings: WorkerSettings,
-        hooks: WorkerHooks,
-        questions: Questions,
+        settings: SupervisionSettings,
+        hooks: SupervisionHooks,
+        server_requests: ServerRequests,
         clock: Clock,
         rng: random.Random,
         observer: Observer,
-        run: Run,
+        executor: Executor,
     ) -> None:
-        """`observer` sees all requests; `run` has time for what the worker may not wait for."""
+        """`observer` sees all requests; `run` has time for what the supervisor may not wait for."""
         self._name = name
         self._timeout = transport.timeout
         self._clock = clock
         self._statistics = CallStatistics()
-        self._new_worker: Callable[[], Worker] = lambda: Worker(
-            name, transport, settings, hooks, questions, clock, rng, observer, run
+        self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(
+            name, transport, settings, hooks, server_requests, clock, rng, observer, executor
         )
-        self._worker = self._new_worker()
+        self._supervisor = self._new_supervisor()
         """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
         self._lifecycle = threading.Lock()
         """Makes connecting and disconnecting one at a time. Waits for the server, so it is never taken by a call."""
 
     @property
     def profile(self) -> ServerProfile | None:
-        return self._worker.condition.profile
+        return self._supervisor.condition.profile
 
     @property
     def state(self) -> ServerState:
-        return self._worker.state
+        return self._supervisor.state
 
     @property
     def last_error(self) -> str | None:
-        return self._worker.condition.last_error
+        return self._supervisor.condition.last_error
 
     def connect(self) -> bool:
-        if self._worker.disowned:
+        if self._supervisor.forked:
             # In a forked child: the thread that held the lock may not exist here.
             self._lifecycle = threading.Lock()
         with self._lifecycle:
-            worker = self._worker
-            if worker.state in _CONNECTED:
+            supervisor = self._supervisor
+            if supervisor.state in _CONNECTED:
                 return True
-            if worker.state is not ServerState.CREATED:
+            if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. A connection asked for by name does not wait for a cool-down.
-                worker.stop()
-                self._worker = worker = self._new_worker()
+                supervisor.stop()
+                self._supervisor = supervisor = self._new_supervisor()
             try:
-                return worker.start()
+                return supervisor.start()
             except BaseException:
-                worker.request_stop()
+                supervisor.request_stop()
                 raise
 
     def disconnect(self) -> None:
-        if self._worker.disowned:
+        if self._supervisor.forked:
             return
         self.request_disconnect()
-        # `connect` may hold the lock for as long as a server takes to get ready. It is asked again, because its worker
-        # may not have been the current one yet.
+        # `connect` may hold the lock for as long as a server takes to get ready. It is asked again, because its
+        # supervisor may not have been the current one yet.
         while not self._lifecycle.acquire(timeout=_ASK_AGAIN_SECONDS):
             self.request_disconnect()
         try:
-            if self._worker.state is not ServerState.CREATED:
-                self._worker.stop()
+            if self._supervisor.state is not ServerState.CREATED:
+                self._supervisor.stop()
         finally:
             self._lifecycle.release()
 
     def request_disconnect(self) -> None:
-        worker = self._worker
-        # A worker that nobody is about to start may still be wanted.
-        if worker.state is not ServerState.CREATED or self._lifecycle.locked():
-            worker.request_stop()
+        supervisor = self._supervisor
+        # A supervisor that nobody is about to start may still be wanted.
+        if supervisor.state is not ServerState.CREATED or self._lifecycle.locked():
+            supervisor.request_stop()
 
     def is_connected(self) -> bool:
-        return self._worker.state is ServerState.READY
+        return self._supervisor.state is ServerState.READY
 
     def status(self, tool_count: int) -> ServerStatus:
-        worker, statistics = self._worker, self._statistics
-        condition = worker.condition
+        supervisor, statistics = self._supervisor, self._statistics
+        condition = supervisor.condition
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, ready, profile = condition.noise, worker.intake.ready, condition.profile
+        noise, ready, profile = condition.noise, supervisor.call_queue.ready, condition.profile
         return ServerStatus(
             name=self._name,
-            state=worker.state,
+            state=supervisor.state,
             generation=condition.generation,
             pid=condition.pid,
             restarts=condition.restarts,
             in_flight=0 if ready is None else ready.in_flight,
-            queued=len(worker.intake),
+            queued=len(supervisor.call_queue),
             tool_count=tool_count,
             last_error=condition.last_error,
             uptime=condition.uptime,
@@ -176,26 +176,26 @@ class SupervisedSession:
             protocol_version=None if profile is None else profile.protocol_version,
         )
 
-    def interests_changed(self) -> None:
-        self._worker.interests_changed()
+    def subscriptions_changed(self) -> None:
+        self._supervisor.subscriptions_changed()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        connection = self._worker.intake.ready
+        connection = self._supervisor.call_queue.ready
         if connection is not None:
             connection.notify(method, params)
 
     def request(self, wanted: ClientRequest) -> Outcome:
         timeout = self._timeout if wanted.timeout is None else wanted.timeout
-        return caller.request(self._worker, self._clock, self._statistics, wanted, timeout)
+        return caller.request(self._supervisor, self._clock, self._statistics, wanted, timeout)
 
     def submit(
         self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
     ) -> None:
-        if self._worker.state in (ServerState.CREATED, ServerState.CLOSED):
+        if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
         timeout = self._timeout if wanted.timeout is None else wanted.timeout
-        worker, clock, statistics = self._worker, self._clock, self._statistics
-        caller.submit(worker, clock, statistics, wanted, timeout, lane, future, goes_on, on_done)
+        supervisor, clock, statistics = self._supervisor, self._clock, self._statistics
+        caller.submit(supervisor, clock, statistics, wanted, timeout, lane, future, goes_on, on_done)
 
-    def watch(self, gathering: Gathering) -> None:
-        self._worker.watch(gathering)
+    def watch(self, input_requests: InputRequests) -> None:
+        self._supervisor.watch(input_requests)

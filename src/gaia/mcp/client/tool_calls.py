@@ -8,7 +8,7 @@ from typing import Any
 
 from gaia.log import get_logger
 from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.observation.requests import Observation, Observer
+from gaia.mcp.client.observation.request_spans import Observation, Observer
 from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.pinning.gate import ToolGate
 from gaia.mcp.client.protocol.exchange import paginate
@@ -236,7 +236,7 @@ class ToolCalls(ServerFeatures):
             observation.ended(error, result)
         return result
 
-    # What the worker calls, on its thread (`WorkerHooks`).
+    # What the supervisor calls, on its thread (`SupervisionHooks`).
 
     def tools_listed(self, definitions: list[Any]) -> None:
         """Take over a new list of tool definitions, as the server sent them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.definition_limits import LONGEST_LISTING, MOST_TOOLS, size_within_limits
+from gaia.mcp.client.definition_limits import MAX_LISTING, MAX_TOOLS, size_within_limits
 from gaia.mcp.client.supervision.events import ToolsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
@@ -82,10 +82,10 @@ class ToolCatalog:
 
     def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
         """The tools that are what they should be, up to the limits of `definition_limits`."""
-        room = LONGEST_LISTING
+        room = MAX_LISTING
         for number, definition in enumerate(definitions):
-            if number >= MOST_TOOLS or room < 0:
-                limits = f"{MOST_TOOLS} tools with {LONGEST_LISTING} characters in all"
+            if number >= MAX_TOOLS or room < 0:
+                limits = f"{MAX_TOOLS} tools with {MAX_LISTING} characters in all"
                 ignored = len(definitions) - number
                 logger.warning("tools_ignored", server=self._server, ignored=ignored, kept=number, limits=limits)
                 return

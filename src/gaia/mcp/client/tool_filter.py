@@ -11,7 +11,7 @@ from gaia.mcp.errors import ConfigError
 
 __all__ = ["ALLOW_ALL", "ToolFilter"]
 
-_MOST_DECISIONS = 4096
+_MAX_DECISIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ToolFilter:
             decision = self._decide(server, tool)
             # Forgetting everything is enough of a bound: names come from listings, which are far shorter than this. A
             # lock is not needed: what two threads may do at once is to decide the same twice.
-            if len(self._decisions) >= _MOST_DECISIONS:
+            if len(self._decisions) >= _MAX_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = decision
         return decision

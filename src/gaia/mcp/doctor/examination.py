@@ -15,10 +15,10 @@ from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.server_config import ServerConfig, expand, unknown_keys
 from gaia.mcp.doctor.diagnosis import Check, Diagnosis, Verdict, failed, ok, skipped, warned
 from gaia.mcp.doctor.endpoint import check_endpoint
+from gaia.mcp.doctor.inspection import Inspection, inspect_server
 from gaia.mcp.doctor.programs import check_program
 from gaia.mcp.doctor.remedies import for_handshake, for_missing_program
-from gaia.mcp.doctor.tools import check_names, check_schemas, colliding, names_of
-from gaia.mcp.doctor.visit import Visit, visit
+from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
 from gaia.mcp.errors import ConfigError
 
 __all__ = ["COMMAND_CHECKS", "NOT_REACHED", "URL_CHECKS", "diagnose", "diagnose_all"]
@@ -82,14 +82,14 @@ class _Examination:
         self._config = config
         self._on_check: OnCheck = on_check or (lambda _: None)
         self._client: MCPClient | None = None
-        self._visit: Visit | None = None
+        self._inspect: Inspection | None = None
 
     def run(self) -> Diagnosis:
         checks = []
         for check in self._complete():
             checks.append(check)
             self._on_check(check)
-        seen = self._visit or Visit()
+        seen = self._inspect or Inspection()
         tools = [tool for tool in names_of(seen.definitions or ()) if tool not in seen.denied]
         return Diagnosis(self._name, tuple(checks), tuple(tools))
 
@@ -131,8 +131,8 @@ class _Examination:
         except ValueError as error:
             yield failed("handshake", str(error), None)
             return
-        self._visit = visit(self._client)
-        yield from _judge(name, config, self._visit, stdio=stdio)
+        self._inspect = inspect_server(self._client)
+        yield from _judge(name, config, self._inspect, stdio=stdio)
 
 
 def _with_shared_names(diagnosis: Diagnosis, shared: Check | None) -> Diagnosis:
@@ -156,7 +156,7 @@ def _check_config(config: Mapping[str, Any], server: ServerConfig) -> Check:
     return ok("config", "valid")
 
 
-def _judge(name: str, config: Mapping[str, Any], seen: Visit, *, stdio: bool) -> Iterator[Check]:
+def _judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
     if stdio:
         if seen.started is None:
             program = str(config.get("command", "")).split()[0]
@@ -174,7 +174,7 @@ def _judge(name: str, config: Mapping[str, Any], seen: Visit, *, stdio: bool) ->
     yield _check_latency(seen)
 
 
-def _check_output(seen: Visit) -> Check:
+def _check_output(seen: Inspection) -> Check:
     status = seen.status
     if status is not None and status.noise_lines:
         lines = "1 line" if status.noise_lines == 1 else f"{status.noise_lines} lines"
@@ -183,7 +183,7 @@ def _check_output(seen: Visit) -> Check:
     return ok("output", "nothing but messages on standard output")
 
 
-def _check_handshake(seen: Visit) -> Check:
+def _check_handshake(seen: Inspection) -> Check:
     info = seen.server_info
     server = " ".join(str(info[key]) for key in ("name", "version") if key in info) or "a server without a name"
     revision = seen.status.protocol_version if seen.status is not None else None
@@ -191,7 +191,7 @@ def _check_handshake(seen: Visit) -> Check:
     return ok("handshake", f"{server}, protocol revision {revision} ({era} era)", seen.shaken)
 
 
-def _check_tools(seen: Visit) -> Check:
+def _check_tools(seen: Inspection) -> Check:
     if seen.list_error is not None:
         remedy = "It answers some requests and not others, which is for the authors of the server to mend."
         return failed("tools", seen.list_error, remedy)
@@ -208,7 +208,7 @@ def _check_tools(seen: Visit) -> Check:
     return ok("tools", detail, seen.listing)
 
 
-def _check_latency(seen: Visit) -> Check:
+def _check_latency(seen: Inspection) -> Check:
     if seen.ping is None or seen.ping_error is not None:
         return failed("latency", seen.ping_error or "no sign of life", "The server is stuck; tell its authors.")
     detail = f"ping {seen.ping * 1000:.1f} ms (median of {len(seen.pings)})"

@@ -18,10 +18,10 @@ from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.changes import Changes
 from gaia.mcp.server.logging_levels import set_level
 from gaia.mcp.server.offering import Offering
-from gaia.mcp.server.prompts import Prompts
-from gaia.mcp.server.resources import Resources
-from gaia.mcp.server.spans import ServerSpans
-from gaia.mcp.server.tools import Tools
+from gaia.mcp.server.prompt_handlers import Prompts
+from gaia.mcp.server.resource_handlers import Resources
+from gaia.mcp.server.server_spans import ServerSpans
+from gaia.mcp.server.tool_handlers import Tools
 from gaia.serving.threads import WorkerThreads
 
 __all__ = ["ServedAgent", "create_server"]

@@ -48,7 +48,14 @@ class TestFindingOut:
         assert connect(fault_server(era="both")).protocol_version == "2026-07-28"
 
     @pytest.mark.parametrize(
-        ("protocol", "version"), [("legacy", "2025-11-25"), ("2025-06-18", "2025-06-18"), ("modern", "2026-07-28")]
+        ("protocol", "version"),
+        [
+            ("handshake", "2025-11-25"),
+            ("legacy", "2025-11-25"),
+            ("2025-06-18", "2025-06-18"),
+            ("stateless", "2026-07-28"),
+            ("modern", "2026-07-28"),
+        ],
     )
     def test_unless_the_configuration_insists(
         self, fault_server: FaultServer, connect: Connect, protocol: str, version: str
@@ -88,7 +95,9 @@ class TestFindingOut:
 
     @pytest.mark.parametrize("protocol", ["1.0.0", "newest", ""])
     def test_a_protocol_that_does_not_exist_is_refused(self, fault_server: FaultServer, protocol: str) -> None:
-        with pytest.raises(ValueError, match=r"server 'fault': protocol: must be one of auto, legacy, modern, 2026"):
+        with pytest.raises(
+            ValueError, match=r"server 'fault': protocol: must be one of auto, handshake, stateless, 2026"
+        ):
             MCPClient.from_config("fault", {**fault_server(), "protocol": protocol})
 
 

@@ -44,7 +44,7 @@ def connect(fake_clock: FakeClock) -> Iterator[Connect]:
         client = MCPClient(
             "fake",
             transport,
-            protocol="modern" if stateless else "legacy",
+            protocol="stateless" if stateless else "handshake",
             clock=fake_clock,
             restart_policy=RestartPolicy(jitter=0.0),
             health_interval=1_000_000.0,
@@ -93,7 +93,7 @@ class TestSubscriptionsOfTheHandshakeEra:
         channel._answers["resources/subscribe"] = lambda request: channel.answer_error(request, -32002, "no such")
         with pytest.raises(JsonRpcError, match="no such"):
             client.subscribe_resource("file:///a")
-        assert client.interests.resources == ()
+        assert client.subscriptions.resources == ()
 
     @pytest.mark.parametrize(
         ("method", "event"),

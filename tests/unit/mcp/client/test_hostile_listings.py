@@ -11,7 +11,7 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.definition_limits import LONGEST_DEFINITION, MOST_TOOLS
+from gaia.mcp.client.definition_limits import MAX_DEFINITION, MAX_TOOLS
 from gaia.mcp.client.mcp_client import MCPTool
 from gaia.mcp.client.protocol.exchange import Send, paginate
 from gaia.mcp.client.schema import gaia_parameters
@@ -67,7 +67,7 @@ class TestSchemas:
             nested(110),
             {"type": "object", "properties": {"p": {"enum": ["x" * 1000] * 1000}}},
             {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(100_000)}},
-            {"x" * (LONGEST_DEFINITION + 1): True},
+            {"x" * (MAX_DEFINITION + 1): True},
         ],
         ids=["deep", "deeper", "huge enum", "many properties", "long key"],
     )
@@ -119,14 +119,14 @@ class TestSchemas:
 class TestFloods:
     def test_too_many_tools_are_cut_and_that_is_said(self, caplog: pytest.LogCaptureFixture) -> None:
         catalog = ToolCatalog("s")
-        definitions = [{"name": f"t{number}"} for number in range(MOST_TOOLS + 500)]
+        definitions = [{"name": f"t{number}"} for number in range(MAX_TOOLS + 500)]
         catalog.replace(definitions, lambda _: True, lambda *_: ())
-        assert len(catalog) == MOST_TOOLS
+        assert len(catalog) == MAX_TOOLS
         assert "ignored=500" in caplog.text
 
     def test_tools_that_are_too_long_in_all_are_cut(self, caplog: pytest.LogCaptureFixture) -> None:
         catalog = ToolCatalog("s")
-        long = "x" * (LONGEST_DEFINITION - 1000)
+        long = "x" * (MAX_DEFINITION - 1000)
         definitions = [{"name": f"t{number}", "description": long} for number in range(200)]
         catalog.replace(definitions, lambda _: True, lambda *_: ())
         assert 60 <= len(catalog) <= 70

@@ -572,11 +572,11 @@ class TestSeveralWriters:
     def test_threads_lose_nothing_and_agree_with_the_file(self, some_file: Path) -> None:
         config = MCPConfig(some_file)
 
-        def work(worker: int) -> None:
+        def work(supervisor: int) -> None:
             for number in range(5):
-                config.add_server("shared", {"command": f"{worker}-{number}"})
-                config.add_server(f"{worker}-{number}", TIME)
-                config.remove_server(f"{worker}-{number - 1}")
+                config.add_server("shared", {"command": f"{supervisor}-{number}"})
+                config.add_server(f"{supervisor}-{number}", TIME)
+                config.remove_server(f"{supervisor}-{number - 1}")
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))

@@ -100,7 +100,7 @@ def connect() -> Iterator[Callable[..., MCPClient]]:
         transport = FakeTransport()
         transport.tools = [{"name": "count", "outputSchema": SCHEMA}]
         transport.answers["tools/call"] = lambda _: result
-        clients.append(MCPClient("fake", transport, protocol="legacy", **settings))
+        clients.append(MCPClient("fake", transport, protocol="handshake", **settings))
         assert clients[-1].connect()
         return clients[-1]
 

@@ -110,7 +110,7 @@ def connect(fake_clock: FakeClock) -> Iterator[Callable[..., tuple[MCPClient, Fa
 
     def connect(answers: Json, *, stateless: bool = True) -> tuple[MCPClient, FakeTransport]:
         transport = FakeTransport(answers={**(stateless_answers() if stateless else handshake_answers()), **answers})
-        protocol = "modern" if stateless else "legacy"
+        protocol = "stateless" if stateless else "handshake"
         clients.append(MCPClient("fake", transport, protocol=protocol, clock=fake_clock))
         assert clients[-1].connect()
         return clients[-1], transport

@@ -46,7 +46,7 @@ class Asked:
         self.client = MCPClient(
             "fake",
             self.transport,
-            protocol="modern",
+            protocol="stateless",
             clock=clock,
             health_interval=never,
             restart_policy=steady,
@@ -218,7 +218,7 @@ class TestResultTypes:
 
     def test_in_the_handshake_era_the_word_means_nothing(self, fake_clock: FakeClock) -> None:
         transport = FakeTransport()
-        client = MCPClient("fake", transport, protocol="legacy", clock=fake_clock)
+        client = MCPClient("fake", transport, protocol="handshake", clock=fake_clock)
         assert client.connect()
         transport.channel().take_over("tools/call")
         future = client.submit_tool("echo")

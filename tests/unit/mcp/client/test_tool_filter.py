@@ -80,14 +80,14 @@ def test_a_repeated_question_is_not_decided_again(mocker: Any) -> None:
 
 
 def test_endless_new_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_filter, "_MOST_DECISIONS", 10)
+    monkeypatch.setattr(tool_filter, "_MAX_DECISIONS", 10)
     subject = ToolFilter(deny=["tool_7"])
     assert [number for number in range(100) if not subject.allows("fs", f"tool_{number}")] == [7]
     assert len(subject._decisions) <= 10
 
 
 def test_threads_may_share_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_filter, "_MOST_DECISIONS", 5)
+    monkeypatch.setattr(tool_filter, "_MAX_DECISIONS", 5)
     subject = ToolFilter(deny=["*_odd"])
     tools = [f"{number}_{'odd' if number % 2 else 'even'}" for number in range(20)] * 50
     with ThreadPoolExecutor(8) as pool:

@@ -25,12 +25,12 @@ from gaia.mcp.client.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
 from gaia.untrusted_text import one_line
 
-__all__ = ["OAuthFlowError", "Visit", "log_in", "renew", "use_credentials"]
+__all__ = ["Inspection", "OAuthFlowError", "log_in", "renew", "use_credentials"]
 
 _REQUEST_SECONDS = 30.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-Visit = Callable[[str], str | None]
+Inspection = Callable[[str], str | None]
 """Given the address where a person logs in: takes the person there. Returns the address that the browser was sent back
 to, or None if that is to be waited for on this machine. Runs in a thread of its own."""
 
@@ -56,7 +56,7 @@ async def log_in(
     file: TokenFile,
     *,
     scope: str | None,
-    visit: Visit,
+    inspect_server: Inspection,
     seconds: float,
 ) -> Login | None:
     """Have a person log in within `seconds`. `scope` is asked for instead of what the server suggests."""
@@ -66,9 +66,11 @@ async def log_in(
     try:
         async with asyncio.timeout(seconds):
             if config.redirect_uri is not None and urlsplit(config.redirect_uri).scheme != "http":
-                return await _ask(config, login, challenge, file, scope, _Visitor(visit, config.redirect_uri, None))
+                return await _ask(
+                    config, login, challenge, file, scope, _Visitor(inspect_server, config.redirect_uri, None)
+                )
             async with listening(config.redirect_uri, _port_of(login)) as loopback:
-                visitor = _Visitor(visit, loopback.redirect_uri, loopback)
+                visitor = _Visitor(inspect_server, loopback.redirect_uri, loopback)
                 return await _ask(config, login, challenge, file, scope, visitor)
     except TimeoutError as error:
         raise NeedsAuthorization(f"nobody finished the login at {file.server} within {seconds:g} s") from error
@@ -134,9 +136,9 @@ async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, provider: OA
 class _Visitor:
     """Takes a person to the authorization server, and waits for the way back. For one event loop."""
 
-    def __init__(self, visit: Visit, redirect_uri: str, loopback: Loopback | None) -> None:
+    def __init__(self, inspect_server: Inspection, redirect_uri: str, loopback: Loopback | None) -> None:
         self.redirect_uri = redirect_uri
-        self._visit = visit
+        self._inspect = inspect_server
         self._loopback = loopback
         self._returned: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -154,10 +156,10 @@ class _Visitor:
             else:
                 self._returned.set_exception(error)
 
-        def visit() -> None:
+        def inspect_server() -> None:
             outcome, failure = None, None
             try:
-                outcome = self._visit(address)
+                outcome = self._inspect(address)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the login has failed then
                 failure = error
             try:
@@ -167,7 +169,7 @@ class _Visitor:
                 return
 
         # User code may wait for a person as long as it likes; nobody ever waits for this thread.
-        threading.Thread(target=visit, name="mcp-authorization", daemon=True).start()
+        threading.Thread(target=inspect_server, name="mcp-authorization", daemon=True).start()
 
     async def come_back(self) -> AuthorizationCodeResult:
         address = await self._address()

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 __all__ = ["Loopback", "listening"]
 
 _PATH = "/callback"
-_LONGEST_REQUEST = 32 * 1024
+_MAX_REQUEST = 32 * 1024
 _REQUEST_SECONDS = 10.0
 
 _DONE = "You are logged in. You can close this page."
@@ -85,4 +85,4 @@ async def listening(redirect_uri: str | None, port: int = 0) -> AsyncIterator[Lo
 
 
 async def _listen(loopback: Loopback, host: str, port: int) -> asyncio.Server:
-    return await asyncio.start_server(loopback.serve, host, port, limit=_LONGEST_REQUEST)
+    return await asyncio.start_server(loopback.serve, host, port, limit=_MAX_REQUEST)

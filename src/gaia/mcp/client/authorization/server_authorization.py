@@ -217,7 +217,7 @@ class ServerAuthorization(httpx2.Auth):
                     challenge,
                     self._file,
                     scope=None if chosen is None else " ".join(dict.fromkeys(chosen)),
-                    visit=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
+                    inspect_server=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
                     seconds=self._login_seconds,
                 )
             )

@@ -38,7 +38,7 @@ class Era(Protocol):
         `resources` are the URIs of the resources whose changes are of interest.
         """
 
-    def prove_life(self, timeout: float) -> Exchange[None]:
+    def ping(self, timeout: float) -> Exchange[None]:
         """Ends normally if the server answers anything at all, and raises `CallTimeout` if it does not.
 
         Silence is confirmed by a second method before it counts: there are servers that ignore one of them.

@@ -1,8 +1,8 @@
-"""The vocabulary of a conversation with a server, written as a generator.
+"""The vocabulary of a exchange with a server, written as a generator.
 
 A generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
 `Notify` or `Speak` and is sent None. Whoever drives it decides how bytes travel and how time passes: the supervised
-worker does it by events, a user's own four-method transport in the caller's thread, a test by hand.
+supervisor does it by events, a user's own four-method transport in the caller's thread, a test by hand.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import InvalidResponse, MCPError
 
-__all__ = ["Exchange", "Notify", "Send", "Speak", "Step", "drive", "paginate"]
+__all__ = ["Exchange", "Notify", "Send", "SetProtocolVersion", "Step", "drive", "paginate"]
 
 T = TypeVar("T")
 
@@ -40,13 +40,13 @@ class Notify(msgspec.Struct, frozen=True):
     params: dict[str, Any] | None = None
 
 
-class Speak(msgspec.Struct, frozen=True):
+class SetProtocolVersion(msgspec.Struct, frozen=True):
     """From now on every message of the connection is dressed like this; go on at once."""
 
-    dialect: Dialect
+    negotiated: NegotiatedProtocol
 
 
-Step = Send | Notify | Speak
+Step = Send | Notify | SetProtocolVersion
 
 Exchange = Generator[Step, Any, T]
 
@@ -83,7 +83,7 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
 def drive(
     exchange: Exchange[T],
     request: Callable[[Send], dict[str, Any]],
-    tell: Callable[[Notify | Speak], None],
+    tell: Callable[[Notify | SetProtocolVersion], None],
 ) -> T:
     """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`."""
     try:

@@ -1,4 +1,4 @@
-"""The handshake era: every revision up to 2025-11-25 (specification, "Lifecycle")."""
+"""The handshake era: every revision up to 2025-11-25 (specification, "LifecycleSpans")."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_member
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, paginate
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, paginate
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
-__all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra", "tell_interests"]
+__all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra", "resubscribe"]
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Newest first: the first is offered, any is accepted."""
@@ -22,7 +22,7 @@ class HandshakeEra:
 
     def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
         """Everything from the first byte to the moment when calls may be sent. `revision` is what is offered."""
-        yield Speak(UNDECIDED)
+        yield SetProtocolVersion(NOT_NEGOTIATED)
         result = yield Send(
             "initialize",
             {
@@ -32,7 +32,7 @@ class HandshakeEra:
             },
         )
         profile = self._profile(result)
-        yield Speak(Dialect(profile.protocol_version))
+        yield SetProtocolVersion(NegotiatedProtocol(profile.protocol_version))
         yield Notify("notifications/initialized")
         return profile
 
@@ -44,7 +44,7 @@ class HandshakeEra:
     def listen(self, _profile: ServerProfile, _resources: Sequence[str]) -> None:
         """Servers of this era tell of their changes unasked."""
 
-    def prove_life(self, timeout: float) -> Exchange[None]:
+    def ping(self, timeout: float) -> Exchange[None]:
         try:
             yield Send("ping", timeout=timeout)
         except CallTimeout:
@@ -75,7 +75,7 @@ class HandshakeEra:
         )
 
 
-def tell_interests(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
+def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
     """Tell a new connection what the former ones were told. What the server refuses is passed over."""
     sends = [Send("resources/subscribe", {"uri": uri}) for uri in resources]
     if log_level is not None:

@@ -1,4 +1,4 @@
-"""JSON Schema as MCP wants it: 2020-12 unless the schema declares another dialect, and nothing that can hurt.
+"""JSON Schema as MCP wants it: 2020-12 unless the schema declares another dialect, and within bounds of work.
 
 Schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). So no reference leaves the
 schema, nothing is ever fetched, and a check does a bounded amount of work, whatever the schema makes of it.
@@ -15,11 +15,11 @@ from gaia.mcp.client.protocol.patterns import steps_to_match
 
 __all__ = ["JsonSchema", "SchemaUnusable"]
 
-_MOST_NODES = 20_000
-_DEEPEST = 100
-_MOST_STEPS = 200_000
+_MAX_NODES = 20_000
+_MAX_DEPTH = 100
+_MAX_STEPS = 200_000
 """How many keywords are evaluated, at most; takes a few seconds at worst."""
-_MOST_PROBLEMS = 5
+_MAX_PROBLEMS = 5
 _MATCHER_STEPS = 100
 """So many steps of a regular expression's matcher take as long as one keyword."""
 
@@ -74,12 +74,12 @@ class JsonSchema:
         """
         from referencing.exceptions import Unresolvable
 
-        token = _steps_left.set([_MOST_STEPS])
+        token = _steps_left.set([_MAX_STEPS])
         try:
             found = []
             for error in self._validator.iter_errors(value):
                 found.append(f"{_place(error)}{_shortened(error.message)}")
-                if len(found) == _MOST_PROBLEMS:
+                if len(found) == _MAX_PROBLEMS:
                     break
             return found
         except Unresolvable as error:
@@ -98,8 +98,8 @@ class _Size:
 
     def enter(self, depth: int) -> None:
         self.nodes += 1
-        if self.nodes > _MOST_NODES or depth > _DEEPEST:
-            raise SchemaUnusable(f"it has more than {_MOST_NODES} parts, or more than {_DEEPEST} within one another")
+        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
+            raise SchemaUnusable(f"it has more than {_MAX_NODES} parts, or more than {_MAX_DEPTH} within one another")
 
 
 def _without_dialects(node: Any, size: _Size, depth: int = 0) -> Any:

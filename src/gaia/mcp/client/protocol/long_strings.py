@@ -18,10 +18,10 @@ __all__ = ["loads"]
 _LONG = 64 * 1024
 """Bytes from which on it is worth the trouble."""
 
-_MOST_STRINGS = 64
+_MAX_STRINGS = 64
 """So many strings at the beginning of a line are looked at."""
 
-_LONGEST_REST = 4096
+_MAX_REST = 4096
 """Bytes besides the long strings. All of what is decoded of them is searched for the places of the strings."""
 
 # No server can guess what stands for a string meanwhile.
@@ -33,7 +33,7 @@ def loads(line: bytes) -> Any:
     if len(line) < _LONG:
         return orjson.loads(line)
     spans = list(_long_strings(line))
-    if len(line) - sum(end - start for start, end in spans) > _LONGEST_REST:
+    if len(line) - sum(end - start for start, end in spans) > _MAX_REST:
         return orjson.loads(line)
     view, rest, done = memoryview(line), bytearray(), 0
     texts: dict[Any, str] = {}
@@ -55,7 +55,7 @@ def loads(line: bytes) -> Any:
 def _long_strings(line: bytes) -> Iterator[tuple[int, int]]:
     """Where the contents of the long strings begin and end, as long as no string before them has an escape."""
     end = -1
-    for _ in range(_MOST_STRINGS):
+    for _ in range(_MAX_STRINGS):
         start = line.find(b'"', end + 1) + 1
         end = line.find(b'"', start)
         if start == 0 or end < 0 or line.find(b"\\", start, end) >= 0:

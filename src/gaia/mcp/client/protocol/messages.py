@@ -13,10 +13,10 @@ import orjson
 from gaia.mcp.client.protocol.long_strings import loads
 
 __all__ = [
-    "DEEPEST",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
+    "MAX_DEPTH",
     "METHOD_NOT_FOUND",
     "ErrorResponse",
     "Message",
@@ -38,7 +38,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
-DEEPEST = 254
+MAX_DEPTH = 254
 """Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
 
 _LONG_LINE = 16 * 1024
@@ -46,7 +46,7 @@ _LONG_LINE = 16 * 1024
 
 _END_LINE = orjson.OPT_APPEND_NEWLINE
 
-_LONGEST_ID = 1024
+_MAX_ID = 1024
 """Characters."""
 
 RequestId = int | str
@@ -87,10 +87,10 @@ class NotAMessage(ValueError):
 
 
 class NestedTooDeep(NotAMessage):
-    """The message is nested deeper than `DEEPEST` levels, which much of what it would meet cannot handle."""
+    """The message is nested deeper than `MAX_DEPTH` levels, which much of what it would meet cannot handle."""
 
     def __init__(self, identifier: RequestId | None) -> None:
-        super().__init__(f"nested deeper than {DEEPEST} levels")
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
         self.identifier = identifier
         """Of the request that it answers, if it is an answer."""
 
@@ -107,7 +107,7 @@ def decode(line: bytes) -> Message | list[Message]:
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
     # Each level takes two bytes at least, so most messages need no second look.
-    if len(line) > 2 * DEEPEST and _may_be_too_deep(line, value) and _is_too_deep(value):
+    if len(line) > 2 * MAX_DEPTH and _may_be_too_deep(line, value) and _is_too_deep(value):
         raise NestedTooDeep(_answered_id(value))
     return _batch(value) if type(value) is list else _message(value)
 
@@ -116,17 +116,17 @@ def _may_be_too_deep(line: bytes, value: Any) -> bool:
     """Whether there are enough brackets. A long text in few members is not searched for them: that takes its time."""
     if len(line) > _LONG_LINE and _has_few_members(value):
         return False
-    return line.count(b"{") + line.count(b"[") > DEEPEST
+    return line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
 def _has_few_members(value: Any) -> bool:
-    """Whether all objects and lists together have fewer members than `DEEPEST`, so that they cannot be so deep."""
+    """Whether all objects and lists together have fewer members than `MAX_DEPTH`, so that they cannot be so deep."""
     members, pending = 0, [value]
     while pending:
         container = pending.pop()
         if type(container) is dict or type(container) is list:
             members += len(container)
-            if members >= DEEPEST:
+            if members >= MAX_DEPTH:
                 return False
             pending.extend(_children(container))
     return True
@@ -136,9 +136,9 @@ def _is_too_deep(value: Any) -> bool:
     try:
         orjson.dumps(value)
     except TypeError:
-        # It refuses what is deeper than `DEEPEST`, and also integers over 64 bits.
+        # It refuses what is deeper than `MAX_DEPTH`, and also integers over 64 bits.
         level = [value]
-        for _ in range(DEEPEST):
+        for _ in range(MAX_DEPTH):
             level = [item for above in level for item in _children(above)]
         return bool(level)
     return False
@@ -191,7 +191,7 @@ def _message(value: Any) -> Message:
     # bool is an int in Python, and True would match the call with id 1.
     if identifier is not None and type(identifier) is not int and type(identifier) is not str:
         raise NotAMessage(f"the id is a {type(identifier).__name__}")
-    if type(identifier) is str and len(identifier) > _LONGEST_ID:
+    if type(identifier) is str and len(identifier) > _MAX_ID:
         # An answer repeats it, and many answers may wait for a server that does not read.
         raise NotAMessage(f"the id has {len(identifier)} characters")
     if "method" in value:

@@ -29,10 +29,13 @@ from gaia.mcp.errors import (
     NeedsAuthorization,
 )
 
-__all__ = ["PROTOCOLS", "Negotiation"]
+__all__ = ["PROTOCOLS", "PROTOCOL_ALIASES", "Negotiation"]
 
-PROTOCOLS = ("auto", "legacy", "modern", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
+PROTOCOLS = ("auto", "handshake", "stateless", *STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 """What a configuration may ask for."""
+
+PROTOCOL_ALIASES = {"legacy": "handshake", "modern": "stateless"}
+"""The specification's own words for the eras (2026-07-28, "Versioning"), accepted as well."""
 
 _HANDSHAKE = HandshakeEra()
 _STATELESS = StatelessEra()
@@ -42,15 +45,16 @@ class Negotiation:
     """One server's. Used by one thread at a time: the one that opens connections."""
 
     def __init__(self, protocol: str = "auto", probe_timeout: float = 5.0) -> None:
-        """`protocol` is one of `PROTOCOLS`; `probe_timeout` is how many seconds a server gets to answer the probe."""
+        """`protocol` is one of `PROTOCOLS` or an alias; `probe_timeout`, in seconds, is how long the probe may take."""
+        protocol = PROTOCOL_ALIASES.get(protocol, protocol)
         if protocol not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, not {protocol!r}")
         self._revision = protocol if protocol in (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS) else None
         self._probe_timeout = probe_timeout
         self._known: Literal["handshake", "stateless"] | None = None
-        if protocol == "legacy" or self._revision in HANDSHAKE_REVISIONS:
+        if protocol == "handshake" or self._revision in HANDSHAKE_REVISIONS:
             self._known = "handshake"
-        elif protocol == "modern" or self._revision in STATELESS_REVISIONS:
+        elif protocol == "stateless" or self._revision in STATELESS_REVISIONS:
             self._known = "stateless"
         self._fixed = self._known is not None
         self._probing = False

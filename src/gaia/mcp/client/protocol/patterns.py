@@ -19,7 +19,7 @@ _PIECE = (
     r"|."
 )
 _REPETITION = r"[*+]|\{(\d*)(,?)(\d*)\}"
-_MOST_CHOICES = 64
+_MAX_CHOICES = 64
 
 
 def steps_to_match(pattern: str, length: int) -> int | None:
@@ -59,7 +59,7 @@ def steps_to_match(pattern: str, length: int) -> int | None:
                 varied[-1] = True
         group = None
     most = max(repetitions, ways.bit_length())
-    return ways * (length + 1) ** (repetitions + 1) if most <= _MOST_CHOICES else None
+    return ways * (length + 1) ** (repetitions + 1) if most <= _MAX_CHOICES else None
 
 
 def _is_back_reference(piece: str) -> bool:

@@ -13,12 +13,12 @@ import msgspec
 
 from gaia.mcp.errors import InvalidResponse
 
-__all__ = ["MOST_ROUNDS", "InputRequest", "InputRequired", "check_result_type", "needs_input"]
+__all__ = ["MAX_ROUNDS", "InputRequest", "InputRequired", "check_result_type", "needs_input"]
 
-MOST_ROUNDS = 10
+MAX_ROUNDS = 10
 """How often one request is sent at most. No honest server asks so often."""
 
-_MOST_INPUTS = 16
+_MAX_INPUTS = 16
 """Of one round."""
 
 _COMPLETE, _INPUT_REQUIRED = "complete", "input_required"
@@ -49,8 +49,8 @@ class InputRequired(msgspec.Struct, frozen=True):
             raise InvalidResponse("the server requires input, and does not say which")
         if requests is None:
             return cls(None, state)
-        if not isinstance(requests, dict) or len(requests) > _MOST_INPUTS:
-            raise InvalidResponse(f"inputRequests: expected an object with at most {_MOST_INPUTS} members")
+        if not isinstance(requests, dict) or len(requests) > _MAX_INPUTS:
+            raise InvalidResponse(f"inputRequests: expected an object with at most {_MAX_INPUTS} members")
         return cls({key: _request(key, request) for key, request in requests.items()}, state)
 
     def params(self, original: Mapping[str, Any] | None, answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_member
-from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, paginate
+from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion, paginate
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = [
@@ -66,7 +66,7 @@ class StatelessEra:
 
         Raises `OtherRevisions`, and `InvalidResponse` if the answer is not that of a stateless server.
         """
-        yield Speak(dialect(identity, revision))
+        yield SetProtocolVersion(negotiated(identity, revision))
         try:
             result = yield Send("server/discover", {}, timeout=timeout)
         except JsonRpcError as error:
@@ -89,7 +89,7 @@ class StatelessEra:
             wanted["resourceSubscriptions"] = list(resources)
         return _listen(wanted) if wanted else None
 
-    def prove_life(self, timeout: float) -> Exchange[None]:
+    def ping(self, timeout: float) -> Exchange[None]:
         """There is no `ping` in this era; `server/discover` is the request that costs nothing."""
         try:
             yield Send("server/discover", {}, timeout=timeout)
@@ -118,9 +118,9 @@ class StatelessEra:
         )
 
 
-def dialect(identity: ClientIdentity, revision: str) -> Dialect:
+def negotiated(identity: ClientIdentity, revision: str) -> NegotiatedProtocol:
     """What every request carries (2026-07-28, "Base protocol")."""
-    return Dialect(
+    return NegotiatedProtocol(
         revision,
         {
             f"{_META}protocolVersion": revision,

@@ -1,15 +1,15 @@
 """One request from its submission to its outcome. A call ends exactly once, whoever gets there first.
 
 Who touches a call: the thread that waits for it (and may give up), the thread that writes it, the reader that completes
-it, the worker that fails or moves it. `finish` is the only way to end it, and it claims the call atomically, so all
+it, the supervisor that fails or moves it. `finish` is the only way to end it, and it claims the call atomically, so all
 others find it already ended.
 
 Whether the server may have seen a call is decided without a lock: the writer sets `written` *before* it looks whether
 the call has ended, and whoever ends the call does so *before* it looks at `written`. At least one of the two sees the
 other, so a call that is reported as not sent was not sent.
 
-The same holds when a connection is lost: the worker withdraws a call and then looks at `written`, so a call that goes
-on to the next connection was not written to the lost one, and will not be.
+The same holds when a connection is lost: the supervisor withdraws a call and then looks at `written`, so a call that
+goes on to the next connection was not written to the lost one, and will not be.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from opentelemetry.context import Context
 
-from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.messages import encode_request
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import Delivery, MCPError
 
@@ -69,12 +69,12 @@ class Call:
         "_done",
         "bound",
         "deadline",
-        "dialect",
         "error",
         "frame",
         "id",
         "longest",
         "method",
+        "negotiated",
         "observer",
         "on_done",
         "on_progress",
@@ -97,7 +97,7 @@ class Call:
         *,
         repeatable: bool = False,
         bound: bool = False,
-        dialect: Dialect = UNDECIDED,
+        negotiated: NegotiatedProtocol = NOT_NEGOTIATED,
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
         observer: CallObserver | None = None,
@@ -113,7 +113,7 @@ class Call:
         """A reading of the clock, up to which progress sets the deadline back; None if it does not."""
         self.repeatable = repeatable
         self.bound = bound
-        self.dialect = dialect
+        self.negotiated = negotiated
         self.on_done = on_done
         self.on_progress = on_progress
         self.observer = observer
@@ -194,13 +194,13 @@ class Call:
         """Allow writing again, once the connection from which the call was withdrawn has been closed completely."""
         self.withdrawn = False
 
-    def dress(self, dialect: Dialect) -> None:
-        """Encode the request anew for a connection that speaks another dialect; for whoever submits it."""
-        self.dialect = dialect
+    def add_meta(self, negotiated: NegotiatedProtocol) -> None:
+        """Encode the request anew for a connection with another negotiated protocol; for the thread that submits it."""
+        self.negotiated = negotiated
         self.frame = self._encode()
 
     def prepare_repeat(self, identifier: int) -> None:
-        """Make the call ready to be written once more under a new id; for the worker, while no connection has it."""
+        """Give the call a new id to be written once more; for the supervisor, while no connection has it."""
         self.id = identifier
         self.repeatable = False
         self.repeated = True
@@ -210,7 +210,7 @@ class Call:
     def _encode(self) -> bytes:
         # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
         token = None if self.on_progress is None and self.longest is None else self.id
-        dialect, params = self.dialect, self.params
-        if dialect.request_meta or token is not None:
-            params = dialect.dress(params, token)
+        negotiated, params = self.negotiated, self.params
+        if negotiated.request_meta or token is not None:
+            params = negotiated.add_meta(params, token)
         return encode_request(self.id, self.method, params)

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import OversizedLine
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import MCPError
 
 __all__ = ["Channel", "ChannelListener", "Ending", "Frame", "Outgoing"]
@@ -111,8 +111,8 @@ class Channel(Protocol):
         closing a stream means nothing.
         """
 
-    def speak(self, dialect: Dialect) -> None:
-        """What is sent from now on is of this dialect. Channels that carry bytes only need not care."""
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
+        """Messages sent from now on follow this protocol. Channels that carry bytes only need not care."""
 
     def redact(self, text: str) -> str:
         """`text` with this server's secrets masked."""
@@ -123,7 +123,7 @@ class Channel(Protocol):
     def close(self, grace: float) -> Ending:
         """End the server and everything it started; `grace` is how many seconds it gets to leave by itself."""
 
-    def abandon(self) -> None:
+    def after_fork(self) -> None:
         """Let go without touching the server: this process is a fork, and the server belongs to its parent."""
 
 

@@ -16,9 +16,8 @@ import msgspec
 from opentelemetry.context import Context
 
 from gaia.log import get_logger
-from gaia.mcp.client.observation.requests import Observation, Observer, Run
-from gaia.mcp.client.observation.served import Served, begin_serving
-from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
+from gaia.mcp.client.observation.request_spans import Executor, Observation, Observer
+from gaia.mcp.client.observation.server_request_spans import Served, begin_serving
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import (
     METHOD_NOT_FOUND,
@@ -35,6 +34,7 @@ from gaia.mcp.client.protocol.messages import (
     encode_notification,
     encode_result,
 )
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
@@ -50,12 +50,12 @@ _SAMPLE_LENGTH = 200
 _REDACTED_BYTES = 16 * 1024
 """So much of a text is searched for secrets before a sample of it is cut: half a secret would not be recognised."""
 
-_LONGEST_ID = 20
+_MAX_ID = 20
 
-_LONGEST_NOTIFICATION = 64 * 1024
+_MAX_NOTIFICATION = 64 * 1024
 """Bytes. Nobody asked for notifications, and thousands of them may wait for those who want them."""
 
-_LONGEST_ERROR = 16 * 1024
+_MAX_ERROR = 16 * 1024
 """Characters of an error's message: it goes into logs, spans and the status."""
 
 
@@ -99,7 +99,7 @@ class Connection:
         on_ended: Callable[[Connection], None],
         on_request: Callable[[Request], bool] = lambda _: False,
         observer: Observer | None = None,
-        run: Run | None = None,
+        executor: Executor | None = None,
         on_lost: Callable[[Call, AnswerLost], bool] = lambda _call, _error: False,
     ) -> None:
         """The hooks run on the channel's threads: they must be quick and must not raise.
@@ -115,7 +115,7 @@ class Connection:
         self.name = name
         self.generation = generation
         self.state = ConnectionState.CREATED
-        self.dialect = UNDECIDED
+        self.negotiated = NOT_NEGOTIATED
         """What client and server have agreed on. Set by the thread that opens the connection, read by any."""
         self.noise = Noise()
         self.last_heard = clock.monotonic()
@@ -127,7 +127,7 @@ class Connection:
         self._on_request = on_request
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
-        self._run = run
+        self._executor = executor
         self._served: dict[int, Served] = {}
         """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
         One belongs to whoever pops it, as with `_in_flight`."""
@@ -168,12 +168,12 @@ class Connection:
                 raise ValueError(f"a connection cannot go from {self.state.value} to {state.value}")
             self.state = state
 
-    def speak(self, dialect: Dialect) -> None:
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         """Dress what is sent from now on like this."""
-        self.dialect = dialect
-        self._observer.protocol_version = dialect.revision
+        self.negotiated = negotiated
+        self._observer.protocol_version = negotiated.revision
         if self._channel is not None:
-            self._channel.speak(dialect)
+            self._channel.set_protocol_version(negotiated)
 
     def submit(self, call: Call) -> bool:
         """Send `call` and wait for its answer in the background. False if the connection is closed: try elsewhere.
@@ -187,8 +187,8 @@ class Connection:
         if len(in_flight) >= self._max_pending and not call.bound:
             self._refuse(call)
             return True
-        if call.dialect is not self.dialect:
-            call.dress(self.dialect)
+        if call.negotiated is not self.negotiated:
+            call.add_meta(self.negotiated)
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
         # mypy narrows `state` from the check above and cannot know that other threads change it.
@@ -201,12 +201,12 @@ class Connection:
                 self._refuse(call)
         elif call.ended:
             # Perhaps given up before it was in the table, where nobody would look for it again.
-            self.abandon(call, "given up")
+            self.cancel_call(call, "given up")
         return True
 
     def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
-        """Follow a message that is about to be sent, on behalf of the worker; `context` is what it belongs to."""
-        return self._observer.begin(method, params, context=context, run=self._run)
+        """Follow a message that is about to be sent, on behalf of the supervisor; `context` is what it belongs to."""
+        return self._observer.begin(method, params, context=context, executor=self._executor)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         if self._channel is not None:
@@ -230,7 +230,7 @@ class Connection:
         if served is not None:
             served.answered(error_type="cancelled")
 
-    def abandon(self, call: Call, reason: str) -> None:
+    def cancel_call(self, call: Call, reason: str) -> None:
         """Forget a call that its owner gave up, and tell the server if it may have seen it ("Cancellation")."""
         if self._in_flight.pop(call.id, None) is None:
             return
@@ -299,7 +299,7 @@ class Connection:
             if call is not None:
                 self._finish(call, message.result)
         elif type(message) is Notification:
-            if size > _LONGEST_NOTIFICATION:
+            if size > _MAX_NOTIFICATION:
                 self._ignore_notification(message, size)
             elif message.method == "notifications/progress":
                 self._report_progress(message)
@@ -315,13 +315,13 @@ class Connection:
         call = None if key is None else self._in_flight.pop(key, None)
         if call is None:
             # The answer of a call that timed out or was cancelled, or a second answer: nobody waits for it.
-            logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_LONGEST_ID])
+            logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_MAX_ID])
         return call
 
     def _finish(self, call: Call, result: Any) -> None:
         if type(result) is not dict:
             call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
-        elif self.dialect.server_may_ask or (error := check_result_type(call.method, result)) is None:
+        elif self.negotiated.server_may_ask or (error := check_result_type(call.method, result)) is None:
             call.finish(result)
         else:
             call.finish(error=error)
@@ -329,7 +329,7 @@ class Connection:
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)
         error = message.error
-        text = self.redact(_text_of(error))[:_LONGEST_ERROR]
+        text = self.redact(_text_of(error))[:_MAX_ERROR]
         if call is None:
             logger.warning("server_error", server=self.name, error=text[:_SAMPLE_LENGTH])
         elif isinstance(error, dict) and type(error.get("code")) is int:
@@ -354,10 +354,10 @@ class Connection:
 
     def _asked(self, request: Request) -> None:
         """Every client answers `ping`; what we have not declared is "method not found"."""
-        if not self.dialect.server_may_ask:
+        if not self.negotiated.server_may_ask:
             logger.warning("server_request_ignored", server=self.name, method=request.method[:_SAMPLE_LENGTH])
             return
-        served = begin_serving(self._observer, request.method, request.params, request.id, self._run)
+        served = begin_serving(self._observer, request.method, request.params, request.id, self._executor)
         self._served[id(request)] = served
         if request.method == "ping":
             self.answer(request, {})
@@ -413,7 +413,7 @@ def _own_id(identifier: Any) -> int | None:
     """An id as we gave it out: some servers send it back as a string."""
     if type(identifier) is int:
         return identifier
-    if type(identifier) is str and identifier.isdecimal() and len(identifier) <= _LONGEST_ID:
+    if type(identifier) is str and identifier.isdecimal() and len(identifier) <= _MAX_ID:
         return int(identifier)
     return None
 

@@ -1,1 +1,1 @@
-"""Supervision: one worker per server keeps it alive, and says what happens to it."""
+"""Supervision: one supervisor per server keeps it alive, and says what happens to it."""

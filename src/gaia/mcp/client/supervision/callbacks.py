@@ -1,7 +1,7 @@
 """Where user code runs: listeners, progress callbacks of calls that nobody waits for, completed futures.
 
 A few threads serve any number of lanes. What is posted to one lane runs in order, one at a time; lanes do not wait for
-each other unless all threads are busy. No thread of a worker or a connection ever runs user code.
+each other unless all threads are busy. No thread of a supervisor or a connection ever runs user code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The callers' side of a worker: make a call, wait for it, give up in time."""
+"""The callers' side of a supervisor: make a call, wait for it, give up in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.statistics import CallStatistics
-from gaia.mcp.client.supervision.worker import Worker
+from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import CallCancelled, MCPError
 
 __all__ = ["SCOPE_CANCELLED", "CallFuture", "GoesOn", "OnDone", "Outcome", "request", "submit"]
@@ -31,11 +31,13 @@ GoesOn = Callable[[MCPError | None, Outcome], bool]
 
 SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
-_MOST_UPDATES = 10_000
+_MAX_UPDATES = 10_000
 """A server that reports progress faster than it is taken note of loses reports, not our memory."""
 
 
-def request(worker: Worker, clock: Clock, statistics: CallStatistics, wanted: ClientRequest, timeout: float) -> Outcome:
+def request(
+    supervisor: Supervisor, clock: Clock, statistics: CallStatistics, wanted: ClientRequest, timeout: float
+) -> Outcome:
     """Make a call and wait for its result object, at most `timeout` seconds. Raises `MCPError`.
 
     `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns.
@@ -49,31 +51,31 @@ def request(worker: Worker, clock: Clock, statistics: CallStatistics, wanted: Cl
     updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
     on_progress = wanted.on_progress
     if on_progress is None:
-        call = _call(worker, wanted, started, timeout)
+        call = _call(supervisor, wanted, started, timeout)
     else:
         updates = queue.SimpleQueue()
         size, put = updates.qsize, updates.put
         call = _call(
-            worker,
+            supervisor,
             wanted,
             started,
             timeout,
-            on_progress=lambda params: put(params) if size() < _MOST_UPDATES else None,
+            on_progress=lambda params: put(params) if size() < _MAX_UPDATES else None,
             on_done=lambda _: put(None),
         )
     forget: Callable[[], None] | None = None
     try:
-        worker.intake.submit(call)
+        supervisor.call_queue.submit(call)
         if scope is not None:
-            forget = scope.on_cancel(lambda: worker.intake.cancel(call, CallCancelled(SCOPE_CANCELLED)))
+            forget = scope.on_cancel(lambda: supervisor.call_queue.cancel(call, CallCancelled(SCOPE_CANCELLED)))
         if updates is not None and on_progress is not None:
             _report_until_done(updates, call, clock, on_progress)
-        if not call.wait(clock) and not worker.intake.expire(call):
+        if not call.wait(clock) and not supervisor.call_queue.expire(call):
             # It ended in this very moment; whoever ended it is about to release it.
             call.wait_for_outcome()
     except BaseException:
         # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
-        worker.intake.cancel(call, CallCancelled("the caller was interrupted"))
+        supervisor.call_queue.cancel(call, CallCancelled("the caller was interrupted"))
         raise
     finally:
         if forget is not None:
@@ -86,7 +88,7 @@ def request(worker: Worker, clock: Clock, statistics: CallStatistics, wanted: Cl
 
 
 def _call(
-    worker: Worker,
+    supervisor: Supervisor,
     wanted: ClientRequest,
     now: float,
     timeout: float,
@@ -95,13 +97,13 @@ def _call(
     on_progress: ProgressSink | None = None,
 ) -> Call:
     call = Call(
-        worker.next_id(),
+        supervisor.next_id(),
         wanted.method,
         wanted.params,
         now,
         timeout,
         repeatable=wanted.repeatable,
-        dialect=worker.dialect,
+        negotiated=supervisor.negotiated,
         on_done=on_done,
         on_progress=on_progress,
         observer=wanted.observer,
@@ -173,7 +175,7 @@ class CallFuture(Future[Outcome]):
 
 
 def submit(
-    worker: Worker,
+    supervisor: Supervisor,
     clock: Clock,
     statistics: CallStatistics,
     wanted: ClientRequest,
@@ -203,13 +205,13 @@ def submit(
 
     on_progress = wanted.on_progress
     call = _call(
-        worker,
+        supervisor,
         wanted,
         started,
         timeout,
         on_done=done,
         on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
     )
-    future.attach(lambda error: worker.intake.cancel(call, error))
-    worker.intake.submit(call)
-    worker.watch(call)
+    future.attach(lambda error: supervisor.call_queue.cancel(call, error))
+    supervisor.call_queue.submit(call)
+    supervisor.watch(call)

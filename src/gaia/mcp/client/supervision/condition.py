@@ -5,18 +5,18 @@ from __future__ import annotations
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Noise
+from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.generation import Generation
-from gaia.mcp.client.supervision.intake import Intake
-from gaia.mcp.client.supervision.settings import WorkerHooks
+from gaia.mcp.client.supervision.settings import SupervisionHooks
 
 __all__ = ["Condition"]
 
 
 class Condition:
-    """Facts of one server. Only the worker thread changes them; other threads read single values."""
+    """Facts of one server. Only the supervisor's thread changes them; other threads read single values."""
 
-    def __init__(self, server: str, intake: Intake, hooks: WorkerHooks, clock: Clock) -> None:
+    def __init__(self, server: str, call_queue: CallQueue, hooks: SupervisionHooks, clock: Clock) -> None:
         self.profile: ServerProfile | None = None
         """What the server told about itself in its last handshake."""
         self.generation = 0
@@ -29,7 +29,7 @@ class Condition:
         self._earlier_noise = Noise()
         """Of all generations before the current one."""
         self._server = server
-        self._intake = intake
+        self._call_queue = call_queue
         self._hooks = hooks
         self._clock = clock
         self._down_since: float | None = None
@@ -37,7 +37,7 @@ class Condition:
 
     @property
     def state(self) -> ServerState:
-        return self._intake.state
+        return self._call_queue.state
 
     @property
     def known(self) -> bool:
@@ -62,11 +62,11 @@ class Condition:
         current = self.current
         return self._earlier_noise if current is None else self._earlier_noise.plus(current.connection.noise)
 
-    # For the worker.
+    # For the supervisor.
 
     def move_to(self, new: ServerState, reason: str | None = None) -> None:
         """Change the state, and tell the client."""
-        old = self._intake.move_to(new, reason)
+        old = self._call_queue.move_to(new, reason)
         if old is not new:
             self._hooks.happened(StateChanged(self._server, old, new, self.generation, reason))
 

@@ -8,14 +8,14 @@ from gaia.mcp.client.protocol.era import Era
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.conversation import Converse
+from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.errors import CallTimeout, MCPError
 
 __all__ = ["HealthCheck"]
 
 
 class HealthCheck:
-    """Watches one connection. Belongs to the worker thread; durations in seconds.
+    """Watches one connection. Belongs to the supervisor's thread; durations in seconds.
 
     1. A server that has been idle for `interval` is asked for a sign of life.
     2. So is a server that let a call time out, unless an older call is still being worked on.
@@ -29,7 +29,7 @@ class HealthCheck:
         connection: Connection,
         era: Era,
         clock: Clock,
-        converse: Converse,
+        run_exchange: RunExchange,
         on_hung: Callable[[], None],
         *,
         interval: float,
@@ -38,7 +38,7 @@ class HealthCheck:
         self._connection = connection
         self._era = era
         self._clock = clock
-        self._converse = converse
+        self._run_exchange = run_exchange
         self._on_hung = on_hung
         self._interval = interval
         self._timeout = timeout
@@ -71,4 +71,4 @@ class HealthCheck:
             if isinstance(error, CallTimeout) and self._connection.last_heard <= asked_at:
                 self._on_hung()
 
-        self._converse(self._era.prove_life(self._timeout), alive, unanswered)
+        self._run_exchange(self._era.ping(self._timeout), alive, unanswered)

@@ -1,4 +1,4 @@
-"""What happens to running workers when the interpreter exits, and in a forked child."""
+"""What happens to running supervisors when the interpreter exits, and in a forked child."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from gaia.telemetry import metrics
 
-__all__ = ["live_workers"]
+__all__ = ["live_supervisors"]
 
 
 class Mortal(Protocol):
@@ -17,28 +17,28 @@ class Mortal(Protocol):
 
     def stop(self) -> None: ...
 
-    def disown(self) -> None: ...
+    def after_fork(self) -> None: ...
 
 
-live_workers: weakref.WeakSet[Mortal] = weakref.WeakSet()
-"""Workers whose thread runs. They add and remove themselves; everybody else goes over a copy."""
+live_supervisors: weakref.WeakSet[Mortal] = weakref.WeakSet()
+"""Supervisors whose thread runs. They add and remove themselves; everybody else goes over a copy."""
 
 
 @atexit.register
 def _stop_all() -> None:
-    workers = list(live_workers)
-    for worker in workers:
-        worker.request_stop()
-    for worker in workers:
-        worker.stop()
+    supervisors = list(live_supervisors)
+    for supervisor in supervisors:
+        supervisor.request_stop()
+    for supervisor in supervisors:
+        supervisor.stop()
 
 
-def _disown_all() -> None:
-    for worker in list(live_workers):
-        worker.disown()
-    live_workers.clear()
+def _after_fork() -> None:
+    for supervisor in list(live_supervisors):
+        supervisor.after_fork()
+    live_supervisors.clear()
     metrics.observed.forget()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+    os.register_at_fork(after_in_child=_after_fork)

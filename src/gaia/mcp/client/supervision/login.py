@@ -1,6 +1,6 @@
 """A person logs in at a server that lets nobody else in: whether one is asked, and the login itself.
 
-That can take minutes, so it happens beside the worker.
+That can take minutes, so it happens beside the supervisor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = get_logger(__name__)
 
 _JOIN_SECONDS = 5.0
 
-_MOST_IN_A_ROW = 2
+_MAX_IN_A_ROW = 2
 """Twice, because the server may have moved to another authorization server since the last time."""
 
 
@@ -47,14 +47,14 @@ class Login:
             self._authorization.log_in()
         except MCPError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: the worker waits for the news, good or bad
+        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for the news, good or bad
             logger.error("login_broken", server=self._server, error=repr(error))
             failure = MCPError(f"the login failed: {error!r}")
         self._on_done(failure)
 
 
 class Logins:
-    """How a worker gets in where a login is wanted. Belongs to the worker thread, except `new`."""
+    """How a supervisor gets in where a login is wanted. Belongs to the supervisor's thread, except `new`."""
 
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]
@@ -83,7 +83,7 @@ class Logins:
     def may_ask(self) -> bool:
         """Whether there is a person to ask, who has not been asked too often."""
         interactive = self._authorization is not None and self._authorization.interactive
-        return interactive and self._in_a_row < _MOST_IN_A_ROW
+        return interactive and self._in_a_row < _MAX_IN_A_ROW
 
     def allow(self) -> None:
         """The server is about to be started, perhaps after `abort`."""

@@ -1,4 +1,4 @@
-"""What can be put into a worker's mailbox."""
+"""What can be put into a supervisor's mailbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.conversation import Conversation
+from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner
 from gaia.mcp.client.supervision.timers import Waiting
 from gaia.mcp.errors import MCPError
 
@@ -19,12 +19,12 @@ __all__ = [
     "Closed",
     "Ended",
     "Expired",
-    "InterestsChanged",
     "Letter",
     "LoggedIn",
     "Notified",
     "Start",
     "Stop",
+    "SubscriptionsChanged",
     "Wanted",
     "Watch",
 ]
@@ -61,9 +61,9 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A call of one of the worker's own conversations has ended."""
+    """A call of one of the supervisor's own exchanges has ended."""
 
-    conversation: Conversation[Any]
+    runner: ExchangeRunner[Any]
     call: Call
 
 
@@ -79,7 +79,7 @@ class Expired(msgspec.Struct, frozen=True):
     call: Call
 
 
-class InterestsChanged(msgspec.Struct, frozen=True):
+class SubscriptionsChanged(msgspec.Struct, frozen=True):
     """The client wants to hear other things of the server than before."""
 
 
@@ -88,4 +88,6 @@ class Notified(msgspec.Struct, frozen=True):
     notification: Notification
 
 
-Letter = Start | Stop | Wanted | LoggedIn | Ended | Closed | Answered | Watch | Expired | InterestsChanged | Notified
+Letter = (
+    Start | Stop | Wanted | LoggedIn | Ended | Closed | Answered | Watch | Expired | SubscriptionsChanged | Notified
+)

@@ -1,6 +1,6 @@
 """When to start a server again that fails: the restart policy, and how long to wait after each failure.
 
-Sans-I/O: no clock, no thread, no timer. The worker says what happened and when, and is told what to do next.
+Sans-I/O: no clock, no thread, no timer. The supervisor says what happened and when, and is told what to do next.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 
 __all__ = ["OpenCircuit", "RestartPolicy", "RestartTracker", "Retry", "require_seconds"]
 
-_LONGEST_COOLDOWN = 10
+_MAX_COOLDOWN = 10
 """The cool-down doubles up to this many times the configured one."""
 
-_LONGEST_SECONDS = 365 * 24 * 3600
+_MAX_SECONDS = 365 * 24 * 3600
 """A year stands for "for ever"; waits that are much longer overflow the clocks of operating systems."""
 
 
@@ -129,7 +129,7 @@ class RestartTracker:
                 # Restarts from before the circuit opened were paid for by the cool-down.
                 self._restarts.clear()
         elif self._half_open:
-            self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _LONGEST_COOLDOWN)
+            self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
             return OpenCircuit(now + self._cooldown)
         while self._restarts and now - self._restarts[0] >= self._policy.window:
             self._restarts.popleft()
@@ -158,7 +158,7 @@ class RestartTracker:
 
 def require_seconds(name: str, value: object) -> None:
     """Raise ValueError, speaking of `name`, unless `value` is a usable duration: above 0, at most a year."""
-    if not (_is_number(value) and 0 < value <= _LONGEST_SECONDS):
+    if not (_is_number(value) and 0 < value <= _MAX_SECONDS):
         raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
 
 

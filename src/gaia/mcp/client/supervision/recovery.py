@@ -1,6 +1,6 @@
 """What follows the end of a server: whether it is started again, and when.
 
-Sans-I/O, like the policy: the worker says what happened and when, and does what it is told.
+Sans-I/O, like the policy: the supervisor says what happened and when, and does what it is told.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision.farewell import Loss
 from gaia.mcp.client.supervision.policy import OpenCircuit, RestartPolicy, RestartTracker, Retry
+from gaia.mcp.client.supervision.termination import Loss
 
 __all__ = ["Decision", "GiveUp", "Recovery", "Step"]
 
@@ -23,7 +23,7 @@ class Step(enum.Enum):
     RENEW = enum.auto()
     """Open it again at once: it has only forgotten the session."""
 
-    GREET_OTHERWISE = enum.auto()
+    RETRY_WITH_INITIALIZE = enum.auto()
     """Start it again at once: it died of the probe, and is greeted with what it knows."""
 
     LOG_IN = enum.auto()
@@ -45,7 +45,7 @@ Decision: TypeAlias = Step | Retry | OpenCircuit | GiveUp
 
 
 class Recovery:
-    """Decides after each end of one server. Times are readings of one monotonic clock. Belongs to the worker thread.
+    """Decides after each end of a server. Times are readings of one monotonic clock. Used by the supervisor's thread.
 
     `known`, wherever it is asked for, says whether the server was ever ready: one that was not is not tried again.
     """
@@ -73,7 +73,7 @@ class Recovery:
         if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
             return Step.RENEW
         if loss.died_while_opening and self._negotiation.died_of_the_probe():
-            return Step.GREET_OTHERWISE
+            return Step.RETRY_WITH_INITIALIZE
         if loss.unauthorized:
             return Step.LOG_IN
         if self.may_rest(loss, known=known):

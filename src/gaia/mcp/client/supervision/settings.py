@@ -1,4 +1,4 @@
-"""What a worker is told by its client, and whom it tells."""
+"""What a supervisor is told by its client, and whom it tells."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.events import Event
-from gaia.mcp.client.supervision.interests import Interests
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import MCPError
 
-__all__ = ["WorkerHooks", "WorkerSettings"]
+__all__ = ["SupervisionHooks", "SupervisionSettings"]
 
 
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in seconds."""
 
     identity: ClientIdentity
     negotiation: Negotiation
-    """Remembers what it found; used by the worker's thread alone."""
+    """Remembers what it found; used by the supervisor's thread alone."""
     ready_timeout: float
     policy: RestartPolicy
     health_interval: float
@@ -30,13 +30,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_pending: int
 
 
-class WorkerHooks(Protocol):
-    """What the worker tells its client, on the worker thread. Implementations are ours: quick, and never raise."""
+class SupervisionHooks(Protocol):
+    """What the supervisor tells its client, on its own thread. Implementations are ours: quick, and never raise."""
 
     def tools_listed(self, definitions: list[Any]) -> None: ...
 
     @property
-    def interests(self) -> Interests:
+    def subscriptions(self) -> Subscriptions:
         """What the server is to tell, whichever connection it has."""
 
     def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:

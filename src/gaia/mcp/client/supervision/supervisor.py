@@ -1,388 +1,243 @@
-"""What is done with one server: it is started, made ready, lost, let in, left alone, started again, and stopped.
+"""The supervisor: one thread, one mailbox, and the event loop that keeps one server alive.
 
-The chapters of a server's life are in this order below. When each of them comes is the worker's business.
+It starts the server, runs the handshake, notices the end, waits out the backoff, starts it again, checks an idle
+server's health, and finally stops it; how, is told by the `Supervisor`. It never waits for an answer of the server, nor
+for its end: the news come as letters. Callers' threads only touch the call queue, the connection that is ready, and the
+mailbox.
+
+A supervisor lives once, from `start` to `stop`; connecting again after that takes a new supervisor.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import queue
 import random
+import threading
 from collections.abc import Callable
-from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.observation.lifecycle import Lifecycle
-from gaia.mcp.client.observation.requests import Observer, Run
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.observation.request_spans import Executor, Observer
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.condition import Condition
-from gaia.mcp.client.supervision.conversation import Conversations
-from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState
-from gaia.mcp.client.supervision.farewell import Loss, loss_reason
-from gaia.mcp.client.supervision.generation import Generation, Generations
-from gaia.mcp.client.supervision.intake import Intake
-from gaia.mcp.client.supervision.login import Logins
-from gaia.mcp.client.supervision.mailbox import Answered, Closed, Expired, Letter, LoggedIn, Wanted
-from gaia.mcp.client.supervision.policy import OpenCircuit, Retry
-from gaia.mcp.client.supervision.questions import Questions
-from gaia.mcp.client.supervision.recovery import Decision, GiveUp, Recovery, Step
-from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
-from gaia.mcp.client.supervision.timers import Timer, Timers, Waiting
-from gaia.mcp.client.supervision.tool_listing import open_and_list
-from gaia.mcp.client.supervision.upkeep import Upkeep
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.lifetime import live_supervisors
+from gaia.mcp.client.supervision.mailbox import (
+    Answered,
+    Closed,
+    Ended,
+    Expired,
+    Letter,
+    LoggedIn,
+    Notified,
+    Start,
+    Stop,
+    SubscriptionsChanged,
+    Wanted,
+    Watch,
+)
+from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
+from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
+from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
+from gaia.mcp.client.supervision.timers import Timers, Waiting
 from gaia.mcp.client.transports.base import ChannelTransport
-from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
+from gaia.telemetry import metrics
 
-__all__ = ["Supervisor"]
+__all__ = ["ServerLifecycle"]
 
 logger = get_logger(__name__)
 
-_NEW_LOGIN = "there is a new login"
-_EXITED = "it exited by itself; the next call starts it again"
+_STOP_SECONDS = 30.0
+"""More than the longest orderly shutdown takes."""
+
+_DISCONNECTED = "it was disconnected"
 
 
 class Supervisor:
-    """The life of one server. Belongs to the worker thread: what other threads may use says so."""
+    """Supervises one server. The public methods and attributes may be used from any thread."""
 
     def __init__(
         self,
         name: str,
         transport: ChannelTransport,
-        settings: WorkerSettings,
-        hooks: WorkerHooks,
-        questions: Questions,
+        settings: SupervisionSettings,
+        hooks: SupervisionHooks,
+        server_requests: ServerRequests,
         clock: Clock,
         rng: random.Random,
-        observer: Observer,
-        run: Run,
-        *,
-        mailbox: queue.SimpleQueue[Letter],
-        timers: Timers,
-        next_id: Callable[[], int],
-        watch: Callable[[Waiting], None],
-        on_settled: Callable[[], None],
+        observer: Observer | None = None,
+        executor: Executor = lambda task: task(),
     ) -> None:
-        """What other threads have to say is put into the `mailbox`, and comes back as a call of a method here.
-
-        ``watch(question)`` enforces a deadline, from any thread. `on_settled` is called when the first start has
-        succeeded or failed, and perhaps later too. For `observer` and `run` see `Worker`.
-        """
-        self.intake = Intake(
-            name,
-            settings.max_pending,
-            on_wanted=lambda: mailbox.put(Wanted()),
-            on_expired=lambda call: mailbox.put(Expired(call)),
-            may_be_let_in=self._may_be_let_in,
-        )
-        """For any thread."""
-        self.condition = Condition(name, self.intake, hooks, clock)
-        """For any thread to read."""
-        self._name = name
-        self._settings = settings
-        self._hooks = hooks
-        self._questions = questions
+        """`observer` sees the calls, and is told of the server's life; `run` has time for what that may take."""
+        self.name = name
+        self.observer = observer or Observer(name)
+        self.next_id: Callable[[], int] = itertools.count(1).__next__
+        """The id of the next request."""
+        self.forked = False
+        """Whether this is a forked child, to which neither thread nor server belongs."""
         self._clock = clock
-        self._mailbox = mailbox
-        self._timers = timers
-        self._next_id = next_id
-        self._on_settled = on_settled
-        self._lifecycle = Lifecycle(observer, run)
-        self._logins = Logins(name, transport.authorization, lambda error: mailbox.put(LoggedIn(error)))
-        self._recovery = Recovery(settings.policy, settings.negotiation, rng)
-        self._conversations = Conversations(
-            clock, settings.ready_timeout, next_id, timers.watch, lambda *news: mailbox.put(Answered(*news))
-        )
-        self._generations = Generations(
+        self._mailbox: queue.SimpleQueue[Letter] = queue.SimpleQueue()
+        self._settled = threading.Event()
+        """Set when the first start has succeeded or failed."""
+        self._thread = threading.Thread(target=self._run, name=f"mcp-{name}-supervisor", daemon=True)
+        self._timers = Timers()
+        """Only the supervisor's thread touches them."""
+        self._lifecycle = ServerLifecycle(
             name,
             transport,
-            questions,
+            settings,
+            hooks,
+            server_requests,
             clock,
-            observer,
-            run,
-            mailbox,
-            settings.max_pending,
-            watch,
-            lambda call: self.intake.repeat(call, next_id),
+            rng,
+            self.observer,
+            executor,
+            mailbox=self._mailbox,
+            timers=self._timers,
+            next_id=self.next_id,
+            watch=self.watch,
+            on_settled=self._settled.set,
         )
-
-    def requested(self) -> None:
-        """Somebody wants the server started or stopped: what comes next belongs to that trace. For any thread."""
-        self._lifecycle.requested()
-
-    def disown(self) -> None:
-        """In a forked child, for any thread: the server belongs to the parent."""
-        self.intake.disown()
-        self.condition.current = None
-
-    # Starting.
-
-    def begin(self) -> None:
-        self._logins.allow()
-        self.condition.move_to(ServerState.STARTING)
-        self._open()
-
-    def wanted(self) -> None:
-        """A call came for a server that does not run."""
-        if self.condition.current is not None:
-            # One that was lost is still being ended.
-            return
-        if self.condition.state is ServerState.EXITED:
-            self.condition.missed()
-            self._reopen("a call came")
-        elif self.condition.state is ServerState.NEEDS_AUTHORIZATION and self._may_be_let_in():
-            self._reopen(_NEW_LOGIN)
-
-    def _reopen(self, reason: str | None) -> None:
-        self.condition.move_to(ServerState.RESTARTING, reason)
-        self._open()
-
-    def _open(self) -> None:
-        self.condition.generation += 1
-        number = self.condition.generation
-        self._lifecycle.opening(number)
-        try:
-            generation = self._generations.start(number)
-        except MCPError as error:
-            self._lifecycle.not_spawned(error.message)
-            now = self._clock.monotonic()
-            self._proceed(self._recovery.after_failure(now, known=self.condition.known), now, error.message)
-            return
-        self._lifecycle.spawned(generation.pid)
-        self.condition.current = generation
-        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
-        converse = self._conversations.on(generation.connection)
-        generation.upkeep = Upkeep(
-            generation.connection,
-            converse,
-            generation.notices,
-            self._settings,
-            self._hooks,
-            self._clock,
-            self._hung,
-            self._not_listed,
-            lambda at: self._timers.set(Timer.LISTING, at),
-        )
-        opening = open_and_list(self._settings.negotiation, self._settings.identity, self._not_listed)
-        converse(opening, lambda outcome: self._opened(generation, *outcome), self._lose)
-
-    def _opened(self, generation: Generation, profile: ServerProfile, tools: list[Any]) -> None:
-        self.condition.profile = profile.masked(generation.connection.redact)
-        now = self._clock.monotonic()
-        self._recovery.ready(now)
-        self._timers.set(Timer.HEALTH, generation.ready(now, profile, tools))
-        self._logins.forget()
-        self.condition.move_to(ServerState.READY)
-        downtime = self.condition.downtime(now)
-        # All of it before the calls that waited are sent: whoever has an answer may look at once.
-        logger.info("server_ready", server=self._name, generation=self.condition.generation, pid=generation.pid)
-        self._lifecycle.ready(profile.protocol_version, downtime)
-        if downtime is not None:
-            self.condition.recovered()
-            self._hooks.happened(Restarted(self._name, self.condition.generation, downtime=downtime))
-        self.intake.admit(generation.connection, self._hooks.refusal)
-        self._lifecycle.admitted()
-        self._on_settled()
-
-    # While it runs.
-
-    def notified(self, connection: Connection, notification: Notification) -> None:
-        upkeep = self._upkeep
-        if upkeep is not None and self._is_current(connection):
-            upkeep.notified(notification)
-
-    def interests_changed(self) -> None:
-        """The client wants to hear other things than before."""
-        if (upkeep := self._upkeep) is not None:
-            upkeep.interests_changed()
-
-    def expired(self, call: Call) -> None:
-        """A call that was handed to the server timed out."""
-        if (upkeep := self._upkeep) is not None:
-            upkeep.expired(call)
-
-    def due(self, timer: Timer) -> None:
-        if timer in (Timer.BACKOFF, Timer.COOLDOWN):
-            self._reopen(self.intake.reason)
-            return
-        upkeep = self._upkeep
-        assert upkeep is not None, "the timer is cancelled with the connection"
-        if timer is Timer.HEALTH:
-            self._timers.set(Timer.HEALTH, upkeep.tick())
-        else:
-            upkeep.list_tools()
+        self.condition = self._lifecycle.condition
+        self.call_queue = self._lifecycle.call_queue
 
     @property
-    def _upkeep(self) -> Upkeep | None:
-        """What the server that runs needs; None if there is none, or it was lost."""
+    def state(self) -> ServerState:
+        return self.call_queue.state
+
+    @property
+    def negotiated(self) -> NegotiatedProtocol:
+        """What requests have to be dressed like, as far as it is known; a connection mends what was guessed wrong."""
         current = self.condition.current
-        return None if current is None else current.upkeep
+        return NOT_NEGOTIATED if current is None else current.connection.negotiated
 
-    def _is_current(self, connection: Connection) -> bool:
-        current = self.condition.current
-        return current is not None and current.connection is connection
+    @property
+    def queued(self) -> int:
+        return len(self.call_queue)
 
-    def _not_listed(self, error: MCPError) -> None:
-        self.condition.last_error = error.message
-        logger.warning("tools_list_failed", server=self._name, error=error.message)
+    @property
+    def in_flight(self) -> int:
+        ready = self.call_queue.ready
+        return 0 if ready is None else ready.in_flight
 
-    # Losing it.
-
-    def ended(self, connection: Connection) -> None:
-        """A server's output ended, its process exited, or it closed its input."""
-        if self._is_current(connection) and self._upkeep is not None:
-            self._lose(None)
-
-    def _hung(self) -> None:
-        logger.warning("server_hung", server=self._name, pid=self.condition.pid)
-        timeout = self._settings.health_timeout
-        self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
-
-    def _lose(self, error: MCPError | None, *, hung: bool = False) -> None:
-        """The server is over: `error` says why; None says that it ended by itself."""
-        generation = self.condition.current
-        assert generation is not None, "only what runs can be lost"
-        was_ready, uptime = generation.ready_since is not None, self.condition.uptime
-        self.intake.suspend()
-        self.condition.missed()
-        self._timers.cancel(Timer.HEALTH, Timer.LISTING)
-        ending = generation.lose(error)
-        reason = f"the server {ending}" if error is None else error.message
-        self._lifecycle.lost(loss_reason(error, ending, hung=hung), uptime)
-        # Callers learn of it before the cleaning up.
-        orphans = generation.connection.close()
-        wanted = self.intake.take_back(orphans, reason, self._next_id, unauthorized=ending.unauthorized)
-        self._questions.lost(generation.connection)
-        loss = Loss(error, ending, was_ready, wanted, hung)
-        if was_ready and self._recovery.may_rest(loss, known=True):
-            self.condition.move_to(ServerState.EXITED, _EXITED)
-        elif was_ready and self._recovery.restarts:
-            self.condition.move_to(ServerState.RESTARTING, reason)
-        generation.end(loss, lambda final: self._mailbox.put(Closed(final)))
-
-    # After it has ended.
-
-    def closed(self, final: Ending) -> None:
-        """The lost server has been ended, with all that it started."""
-        generation = self.condition.current
-        assert generation is not None, "what is closed was lost"
-        loss = generation.loss
-        self.condition.gone()
-        now = self._clock.monotonic()
-        decision = self._recovery.after(loss, now, known=self.condition.known)
-        self._lifecycle.gone(loss.described(final), expected=isinstance(decision, Step))
-        self._proceed(decision, now, loss.reason(final.stderr_tail))
-
-    def _proceed(self, decision: Decision, now: float, reason: str) -> None:
-        """Do what was decided at `now` about a server that ended or could not be started; `reason` says why it did."""
-        match decision:
-            case Step.RENEW:
-                self._open()
-            case Step.GREET_OTHERWISE:
-                logger.debug("server_died_of_the_probe", server=self._name)
-                self._excuse_first_start()
-                self._open()
-            case Step.LOG_IN:
-                self._locked_out(reason)
-            case Step.REST:
-                self._rest(reason)
-            case Retry(delay):
-                self._timers.set(Timer.BACKOFF, now + delay)
-                self._back_off(delay, reason)
-            case OpenCircuit(until):
-                self._timers.set(Timer.COOLDOWN, until)
-                self.condition.last_error = reason
-                self.fail(f"it keeps failing, the last time because {reason}", retry_in=until - now)
-            case GiveUp(why):
-                self.condition.last_error = reason
-                self.fail(reason if why is None else f"{reason} (and {why})")
-
-    def _excuse_first_start(self) -> None:
-        if not self.condition.known:
-            # Nobody had it before.
-            self.condition.not_missed()
-
-    def _rest(self, reason: str) -> None:
-        self.condition.last_error = reason
-        self.condition.not_missed()
-        self.condition.move_to(ServerState.EXITED, _EXITED)
-        self._lifecycle.rests()
-        if len(self.intake) > 0:
-            # A call that came before the state was EXITED, or during the farewell, could not ask.
-            self._mailbox.put(Wanted())
-
-    def _back_off(self, delay: float, reason: str) -> None:
-        self.condition.last_error = reason
-        self.condition.move_to(ServerState.RESTARTING, reason)
-        logger.warning("server_lost", server=self._name, reason=reason, restart_in=delay)
-        self._lifecycle.backing_off(delay)
-
-    def fail(self, reason: str, retry_in: float | None = None) -> None:
-        """It is not started again, or only in `retry_in` seconds."""
-        hint = "" if retry_in is None else f"; the next attempt is in {retry_in:.0f} s"
-        self.condition.move_to(ServerState.FAILED, reason + hint)
-        logger.error("server_failed", server=self._name, reason=reason, retry_in=retry_in)
-        self._lifecycle.gave_up(reason)
-        self._hooks.happened(GaveUp(self._name, reason=reason, retry_in=retry_in))
-        self._on_settled()
-
-    # Being let in.
-
-    def _may_be_let_in(self) -> bool:
-        """Whether a server that let nobody in may have changed its mind. For any thread."""
-        return self.condition.known and self._logins.new()
-
-    def _locked_out(self, reason: str) -> None:
-        """The server wants a login. Waiting would not change that, so it is not tried again and again."""
-        self.condition.last_error = reason
-        if self._logins.may_ask:
-            self.condition.move_to(ServerState.AUTHORIZING, reason)
-            self._logins.ask()
-        else:
-            self._stay_out(reason)
-
-    def logged_in(self, error: MCPError | None) -> None:
-        """A person has logged in, or that came to nothing."""
-        if not self._logins.under_way:
-            return
-        self._logins.over()
-        if error is not None:
-            self._stay_out(error.message)
-            return
-        self._excuse_first_start()
-        self.condition.move_to(ServerState.RESTARTING if self.condition.known else ServerState.STARTING, _NEW_LOGIN)
-        self._open()
-
-    def _stay_out(self, reason: str) -> None:
-        """Nobody can be asked, or the login came to nothing."""
-        self.condition.last_error = reason
-        self._logins.forget()
-        self.condition.move_to(ServerState.NEEDS_AUTHORIZATION, reason)
-        self._lifecycle.gave_up(reason)
-        logger.warning("server_needs_authorization", server=self._name, reason=reason)
-        self._on_settled()
-
-    # Stopping.
-
-    def close(self, reason: str) -> None:
-        """Stop the server for good, and wait for its end."""
-        generation = self.condition.current
-        self._lifecycle.closing(self.condition.uptime)
-        if generation is not None:
-            generation.ready_since = None
-        final = Ending()
+    def start(self) -> bool:
+        """Start the server and wait until it is ready or has failed; True if it is ready."""
+        self._lifecycle.requested()
+        live_supervisors.add(self)
+        metrics.observed.add(self)
+        self._mailbox.put(Start())
         try:
-            self.condition.move_to(ServerState.CLOSED, reason)
+            self._thread.start()
+        except RuntimeError as error:
+            live_supervisors.discard(self)
+            self.condition.last_error = f"no thread for the server: {error}"
+            self._lifecycle.fail(self.condition.last_error)
+        self._settled.wait()
+        return self.state is ServerState.READY
+
+    def stop(self) -> None:
+        """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once."""
+        self.request_stop()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            logger.error("supervisor_stuck", server=self.name)
+        elif self.state not in (ServerState.CREATED, ServerState.CLOSED):
+            # The first start had failed, and the thread had ended with it or never begun.
+            self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
+
+    def request_stop(self) -> None:
+        """Like `stop`, without waiting for it."""
+        self._lifecycle.requested()
+        self._mailbox.put(Stop())
+
+    def after_fork(self) -> None:
+        """In a forked child: the thread is gone, and the server belongs to the parent."""
+        self.forked = True
+        self._lifecycle.after_fork()
+
+    def subscriptions_changed(self) -> None:
+        """The client wants to hear other things than before."""
+        self._mailbox.put(SubscriptionsChanged())
+
+    def watch(self, waiting: Waiting) -> None:
+        """Enforce the deadline of a call or a question that no thread waits for."""
+        if not waiting.ended:
+            self._mailbox.put(Watch(waiting))
+
+    # The event loop. Everything below runs on the supervisor's thread.
+
+    def _run(self) -> None:
+        try:
+            while self.state is not ServerState.CLOSED and not self._failed_for_good():
+                deadline = self._timers.next_deadline()
+                if deadline is not None and deadline <= self._clock.monotonic():
+                    # However many letters there are: deadlines are kept.
+                    self._fire_timers()
+                    continue
+                try:
+                    letter = self._clock.get(self._mailbox, deadline)
+                except queue.Empty:
+                    continue
+                self._handle(letter)
+            self._close_runners()
+        except Exception as error:
+            # A mistake of ours must not leave callers waiting, nor the server running.
+            logger.error("supervisor_broken", server=self.name, error=repr(error))
+            self.condition.last_error = f"internal error: {error!r}"
+            self._lifecycle.close(self.condition.last_error)
+            raise
         finally:
-            self._logins.abort()
-            self.intake.suspend()
-            if generation is not None:
-                for call in generation.connection.close():
-                    call.finish(error=CallCancelled(f"server {self._name!r} is closed: {reason}"))
-                self._questions.lost(generation.connection)
-                final = generation.stop()
-            self.condition.current = None
-            self._lifecycle.closed(final.exit_code, final.signal)
+            live_supervisors.discard(self)
+            metrics.observed.discard(self)
+            self._settled.set()
+
+    def _failed_for_good(self) -> bool:
+        """A server that was never ready is not retried; its supervisor ends, and a new connect() makes a new one."""
+        return self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION) and not self.condition.known
+
+    def _close_runners(self) -> None:
+        """Let those that were interrupted take note of it; nothing comes of them any more."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                match self._mailbox.get_nowait():
+                    case Answered(runner, call):
+                        runner.answered(call)
+
+    def _handle(self, letter: Letter) -> None:
+        match letter:
+            case Start():
+                self._lifecycle.begin()
+            case Stop():
+                self._lifecycle.close(_DISCONNECTED)
+            case Wanted():
+                self._lifecycle.wanted()
+            case LoggedIn(error):
+                self._lifecycle.logged_in(error)
+            case Ended(connection):
+                self._lifecycle.ended(connection)
+            case Closed(ending):
+                self._lifecycle.closed(ending)
+            case Notified(connection, notification):
+                self._lifecycle.notified(connection, notification)
+            case Expired(call):
+                self._lifecycle.expired(call)
+            case SubscriptionsChanged():
+                self._lifecycle.subscriptions_changed()
+            case Answered(runner, call):
+                runner.answered(call)
+            case Watch(waiting):
+                self._timers.watch(waiting)
+
+    def _fire_timers(self) -> None:
+        timers, late = self._timers.due(self._clock.monotonic())
+        for waiting in late:
+            if isinstance(waiting, Call):
+                self.call_queue.expire(waiting)
+            elif isinstance(waiting, ServerRequest | InputRequests):
+                waiting.expire()
+        for timer in timers:
+            self._lifecycle.due(timer)

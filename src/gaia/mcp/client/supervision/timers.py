@@ -1,4 +1,4 @@
-"""The deadlines that a worker watches: a few named ones, and those of calls and questions that no thread waits for."""
+"""The deadlines of a supervisor: a few named ones, and those of calls and requests that no thread waits for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FEW = 64
 
 
 class Timers:
-    """Readings of the clock by name. Belongs to the worker thread.
+    """Readings of the clock by name. Belongs to the supervisor's thread.
 
     What has ended is let go soon, however far its deadline is: at most as much of it is kept as of what has not ended,
     and a few.

@@ -8,7 +8,7 @@ from typing import Any
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision.conversation import Converse
+from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.errors import HttpError, InvalidResponse, JsonRpcError, MCPError, NeedsAuthorization
 
 __all__ = ["ToolListing", "open_and_list"]
@@ -32,7 +32,7 @@ def open_and_list(
 
 
 class ToolListing:
-    """Lists again whenever the server says that its tools changed. Belongs to the worker thread.
+    """Lists again whenever the server says that its tools changed. Belongs to the supervisor's thread.
 
     Changes that are announced while a listing is under way lead to one more listing, not to many.
     """
@@ -40,12 +40,12 @@ class ToolListing:
     def __init__(
         self,
         profile: ServerProfile,
-        converse: Converse,
+        run_exchange: RunExchange,
         on_listed: Callable[[list[Any]], None],
         on_error: Callable[[MCPError], None],
     ) -> None:
         self._profile = profile
-        self._converse = converse
+        self._run_exchange = run_exchange
         self._on_listed = on_listed
         self._on_error = on_error
         self._under_way = False
@@ -56,7 +56,7 @@ class ToolListing:
             self._outdated = True
             return
         self._under_way, self._outdated = True, False
-        self._converse(self._profile.era.list_tools(self._profile), self._listed, self._failed)
+        self._run_exchange(self._profile.era.list_tools(self._profile), self._listed, self._failed)
 
     def _listed(self, definitions: list[Any]) -> None:
         self._under_way = False

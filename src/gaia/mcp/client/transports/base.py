@@ -1,4 +1,4 @@
-"""The transport interface that users implement, and the wider one that a worker can supervise."""
+"""The transport interface that users implement, and the wider one that a supervisor can supervise."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class PipeWriter:
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
 
-    def abandon(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child, which has no writer thread: close our copy of the pipe."""
         self._closed = self._broken = True
         self._pipe.close()

@@ -37,7 +37,7 @@ _DEFAULT_GRACE = 2.0
 class LivingChannel(Channel, Protocol):
     """A channel that knows whether its server is there."""
 
-    is_abandoned: bool
+    is_forked: bool
 
     def is_alive(self) -> bool: ...
 
@@ -134,7 +134,7 @@ class StandaloneTransport(ChannelTransport):
         connection, channel = self._connection, self._channel
         if connection is None or channel is None:
             return "the server is not running"
-        if channel.is_abandoned:
+        if channel.is_forked:
             return "the server belongs to the parent process"
         return f"the server has ended: {_cause(connection)}"
 
@@ -148,7 +148,7 @@ def _give_up(connection: Connection, call: Call, error: MCPError, reason: str) -
     """False if the call has ended already."""
     if not call.finish(error=error):
         return False
-    connection.abandon(call, reason)
+    connection.cancel_call(call, reason)
     return True
 
 

@@ -14,8 +14,8 @@ from typing import IO
 import msgspec
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import LineFramer
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.client.transports.pipe_size import enlarge
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
@@ -58,7 +58,7 @@ class StdioChannel:
         self._stderr = StderrTail(name, redact)
         self._readers: list[threading.Thread] = []
         self._writer: PipeWriter | None = None
-        self.is_abandoned = False
+        self.is_forked = False
         self._process = ServerProcess(argv, environment, cwd, thread_name, self._server_exited)
         _open_channels.add(self)
         try:
@@ -85,12 +85,12 @@ class StdioChannel:
         return self._process.popen
 
     def is_alive(self) -> bool:
-        return not self.is_abandoned and self._process.wait(0) is None
+        return not self.is_forked and self._process.wait(0) is None
 
     def cancel(self, notice: Frame) -> None:
         self.send(notice)
 
-    def speak(self, dialect: Dialect) -> None:
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         """Bytes are bytes."""
 
     def redact(self, text: str) -> str:
@@ -107,7 +107,7 @@ class StdioChannel:
         return self._with_stderr(ending)
 
     def close(self, grace: float) -> Ending:
-        if self.is_abandoned:
+        if self.is_forked:
             return Ending()
         if self._writer is not None:
             self._writer.close()
@@ -124,11 +124,11 @@ class StdioChannel:
         _open_channels.discard(self)
         return self._with_stderr(ending)
 
-    def abandon(self) -> None:
+    def after_fork(self) -> None:
         """Close our copies of the pipes, so that the parent alone decides when the server's input ends."""
-        self.is_abandoned = True
+        self.is_forked = True
         if self._writer is not None:
-            self._writer.abandon()
+            self._writer.after_fork()
         self._process.popen.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             pipe.close()
@@ -203,10 +203,10 @@ def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
 _open_channels: weakref.WeakSet[StdioChannel] = weakref.WeakSet()
 
 
-def _abandon_all() -> None:
+def _after_fork() -> None:
     for channel in list(_open_channels):
-        channel.abandon()
+        channel.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -49,7 +49,7 @@ def text_of(result: dict[str, Any]) -> str:
     return str(result["content"][0]["text"])
 
 
-@pytest.mark.parametrize("protocol", ["legacy", "modern"])
+@pytest.mark.parametrize("protocol", ["handshake", "stateless"])
 class TestInBothEras:
     def test_with_a_login_there_is_nothing_special(self, server: Protected, protocol: str) -> None:
         log_in(server)
@@ -155,11 +155,11 @@ class TestLoggingInFromAnApplication:
         config = MCPConfig(tmp_path / "servers.json")
         asked = []
 
-        def visit(request: AuthorizationRequest) -> str | None:
+        def inspect_server(request: AuthorizationRequest) -> str | None:
             asked.append(request.server)
             return server.browser(request)
 
-        with MCPClientManager(config, on_authorization=visit) as manager:
+        with MCPClientManager(config, on_authorization=inspect_server) as manager:
             manager.add_server("notes", {"url": server.url})
             assert text_of(manager.call_tool("mcp_notes_who")) == "read write"
         assert asked == ["notes"]

@@ -118,11 +118,11 @@ class TestLoggingIn:
     def test_a_browser_that_is_redirected_to_this_machine_ends_the_login(self, server: Protected) -> None:
         pages = []
 
-        def visit(request: AuthorizationRequest) -> None:
+        def inspect_server(request: AuthorizationRequest) -> None:
             assert request.server == "notes"
             pages.append(httpx2.get(request.url, follow_redirects=True, trust_env=False).text)
 
-        authorization(server, on_authorization=visit).log_in()
+        authorization(server, on_authorization=inspect_server).log_in()
         assert say_hello(server, authorization(server)).is_success
         assert pages == [pages[0]]
         assert "You are logged in" in pages[0]
@@ -130,7 +130,7 @@ class TestLoggingIn:
     def test_a_redirect_that_nobody_asked_for_does_not_disturb_it(self, server: Protected) -> None:
         answers = []
 
-        def visit(request: AuthorizationRequest) -> None:
+        def inspect_server(request: AuthorizationRequest) -> None:
             redirect = httpx2.URL(request.url).params["redirect_uri"]
             answers.extend(
                 httpx2.get(f"{redirect}{query}", trust_env=False).status_code
@@ -138,7 +138,7 @@ class TestLoggingIn:
             )
             httpx2.get(request.url, follow_redirects=True, trust_env=False)
 
-        authorization(server, on_authorization=visit).log_in()
+        authorization(server, on_authorization=inspect_server).log_in()
         assert answers == [400, 400, 404]
         assert say_hello(server, authorization(server)).is_success
 

@@ -94,7 +94,7 @@ class TestPagination:
 
 class TestDrive:
     def test_it_answers_requests_passes_notifications_on_and_returns_the_outcome(self) -> None:
-        def conversation() -> Exchange[str]:
+        def runner() -> Exchange[str]:
             first = yield Send("first", {"a": 1}, timeout=5.0)
             assert (yield Notify("noted", {"of": first["answer"]})) is None
             second = yield Send("second")
@@ -106,7 +106,7 @@ class TestDrive:
             seen.append(send)
             return {"answer": send.method.upper()}
 
-        assert drive(conversation(), request, seen.append) == "FIRST, SECOND"
+        assert drive(runner(), request, seen.append) == "FIRST, SECOND"
         assert seen == [Send("first", {"a": 1}, 5.0), Notify("noted", {"of": "FIRST"}), Send("second")]
 
     def test_a_conversation_that_has_nothing_to_ask_is_over_at_once(self) -> None:

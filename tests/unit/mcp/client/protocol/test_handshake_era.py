@@ -1,4 +1,4 @@
-"""The handshake era: how a conversation opens, what is listed, and how life is proved."""
+"""The handshake era: how a exchange opens, what is listed, and how life is proved."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, drive
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, drive
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self, **answers: Json | MCPError) -> None:
         self.seen: list[Send | Notify] = []
-        self.dialects: list[Dialect] = []
+        self.dialects: list[NegotiatedProtocol] = []
         self._answers = answers
 
     def request(self, send: Send) -> Json:
@@ -33,12 +33,12 @@ class Server:
             raise answer
         return answer
 
-    def converse(self, exchange: Exchange[Any]) -> Any:
+    def run_exchange(self, exchange: Exchange[Any]) -> Any:
         return drive(exchange, self.request, self.tell)
 
-    def tell(self, step: Notify | Speak) -> None:
-        if isinstance(step, Speak):
-            self.dialects.append(step.dialect)
+    def tell(self, step: Notify | SetProtocolVersion) -> None:
+        if isinstance(step, SetProtocolVersion):
+            self.dialects.append(step.negotiated)
         else:
             self.seen.append(step)
 
@@ -59,7 +59,7 @@ def hello(**changes: Any) -> Json:
 
 
 def profile_of(answer: Json) -> ServerProfile:
-    profile = Server(initialize=answer).converse(ERA.open(IDENTITY))
+    profile = Server(initialize=answer).run_exchange(ERA.open(IDENTITY))
     assert isinstance(profile, ServerProfile)
     return profile
 
@@ -67,7 +67,7 @@ def profile_of(answer: Json) -> ServerProfile:
 class TestOpening:
     def test_it_offers_the_newest_revision_and_says_who_we_are(self) -> None:
         server = Server(initialize=hello())
-        server.converse(ERA.open(IDENTITY))
+        server.run_exchange(ERA.open(IDENTITY))
         initialize = server.seen[0]
         assert initialize == Send(
             "initialize",
@@ -80,7 +80,7 @@ class TestOpening:
 
     def test_it_ends_with_the_notification_that_calls_may_come(self) -> None:
         server = Server(initialize=hello())
-        server.converse(ERA.open(IDENTITY))
+        server.run_exchange(ERA.open(IDENTITY))
         assert server.seen[1:] == [Notify("notifications/initialized")]
 
     def test_what_the_server_says_about_itself_is_kept(self) -> None:
@@ -94,8 +94,8 @@ class TestOpening:
 
     def test_what_follows_is_of_the_revision_that_the_server_chose(self) -> None:
         server = Server(initialize=hello())
-        server.converse(ERA.open(IDENTITY))
-        assert server.dialects == [UNDECIDED, Dialect("2025-06-18")]
+        server.run_exchange(ERA.open(IDENTITY))
+        assert server.dialects == [NOT_NEGOTIATED, NegotiatedProtocol("2025-06-18")]
 
     @pytest.mark.parametrize("revision", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
     def test_every_revision_of_the_era_is_accepted(self, revision: str) -> None:
@@ -105,7 +105,7 @@ class TestOpening:
     def test_any_other_is_refused_with_what_both_sides_speak_and_nothing_more_is_sent(self, revision: Any) -> None:
         server = Server(initialize=hello(protocolVersion=revision))
         with pytest.raises(HandshakeFailed) as refusal:
-            server.converse(ERA.open(IDENTITY))
+            server.run_exchange(ERA.open(IDENTITY))
         assert repr(revision) in str(refusal.value)
         assert all(spoken in str(refusal.value) for spoken in HANDSHAKE_REVISIONS)
         assert server.methods == ["initialize"]
@@ -132,7 +132,7 @@ class TestOpening:
     def test_an_error_of_the_server_is_the_error_of_the_opening(self) -> None:
         refusal = JsonRpcError(-32602, "Unsupported protocol version")
         with pytest.raises(JsonRpcError, match="Unsupported"):
-            Server(initialize=refusal).converse(ERA.open(IDENTITY))
+            Server(initialize=refusal).run_exchange(ERA.open(IDENTITY))
 
 
 class TestListing:
@@ -144,7 +144,7 @@ class TestListing:
 
     def test_a_server_without_tools_is_not_asked(self) -> None:
         server = Server()
-        assert server.converse(ERA.list_tools(profile_of(hello(capabilities={"prompts": {}})))) == []
+        assert server.run_exchange(ERA.list_tools(profile_of(hello(capabilities={"prompts": {}})))) == []
         assert server.seen == []
 
 
@@ -160,19 +160,19 @@ class TestLife:
     @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
     def test_any_answer_to_ping_is_a_sign_of_life(self, answer: Callable[[], Json | MCPError]) -> None:
         server = Server(ping=answer())
-        server.converse(ERA.prove_life(5.0))
+        server.run_exchange(ERA.ping(5.0))
         assert server.seen == [Send("ping", None, 5.0)]
 
     @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
     def test_silence_on_ping_is_confirmed_by_another_method(self, answer: Callable[[], Json | MCPError]) -> None:
         server = Server(ping=SILENCE, tools_list=answer())
-        server.converse(ERA.prove_life(5.0))
+        server.run_exchange(ERA.ping(5.0))
         assert server.seen == [Send("ping", None, 5.0), Send("tools/list", None, 5.0)]
 
     def test_silence_on_both_is_the_verdict(self) -> None:
         with pytest.raises(CallTimeout):
-            Server(ping=SILENCE, tools_list=SILENCE).converse(ERA.prove_life(5.0))
+            Server(ping=SILENCE, tools_list=SILENCE).run_exchange(ERA.ping(5.0))
 
     def test_a_server_that_ends_meanwhile_has_not_proved_its_life(self) -> None:
         with pytest.raises(ServerCrashed):
-            Server(ping=ServerCrashed("gone")).converse(ERA.prove_life(5.0))
+            Server(ping=ServerCrashed("gone")).run_exchange(ERA.ping(5.0))

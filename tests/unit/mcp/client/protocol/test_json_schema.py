@@ -84,7 +84,7 @@ class TestUnusableSchemas:
             JsonSchema(doubling(60)).problems("text")
 
     def test_declaring_the_dialect_again_does_not_change_that(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(json_schema, "_MOST_STEPS", 10_000)
+        monkeypatch.setattr(json_schema, "_MAX_STEPS", 10_000)
         schema = doubling(60)
         for part in schema["$defs"].values():
             part["$schema"] = "https://json-schema.org/draft/2020-12/schema"

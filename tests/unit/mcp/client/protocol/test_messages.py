@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.client.protocol.messages import (
-    DEEPEST,
+    MAX_DEPTH,
     ErrorResponse,
     Message,
     NestedTooDeep,
@@ -247,7 +247,7 @@ class TestNesting:
     def nested(levels: int, **members: Any) -> bytes:
         return line(**members)[:-1] + b', "x": ' + b"[" * levels + b"]" * levels + b"}"
 
-    @pytest.mark.parametrize("levels", [DEEPEST, 1000, 100_000])
+    @pytest.mark.parametrize("levels", [MAX_DEPTH, 1000, 100_000])
     def test_too_deep_an_answer_names_its_request(self, levels: int) -> None:
         with pytest.raises(NotAMessage) as raised:
             decode(self.nested(levels, id=7, result={}))
@@ -260,9 +260,9 @@ class TestNesting:
         assert raised.value.identifier is None
 
     def test_what_is_deep_enough_for_everybody_is_read(self) -> None:
-        assert isinstance(decode(self.nested(DEEPEST - 1, id=7, result={})), Response)
+        assert isinstance(decode(self.nested(MAX_DEPTH - 1, id=7, result={})), Response)
 
-    @pytest.mark.parametrize("levels", [DEEPEST - 3, DEEPEST - 2, DEEPEST - 1, DEEPEST, DEEPEST + 1])
+    @pytest.mark.parametrize("levels", [MAX_DEPTH - 3, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1])
     def test_a_long_text_beside_it_makes_no_difference(self, levels: int) -> None:
         def is_read(answer: bytes) -> bool:
             try:
@@ -271,7 +271,7 @@ class TestNesting:
                 return False
 
         long_text = self.nested(levels, id=7, result={"text": "x" * 20_000})
-        assert is_read(long_text) == is_read(self.nested(levels, id=7, result={"text": "x"})) == (levels < DEEPEST)
+        assert is_read(long_text) == is_read(self.nested(levels, id=7, result={"text": "x"})) == (levels < MAX_DEPTH)
 
     def test_a_wide_message_is_not_a_deep_one(self) -> None:
         wide = {"id": 7, "result": {"content": [{"type": "text"}] * 1000, "number": 2**70}}

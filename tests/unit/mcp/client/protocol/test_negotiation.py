@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.client.protocol.exchange import Notify, Send, Speak, drive
+from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
 from gaia.mcp.client.protocol.negotiation import PROTOCOLS, Negotiation
 from gaia.mcp.errors import (
     AnswerLost,
@@ -62,9 +62,9 @@ class Server:
             raise answer
         return answer
 
-    def _told(self, step: Notify | Speak) -> None:
-        if isinstance(step, Speak):
-            self.revision = step.dialect.revision
+    def _told(self, step: Notify | SetProtocolVersion) -> None:
+        if isinstance(step, SetProtocolVersion):
+            self.revision = step.negotiated.revision
 
 
 NOT_STATELESS: dict[str, Callable[[], Answer]] = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, Speak, drive
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.stateless_era import OtherRevisions, StatelessEra
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError
 
@@ -24,7 +24,7 @@ class Server:
 
     def __init__(self, **answers: Json | MCPError) -> None:
         self.sent: list[Send] = []
-        self.told: list[Notify | Speak] = []
+        self.told: list[Notify | SetProtocolVersion] = []
         self._answers = answers
 
     def request(self, send: Send) -> Json:
@@ -34,7 +34,7 @@ class Server:
             raise answer
         return answer
 
-    def converse(self, exchange: Exchange[Any]) -> Any:
+    def run_exchange(self, exchange: Exchange[Any]) -> Any:
         return drive(exchange, self.request, self.told.append)
 
 
@@ -51,7 +51,7 @@ def offer(**changes: Any) -> Json:
 
 
 def profile_of(answer: Json) -> ServerProfile:
-    profile = Server(server_discover=answer).converse(ERA.open(IDENTITY))
+    profile = Server(server_discover=answer).run_exchange(ERA.open(IDENTITY))
     assert isinstance(profile, ServerProfile)
     return profile
 
@@ -59,10 +59,10 @@ def profile_of(answer: Json) -> ServerProfile:
 class TestOpening:
     def test_what_every_request_carries_is_agreed_before_the_first_one(self) -> None:
         server = Server(server_discover=offer())
-        server.converse(ERA.open(IDENTITY))
+        server.run_exchange(ERA.open(IDENTITY))
         assert server.told == [
-            Speak(
-                Dialect(
+            SetProtocolVersion(
+                NegotiatedProtocol(
                     "2026-07-28",
                     {
                         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -100,12 +100,12 @@ class TestOpening:
     )
     def test_so_does_one_that_refuses_our_revision(self, data: Any, supported: list[str]) -> None:
         with pytest.raises(OtherRevisions) as refusal:
-            Server(server_discover=JsonRpcError(-32022, "no", data)).converse(ERA.open(IDENTITY))
+            Server(server_discover=JsonRpcError(-32022, "no", data)).run_exchange(ERA.open(IDENTITY))
         assert refusal.value.supported == supported
 
     def test_any_other_error_is_passed_on(self) -> None:
         with pytest.raises(JsonRpcError, match="Method not found"):
-            Server(server_discover=JsonRpcError(-32601, "Method not found")).converse(ERA.open(IDENTITY))
+            Server(server_discover=JsonRpcError(-32601, "Method not found")).run_exchange(ERA.open(IDENTITY))
 
     @pytest.mark.parametrize("member", ["capabilities", "_meta"])
     def test_what_is_no_object_is_refused_by_name(self, member: str) -> None:
@@ -114,26 +114,28 @@ class TestOpening:
 
 
 class TestDressing:
-    DIALECT = Dialect("2026-07-28", {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, server_may_ask=False)
+    DIALECT = NegotiatedProtocol(
+        "2026-07-28", {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, server_may_ask=False
+    )
 
     def test_a_request_without_params_gets_some(self) -> None:
-        assert self.DIALECT.dress(None, None) == {"_meta": self.DIALECT.request_meta}
+        assert self.DIALECT.add_meta(None, None) == {"_meta": self.DIALECT.request_meta}
 
     def test_what_a_caller_adds_is_kept_and_the_callers_dict_is_left_alone(self) -> None:
         params = {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
-        assert self.DIALECT.dress(params, 7) == {
+        assert self.DIALECT.add_meta(params, 7) == {
             "name": "echo",
             "_meta": {"traceparent": "00-1-2-01", **self.DIALECT.request_meta, "progressToken": 7},
         }
         assert params == {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
 
     def test_a_caller_cannot_speak_another_revision(self) -> None:
-        dressed = self.DIALECT.dress({"_meta": {"io.modelcontextprotocol/protocolVersion": "1"}}, None)
+        dressed = self.DIALECT.add_meta({"_meta": {"io.modelcontextprotocol/protocolVersion": "1"}}, None)
         assert dressed == {"_meta": self.DIALECT.request_meta}
 
     def test_without_a_revision_that_asks_for_it_nothing_is_added(self) -> None:
         params = {"name": "echo"}
-        assert Dialect("2025-11-25").dress(params, None) is params
+        assert NegotiatedProtocol("2025-11-25").add_meta(params, None) is params
 
 
 class TestListening:
@@ -141,7 +143,7 @@ class TestListening:
         server = Server(subscriptions_listen={})
         exchange = ERA.listen(profile_of(offer(capabilities=capabilities)), resources)
         if exchange is not None:
-            server.converse(exchange)
+            server.run_exchange(exchange)
         return server.sent
 
     def test_one_request_asks_for_all_that_the_server_can_tell_and_waits_for_ever(self) -> None:
@@ -172,15 +174,15 @@ class TestLife:
     @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
     def test_any_answer_is_a_sign_of_life(self, answer: Callable[[], Json | MCPError]) -> None:
         server = Server(server_discover=answer())
-        server.converse(ERA.prove_life(5.0))
+        server.run_exchange(ERA.ping(5.0))
         assert server.sent == [Send("server/discover", {}, 5.0)]
 
     @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
     def test_silence_is_confirmed_by_another_method(self, answer: Callable[[], Json | MCPError]) -> None:
         server = Server(server_discover=SILENCE, tools_list=answer())
-        server.converse(ERA.prove_life(5.0))
+        server.run_exchange(ERA.ping(5.0))
         assert [send.method for send in server.sent] == ["server/discover", "tools/list"]
 
     def test_silence_on_both_is_the_verdict(self) -> None:
         with pytest.raises(CallTimeout):
-            Server(server_discover=SILENCE, tools_list=SILENCE).converse(ERA.prove_life(5.0))
+            Server(server_discover=SILENCE, tools_list=SILENCE).run_exchange(ERA.ping(5.0))

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc import call as call_module
 from gaia.mcp.client.rpc import connection as connection_module
 from gaia.mcp.client.rpc.call import Call
@@ -57,7 +57,7 @@ class FakeChannel:
     def cancel(self, notice: Frame) -> None:
         self.send(notice)
 
-    def speak(self, dialect: Dialect) -> None:
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         return None
 
     def redact(self, text: str) -> str:
@@ -69,7 +69,7 @@ class FakeChannel:
     def close(self, grace: float) -> Ending:
         return Ending()
 
-    def abandon(self) -> None:
+    def cancel_call(self) -> None:
         return None
 
     @property
@@ -215,7 +215,7 @@ class TestAnswers:
     def test_a_late_answer_is_nobodys(self, test: Fixture) -> None:
         call = test.submit()
         call.finish(error=CallTimeout("too late"))
-        test.connection.abandon(call, "timeout")
+        test.connection.cancel_call(call, "timeout")
         test.receive(answer(1))
         assert call.result == {}
 
@@ -419,7 +419,7 @@ class TestAbandoning:
     def test_the_server_is_told_what_nobody_waits_for_any_more(self, test: Fixture) -> None:
         call = test.submit()
         call.finish(error=CallTimeout("too late"))
-        test.connection.abandon(call, "timeout")
+        test.connection.cancel_call(call, "timeout")
         assert self.cancellations(test) == [
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "timeout"}}
         ]
@@ -427,7 +427,7 @@ class TestAbandoning:
 
     def test_initialize_is_never_cancelled(self, test: Fixture) -> None:
         call = test.submit("initialize")
-        test.connection.abandon(call, "timeout")
+        test.connection.cancel_call(call, "timeout")
         assert self.cancellations(test) == []
 
     def test_nor_is_what_the_server_has_not_seen(self, test: Fixture) -> None:
@@ -435,20 +435,20 @@ class TestAbandoning:
         call = test.submit()
         test.channel.is_full = False
         call.finish(error=CallTimeout("too late"))
-        test.connection.abandon(call, "timeout")
+        test.connection.cancel_call(call, "timeout")
         assert test.channel.written == []
         assert not test.channel.waiting[0].begin_write()
 
     def test_nor_is_what_it_has_answered(self, test: Fixture) -> None:
         call = test.submit()
         test.receive(answer(1))
-        test.connection.abandon(call, "timeout")
+        test.connection.cancel_call(call, "timeout")
         assert self.cancellations(test) == []
 
     def test_nor_is_anything_after_the_end(self, test: Fixture) -> None:
         call = test.submit()
         test.connection.close()
-        test.connection.abandon(call, "timeout")
+        test.connection.cancel_call(call, "timeout")
         assert self.cancellations(test) == []
 
     def test_a_call_that_was_given_up_before_it_came_is_not_kept(self, test: Fixture) -> None:
@@ -508,7 +508,7 @@ class TestClosing:
 
             def give_up() -> None:
                 call.finish(error=CallTimeout("too late"))
-                test.connection.abandon(call, "timeout")
+                test.connection.cancel_call(call, "timeout")
 
             def submit() -> None:
                 assert test.connection.submit(call)
@@ -571,7 +571,7 @@ class TestClosing:
 
         def give_up(call: Call) -> None:
             if call.id % 3 == 0 and call.finish(error=CallTimeout("too late")):
-                test.connection.abandon(call, "timeout")
+                test.connection.cancel_call(call, "timeout")
 
         with ThreadPoolExecutor(3) as pool:
             contenders = [pool.submit(contend, contender) for contender in (submit, reply, give_up)]

@@ -176,7 +176,7 @@ class TestGivingUp:
         for future in futures:
             future.cancel()
         assert server.in_flight == 0
-        assert len(server.worker.intake) == 0
+        assert len(server.supervisor.call_queue) == 0
 
 
 class TestProgress:
@@ -343,7 +343,7 @@ class TestFutures:
         def flood() -> None:
             flooding.set()
             while not future.done():
-                server.worker.watch(server.unfinished_call())
+                server.supervisor.watch(server.unfinished_call())
 
         flooded = server.in_background(flood)
         assert flooding.wait(PATIENCE)
@@ -376,7 +376,7 @@ class TestFutures:
         server.wait_for_state(ServerState.RESTARTING)
         future = server.submit()
         assert future.cancel()
-        assert len(server.worker.intake) == 0
+        assert len(server.supervisor.call_queue) == 0
 
     def test_cancelling_too_late_changes_nothing(self, server: Supervised, channel: FakeChannel) -> None:
         future = server.submit()
@@ -402,7 +402,7 @@ class TestFutures:
     ) -> None:
         future = server.submit(on_progress=lambda *_: held.wait(PATIENCE))
         progress(channel, channel.wait_for("tools/call"), progress=1)
-        server.worker.stop()
+        server.supervisor.stop()
         assert not future.cancel()
         held.set()
         assert isinstance(future.exception(PATIENCE), CallCancelled)
@@ -429,7 +429,7 @@ class TestFutures:
         elif end == "crash":
             channel.end(exit_code=1)
         else:
-            server.worker.stop()
+            server.supervisor.stop()
         assert threads.result(PATIENCE).startswith("mcp-test-callbacks-")
 
     def test_progress_comes_in_order_and_before_the_result(self, server: Supervised, channel: FakeChannel) -> None:
@@ -462,7 +462,7 @@ class TestFutures:
 
         def follow(_: object) -> None:
             other = server.submit()
-            server.worker.stop()
+            server.supervisor.stop()
             followed.set_result(other.exception(PATIENCE))
 
         server.submit().add_done_callback(follow)
@@ -474,7 +474,7 @@ class TestFutures:
         for _ in range(2000):
             server.submit(timeout=3600.0)
         server.settle()
-        assert len(server.worker._timers._waiting) <= 128
+        assert len(server.supervisor._timers._waiting) <= 128
 
 
 class TestStatistics:
@@ -555,7 +555,7 @@ class TestTimeoutsThatProgressSetsBack:
         start = server.clock.monotonic()
         future = CallFuture()
         lane = server.callbacks.lane()
-        caller.submit(server.worker, server.clock, server.statistics, self.wanted(), 10.0, lane, future)
+        caller.submit(server.supervisor, server.clock, server.statistics, self.wanted(), 10.0, lane, future)
         request = channel.wait_for("tools/call")
         self.later(server, 8.0, start + 10.0)
         progress(channel, request, progress=1)

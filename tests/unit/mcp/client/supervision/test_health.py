@@ -64,7 +64,7 @@ class TestIdleServer:
         silence(watched.transport.channel())
         watched.pass_time(30.0)
         assert_is_killed(watched)
-        assert "hangs" in str(watched.worker.condition.last_error)
+        assert "hangs" in str(watched.supervisor.condition.last_error)
 
     def test_a_server_that_ignores_ping_but_lists_its_tools_is_left_alone(self, watched: Supervised) -> None:
         channel = watched.transport.channel()

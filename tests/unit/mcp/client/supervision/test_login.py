@@ -72,11 +72,11 @@ class TestWithNobodyToAsk:
     def test_a_first_start_fails_and_says_why(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
         server = supervise(authorization=nobody)
         server.transport.answers["initialize"] = lambda _: None
-        started = server.in_background(server.worker.start)
+        started = server.in_background(server.supervisor.start)
         lock_out(server)
         assert not started.result(PATIENCE)
         assert server.states == [ServerState.STARTING, ServerState.NEEDS_AUTHORIZATION]
-        assert server.worker.condition.last_error == "the server wants a login"
+        assert server.supervisor.condition.last_error == "the server wants a login"
 
     def test_calls_are_refused_at_once(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
         server = supervise(authorization=nobody).started()
@@ -115,7 +115,7 @@ class TestWithNobodyToAsk:
         channel = server.transport.channel(2)
         channel.answer(channel.wait_for("tools/call"), TEXT)
         assert call.result(PATIENCE) == TEXT
-        assert server.worker.condition.restarts == 1
+        assert server.supervisor.condition.restarts == 1
 
     def test_a_login_that_is_refused_too_refuses_the_call(
         self, supervise: Supervise, nobody: FakeAuthorization
@@ -141,8 +141,8 @@ class TestWithNobodyToAsk:
         server = supervise(authorization=nobody).started()
         server.transport.channel().lock_out()
         server.wait_for_state(ServerState.NEEDS_AUTHORIZATION)
-        server.worker.stop()
-        assert server.worker.state is ServerState.CLOSED
+        server.supervisor.stop()
+        assert server.supervisor.state is ServerState.CLOSED
 
 
 class TestWithAPersonToAsk:
@@ -151,7 +151,7 @@ class TestWithAPersonToAsk:
         person.outcomes.append(None)
         handshake = server.transport.answers["initialize"]
         server.transport.answers["initialize"] = lambda _: None
-        started = server.in_background(server.worker.start)
+        started = server.in_background(server.supervisor.start)
         first = server.transport.channel()
         first.wait_for("initialize")
         server.transport.answers["initialize"] = handshake
@@ -215,10 +215,10 @@ class TestWithAPersonToAsk:
         server.transport.channel().lock_out()
         server.wait_for_state(ServerState.AUTHORIZING)
         call = server.submit()
-        server.worker.stop()
+        server.supervisor.stop()
         with pytest.raises(CallCancelled):
             call.result(PATIENCE)
-        assert server.worker.state is ServerState.CLOSED
+        assert server.supervisor.state is ServerState.CLOSED
 
 
 def test_a_login_that_no_thread_is_left_for_is_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

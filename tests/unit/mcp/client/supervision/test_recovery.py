@@ -9,9 +9,9 @@ import pytest
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.channel import Ending
-from gaia.mcp.client.supervision.farewell import Loss
 from gaia.mcp.client.supervision.policy import OpenCircuit, RestartPolicy, Retry
 from gaia.mcp.client.supervision.recovery import GiveUp, Recovery, Step
+from gaia.mcp.client.supervision.termination import Loss
 from gaia.mcp.errors import HandshakeFailed, NeedsAuthorization
 
 CLEAN = Ending(exit_code=0)
@@ -20,7 +20,7 @@ SESSION_LOST = Ending(cause="it forgot the session", renewable=True)
 
 
 def recovery(policy: RestartPolicy | None = None, negotiation: Negotiation | None = None) -> Recovery:
-    return Recovery(policy or RestartPolicy(jitter=0.0), negotiation or Negotiation("legacy"), random.Random(1))
+    return Recovery(policy or RestartPolicy(jitter=0.0), negotiation or Negotiation("handshake"), random.Random(1))
 
 
 def loss(ending: Ending, *, was_ready: bool = True, wanted: bool = False) -> Loss:
@@ -41,7 +41,7 @@ class TestNoFailure:
         next(negotiation.open(ClientIdentity("test", "1")))
         probed = recovery(negotiation=negotiation)
         died = loss(CRASH, was_ready=False)
-        assert probed.after(died, 0.0, known=False) is Step.GREET_OTHERWISE
+        assert probed.after(died, 0.0, known=False) is Step.RETRY_WITH_INITIALIZE
         assert probed.after(died, 0.0, known=False) == GiveUp()
 
     @pytest.mark.parametrize("known", [True, False])

@@ -1,4 +1,4 @@
-"""The deadlines that a worker watches."""
+"""The deadlines that a supervisor watches."""
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision.timers import Timer, Timers

@@ -1,6 +1,6 @@
 """One server that is reached over HTTP: what is known of it, and the threads that speak with it.
 
-Each message is a POST of its own, carried out by a thread of a crew. A second, small crew carries what must never
+Each message is a POST of its own, carried out by a thread of a pool. A second, small pool carries what must never
 wait behind calls: notifications, answers to the server, and questions whether it lives.
 """
 
@@ -19,18 +19,18 @@ from http import HTTPStatus
 import httpx2
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.dialect import UNDECIDED, Dialect
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.client.transports.http import failures
-from gaia.mcp.client.transports.http.crew import Crew, Job
+from gaia.mcp.client.transports.http import error_responses
+from gaia.mcp.client.transports.http.connection_pool import ConnectionPool, Job
 from gaia.mcp.client.transports.http.headers import SESSION_ID, is_stateless, revision_header
+from gaia.mcp.client.transports.http.http_connection import HttpConnection
 from gaia.mcp.client.transports.http.old_server import OldServer
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.server_stream import ServerStream
 from gaia.mcp.client.transports.http.stream_reader import StreamReader
 from gaia.mcp.client.transports.http.tool_headers import ToolHeaders
 from gaia.mcp.client.transports.http.tool_lists import without_unusable_tools
-from gaia.mcp.client.transports.http.wire import Wire
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 
 __all__ = ["HttpChannel"]
@@ -39,7 +39,7 @@ logger = get_logger(__name__)
 
 _URGENT_THREADS = 4
 _URGENT_METHODS = frozenset({"initialize", "ping", "server/discover"})
-_MOST_LINGERING = 4
+_MAX_LINGERING = 4
 _JOIN_SECONDS = 2.0
 _FAREWELL_SECONDS = 2.0
 """For the DELETE that ends a session, at most."""
@@ -72,16 +72,18 @@ class HttpChannel:
         self.url = url
         self.max_message_bytes = max_message_bytes
         self.tool_headers = ToolHeaders(name)
-        self.is_abandoned = False
-        self.dialect = UNDECIDED
+        self.is_forked = False
+        self.negotiated = NOT_NEGOTIATED
         self._redact = redact
         self._new_client = new_client
         self._listener = listener
         self._max_pending = max_pending
         numbers = itertools.count(1)
-        self._calls = Crew(max_threads, lambda: f"mcp-{name}-http-{next(numbers)}", self.new_wire)
-        self._urgent = Crew(_URGENT_THREADS, lambda: f"mcp-{name}-http-{next(numbers)}", self.new_wire)
-        self._wires: weakref.WeakSet[Wire] = weakref.WeakSet()
+        self._calls = ConnectionPool(max_threads, lambda: f"mcp-{name}-http-{next(numbers)}", self.new_http_connection)
+        self._urgent = ConnectionPool(
+            _URGENT_THREADS, lambda: f"mcp-{name}-http-{next(numbers)}", self.new_http_connection
+        )
+        self._http_connections: weakref.WeakSet[HttpConnection] = weakref.WeakSet()
 
         self._delivery = threading.Lock()
         """Makes messages arrive one at a time: listeners expect a single reader."""
@@ -118,7 +120,7 @@ class HttpChannel:
         return self._old is not None
 
     def is_alive(self) -> bool:
-        return not self.is_abandoned and not self._closed and self._ending is None
+        return not self.is_forked and not self._closed and self._ending is None
 
     def redact(self, text: str) -> str:
         return self._redact(text)
@@ -145,14 +147,14 @@ class HttpChannel:
             posts = [post for post in self._posts if post.id == identifier]
         # Closing the stream is the whole message in 2026-07-28 ("Streamable HTTP": "Cancellation"). Before, it means
         # nothing to the server.
-        if not is_stateless(self.dialect):
+        if not is_stateless(self.negotiated):
             self.send(notice)
         for post in posts:
             post.interrupt()
 
-    def speak(self, dialect: Dialect) -> None:
-        before, self.dialect = self.dialect, dialect
-        if is_stateless(before) and not is_stateless(dialect):
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
+        before, self.negotiated = self.negotiated, negotiated
+        if is_stateless(before) and not is_stateless(negotiated):
             # What the server was asked in an era that it does not speak is of no interest any more.
             self._interrupt_all()
 
@@ -161,7 +163,7 @@ class HttpChannel:
         return self._ending
 
     def close(self, grace: float) -> Ending:
-        if self.is_abandoned:
+        if self.is_forked:
             return Ending()
         began = time.monotonic()
         with self._lock:
@@ -169,15 +171,15 @@ class HttpChannel:
             self._held = None
             self._calls_over.set()
             helpers = [helper for helper in (self._server_stream, self._old) if helper is not None]
-        for crew in (self._calls, self._urgent):
-            crew.request_close()
+        for pool in (self._calls, self._urgent):
+            pool.request_close()
         for helper in helpers:
             helper.interrupt()
         self._interrupt_all()
         if self._ending is None and self._session_id is not None and grace > 0:
             self._delete_session(min(grace, _FAREWELL_SECONDS))
         deadline = time.monotonic() + _JOIN_SECONDS
-        threads: list[Crew | StreamReader] = [self._calls, self._urgent, *helpers]
+        threads: list[ConnectionPool | StreamReader] = [self._calls, self._urgent, *helpers]
         late = [thread for thread in threads if not thread.join(max(0.0, deadline - time.monotonic()))]
         if late:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
@@ -185,17 +187,17 @@ class HttpChannel:
         _open_channels.discard(self)
         return self._ending or Ending(cause=_ENDED)
 
-    def abandon(self) -> None:
-        self.is_abandoned = True
-        for wire in list(self._wires):
-            wire.abandon()
+    def after_fork(self) -> None:
+        self.is_forked = True
+        for http_connection in list(self._http_connections):
+            http_connection.after_fork()
 
     # For the threads of the channel.
 
-    def new_wire(self) -> Wire:
-        wire = Wire(self._new_client())
-        self._wires.add(wire)
-        return wire
+    def new_http_connection(self) -> HttpConnection:
+        http_connection = HttpConnection(self._new_client())
+        self._http_connections.add(http_connection)
+        return http_connection
 
     def url_of_messages(self) -> httpx2.URL:
         """Where messages are sent. Raises `httpx2.TransportError` if an old server does not say it."""
@@ -203,7 +205,7 @@ class HttpChannel:
 
     def stream_headers(self, last_id: str | None) -> dict[str, str]:
         """Of a GET."""
-        headers = {"Accept": "text/event-stream", **revision_header(self.dialect)}
+        headers = {"Accept": "text/event-stream", **revision_header(self.negotiated)}
         if self._session_id is not None:
             headers[SESSION_ID] = self._session_id
         if last_id is not None:
@@ -229,7 +231,7 @@ class HttpChannel:
 
     def received(self, data: bytes, method: str | None = None) -> None:
         """A message came, in answer to `method` if that is not None."""
-        if method == "tools/list" and is_stateless(self.dialect):
+        if method == "tools/list" and is_stateless(self.negotiated):
             data = without_unusable_tools(data, self.tool_headers)
         with self._delivery:
             self._listener.message_received(data)
@@ -239,7 +241,7 @@ class HttpChannel:
 
     def unreachable(self, error: Exception) -> None:
         """There is no connection to be had to the server."""
-        self._leave(Ending(cause=f"cannot be reached: {self._redact(failures.reason(error))}"))
+        self._leave(Ending(cause=f"cannot be reached: {self._redact(error_responses.reason(error))}"))
 
     def end(self, ending: Ending) -> None:
         """The channel is over; the first to say so says why."""
@@ -253,7 +255,7 @@ class HttpChannel:
         """The answer of `post` has come, and the end of its stream should follow; that is not waited for for ever."""
         with self._lock:
             self._lingering.append(post)
-            oldest = self._lingering.popleft() if len(self._lingering) > _MOST_LINGERING else None
+            oldest = self._lingering.popleft() if len(self._lingering) > _MAX_LINGERING else None
         if oldest is not None:
             oldest.interrupt()
 
@@ -283,17 +285,17 @@ class HttpChannel:
             if self._closed:
                 return
             self._posts[post] = None
-        crew = self._urgent if item.id is None or item.method in _URGENT_METHODS else self._calls
+        pool = self._urgent if item.id is None or item.method in _URGENT_METHODS else self._calls
         try:
-            crew.submit(self._job(post))
+            pool.submit(self._job(post))
         except RuntimeError as error:
             self._forget(post)
             self.end(Ending(cause=f"cannot be reached: {error}"))
 
     def _job(self, post: Post) -> Job:
-        def job(wire: Wire) -> None:
+        def job(http_connection: HttpConnection) -> None:
             try:
-                post.run(wire)
+                post.run(http_connection)
             finally:
                 self._forget(post)
                 if post.method == "notifications/initialized":
@@ -356,16 +358,16 @@ class HttpChannel:
             with self._new_client() as client:
                 client.delete(self.url, headers=self.stream_headers(None), timeout=seconds)
         except (httpx2.HTTPError, MCPError, OSError, ValueError) as error:
-            logger.debug("session_delete_failed", server=self.name, error=self._redact(failures.reason(error)))
+            logger.debug("session_delete_failed", server=self.name, error=self._redact(error_responses.reason(error)))
 
 
 _open_channels: weakref.WeakSet[HttpChannel] = weakref.WeakSet()
 
 
-def _abandon_all() -> None:
+def _after_fork() -> None:
     for channel in list(_open_channels):
-        channel.abandon()
+        channel.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ import httpx2
 __all__ = ["EventStream"]
 
 _RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 300.0
+_MAX_RETRY_SECONDS = 300.0
 
 
 class EventStream:
@@ -38,5 +38,5 @@ class EventStream:
         for event in httpx2.EventSource(response, self._max_message_bytes):
             self.last_id = event.id or self.last_id
             if event.retry is not None:
-                self.retry = min(max(event.retry, 0) / 1000, _LONGEST_RETRY_SECONDS)
+                self.retry = min(max(event.retry, 0) / 1000, _MAX_RETRY_SECONDS)
             yield event.event, event.data.encode("utf-8", "replace")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gaia.mcp.client.protocol.dialect import Dialect
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import Outgoing
 
 __all__ = ["SESSION_ID", "encode_value", "message_headers", "revision_header"]
@@ -26,16 +26,16 @@ _PLAIN = re.compile(r"[\x20-\x7e]*")
 _SENTINEL = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 
 
-def revision_header(dialect: Dialect) -> dict[str, str]:
+def revision_header(negotiated: NegotiatedProtocol) -> dict[str, str]:
     """Which revision is spoken; nothing before that is agreed."""
-    return {} if dialect.revision is None else {_REVISION: dialect.revision}
+    return {} if negotiated.revision is None else {_REVISION: negotiated.revision}
 
 
-def message_headers(item: Outgoing, dialect: Dialect, parameters: Mapping[str, str]) -> dict[str, str]:
+def message_headers(item: Outgoing, negotiated: NegotiatedProtocol, parameters: Mapping[str, str]) -> dict[str, str]:
     """The headers of one POST. `parameters` are those of a tool call that the tool wants to see as headers."""
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    headers |= revision_header(dialect)
-    if is_stateless(dialect) and item.method is not None:
+    headers |= revision_header(negotiated)
+    if is_stateless(negotiated) and item.method is not None:
         headers["Mcp-Method"] = encode_value(item.method)
         about = (item.params or {}).get(_NAMED_BY.get(item.method, ""))
         if isinstance(about, str):
@@ -44,9 +44,9 @@ def message_headers(item: Outgoing, dialect: Dialect, parameters: Mapping[str, s
     return headers
 
 
-def is_stateless(dialect: Dialect) -> bool:
+def is_stateless(negotiated: NegotiatedProtocol) -> bool:
     """Whether there are no sessions, and closing a stream cancels its request (2026-07-28)."""
-    return not dialect.server_may_ask
+    return not negotiated.server_may_ask
 
 
 def encode_value(value: Any) -> str:

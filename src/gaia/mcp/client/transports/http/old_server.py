@@ -10,10 +10,10 @@ import httpx2
 
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
-from gaia.mcp.client.transports.http import failures
+from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.http_connection import Interrupted
 from gaia.mcp.client.transports.http.stream_reader import StreamReader
-from gaia.mcp.client.transports.http.wire import Interrupted
 from gaia.mcp.errors import MCPError
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class OldServer(StreamReader):
         try:
             self.endpoint()
         except httpx2.TransportError as error:
-            logger.debug("no_old_server", server=self._channel.name, error=self._channel.redact(failures.reason(error)))
+            logger.debug(
+                "no_old_server", server=self._channel.name, error=self._channel.redact(error_responses.reason(error))
+            )
             return False
         return True
 
@@ -78,12 +80,14 @@ class OldServer(StreamReader):
         except httpx2.TransportError as error:
             self._failure = error
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
-            self._failure = httpx2.ReadError(failures.reason(error))
+            self._failure = httpx2.ReadError(error_responses.reason(error))
         finally:
-            self._wire.close()
+            self._http_connection.close()
             self._known.set()
             if self._endpoint is not None and not self._closing.is_set():
-                told = "" if self._failure is None else f": {self._channel.redact(failures.reason(self._failure))}"
+                told = (
+                    "" if self._failure is None else f": {self._channel.redact(error_responses.reason(self._failure))}"
+                )
                 self._channel.end(Ending(cause=f"{_CLOSED}{told}"))
 
     def _listen(self) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.messages import ErrorResponse
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import Outgoing
-from gaia.mcp.client.transports.http import failures
+from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.event_stream import EventStream
 from gaia.mcp.client.transports.http.headers import SESSION_ID, is_stateless, message_headers
+from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
 from gaia.mcp.client.transports.http.tool_lists import relist
-from gaia.mcp.client.transports.http.wire import Interrupted, Wire
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ __all__ = ["Post"]
 
 logger = get_logger(__name__)
 
-_MOST_REDIRECTS = 3
-_MOST_RECONNECTIONS = 3
+_MAX_REDIRECTS = 3
+_MAX_RECONNECTIONS = 3
 """So many times in a row a broken stream is asked for without success before its answer counts as lost."""
 
 _LISTEN = "subscriptions/listen"
@@ -47,7 +47,7 @@ class Post:
         self.id = item.id
         self.method = item.method
         self._frame = item.frame
-        self.dialect: Dialect = channel.dialect
+        self.negotiated: NegotiatedProtocol = channel.negotiated
         self._session: str | None = None
         self._sent = False
         self._mismatch: ErrorResponse | None = None
@@ -56,7 +56,7 @@ class Post:
         """All that is still to come is the end of the stream."""
         self._lock = threading.Lock()
         """Owns `_wire` and `_interrupted`: only a wire that is busy with this message is interrupted for it."""
-        self._wire: Wire | None = None
+        self._http_connection: HttpConnection | None = None
         self._interrupted = threading.Event()
 
     @property
@@ -68,14 +68,14 @@ class Post:
         """Let go of the message: it is not sent if it was not, and nobody waits for its answer."""
         with self._lock:
             self._interrupted.set()
-            if self._wire is not None:
-                self._wire.interrupt()
+            if self._http_connection is not None:
+                self._http_connection.interrupt()
 
-    def run(self, wire: Wire) -> None:
+    def run(self, http_connection: HttpConnection) -> None:
         """Send the message, and hand over what comes back. Never raises: what goes wrong is told to the channel."""
         try:
-            with self._busy(wire):
-                self._run(wire)
+            with self._busy(http_connection):
+                self._run(http_connection)
         except Interrupted:
             pass
         except MCPError as error:
@@ -92,58 +92,58 @@ class Post:
             self._fail(HttpError(f"the request failed: {self._channel.redact(repr(error))}"))
 
     @contextlib.contextmanager
-    def _busy(self, wire: Wire) -> Iterator[None]:
+    def _busy(self, http_connection: HttpConnection) -> Iterator[None]:
         with self._lock:
             if self._interrupted.is_set():
                 raise Interrupted
-            self._wire = wire
+            self._http_connection = http_connection
         try:
             yield
         finally:
             with self._lock:
-                self._wire = None
+                self._http_connection = None
 
-    def _run(self, wire: Wire) -> None:
-        stream = self._post(wire)
+    def _run(self, http_connection: HttpConnection) -> None:
+        stream = self._post(http_connection)
         if self._mismatch is not None:
-            stream = self._post_corrected(wire, self._mismatch)
+            stream = self._post_corrected(http_connection, self._mismatch)
         if stream is None or self._is_done() or self.id is None:
             return
-        if is_stateless(self.dialect) or stream.last_id is None:
+        if is_stateless(self.negotiated) or stream.last_id is None:
             raise httpx2.RemoteProtocolError("the stream ended without the answer")
-        self._resume(wire, stream)
+        self._resume(http_connection, stream)
 
-    def _post(self, wire: Wire) -> EventStream | None:
+    def _post(self, http_connection: HttpConnection) -> EventStream | None:
         """The stream of events that was the response, read to its end; None for all other responses."""
         url = self._channel.url_of_messages()
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             # After a redirect, again: the session may be known by now.
             headers = self._headers()
-            with wire.request("POST", url, headers, self._frame, on_sending=self._begin) as response:
+            with http_connection.request("POST", url, headers, self._frame, on_sending=self._begin) as response:
                 target = same_origin_redirect(response)
                 if target is None:
                     return self._receive(response)
                 response.read()
             url = target
-        self._fail(HttpError(f"the server redirects more than {_MOST_REDIRECTS} times"))
+        self._fail(HttpError(f"the server redirects more than {_MAX_REDIRECTS} times"))
         return None
 
-    def _post_corrected(self, wire: Wire, error: ErrorResponse) -> EventStream | None:
+    def _post_corrected(self, http_connection: HttpConnection, error: ErrorResponse) -> EventStream | None:
         """Learn which headers the tool wants by now, and send the call once more (2026-07-28, "Custom Headers").
 
         The server has refused the call, so sending it again is safe; its id was answered, so it may be used again.
         """
         before = self._parameters()
-        relist(wire, self._channel.url, self.dialect, self._channel.tool_headers, self._check)
+        relist(http_connection, self._channel.url, self.negotiated, self._channel.tool_headers, self._check)
         if self._parameters() != before:
-            return self._post(wire)
+            return self._post(http_connection)
         self._hand_over(error)
         return None
 
     def _headers(self) -> dict[str, str]:
         channel, item = self._channel, self._item
-        headers = message_headers(item, self.dialect, self._parameters())
-        if not is_stateless(self.dialect) and self.method != "initialize":
+        headers = message_headers(item, self.negotiated, self._parameters())
+        if not is_stateless(self.negotiated) and self.method != "initialize":
             self._session = channel.session_id
             if self._session is not None:
                 headers[SESSION_ID] = self._session
@@ -189,7 +189,7 @@ class Post:
         elif response.status_code in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
             self._fail(HttpError("the server accepted the request and will not answer it", status=response.status_code))
         else:
-            text = failures.excerpt(read_up_to(response, _REFUSAL_BYTES), self._channel.redact)
+            text = error_responses.excerpt(read_up_to(response, _REFUSAL_BYTES), self._channel.redact)
             self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
         return None
 
@@ -213,20 +213,20 @@ class Post:
                     self.answered = True
                     self._channel.lingers(self)
         except httpx2.SSEError as error:
-            self._fail(InvalidResponse(f"a message on the stream cannot be read: {failures.reason(error)}"))
+            self._fail(InvalidResponse(f"a message on the stream cannot be read: {error_responses.reason(error)}"))
         except httpx2.TransportError:
             # Perhaps it can be continued.
-            if not stream.resumable or is_stateless(self.dialect):
+            if not stream.resumable or is_stateless(self.negotiated):
                 raise
 
-    def _resume(self, wire: Wire, stream: EventStream) -> None:
+    def _resume(self, http_connection: HttpConnection, stream: EventStream) -> None:
         """Ask for the rest of a stream that ended early (2025-11-25, "Resumability and Redelivery")."""
         failed = 0
         while not self._is_done() and not self._interrupted.wait(stream.retry):
             headers = self._channel.stream_headers(stream.last_id)
             try:
-                with wire.request("GET", self._channel.url, headers, on_sending=self._check) as response:
-                    if failures.is_forgotten(response, self._session):
+                with http_connection.request("GET", self._channel.url, headers, on_sending=self._check) as response:
+                    if error_responses.is_forgotten(response, self._session):
                         self._channel.session_forgotten()
                         break
                     if not response.is_success or content_type(response) != "text/event-stream":
@@ -238,7 +238,7 @@ class Post:
                 return
             except httpx2.TransportError as error:
                 failed += 1
-                if failed >= _MOST_RECONNECTIONS:
+                if failed >= _MAX_RECONNECTIONS:
                     self._broken(error)
                     return
         if not self._is_done():
@@ -248,8 +248,8 @@ class Post:
 
     def _refused(self, response: httpx2.Response, body: bytes) -> None:
         channel, status = self._channel, response.status_code
-        error = failures.error_in(body)
-        if failures.is_forgotten(response, self._session, error):
+        error = error_responses.error_in(body)
+        if error_responses.is_forgotten(response, self._session, error):
             # It did not look at the message: that goes to the next session.
             self._item.undo_write()
             channel.session_forgotten()
@@ -257,19 +257,19 @@ class Post:
         if self.method == "initialize" and status in _NOT_OFFERED and error is None and channel.fall_back():
             self._again()
         elif error is not None and self.id is not None:
-            if self.method == "tools/call" and failures.is_mismatch(error) and self._mismatch is None:
+            if self.method == "tools/call" and error_responses.is_mismatch(error) and self._mismatch is None:
                 self._mismatch = error
             else:
                 self._hand_over(error)
         else:
-            refusal = failures.refusal(response, body, channel.name, channel.redact)
+            refusal = error_responses.refusal(response, body, channel.name, channel.redact)
             if status == HTTPStatus.UNAUTHORIZED:
                 self._item.undo_write()
             self._fail(refusal)
 
     def _hand_over(self, error: ErrorResponse) -> None:
         assert self.id is not None, "only requests are answered"
-        self._channel.received(failures.with_id(error, self.id), self.method)
+        self._channel.received(error_responses.with_id(error, self.id), self.method)
 
     def _again(self) -> None:
         """Send the message to where the older transport wants it."""
@@ -280,9 +280,9 @@ class Post:
             self._channel.unreachable(error)
         elif isinstance(error, httpx2.LocalProtocolError):
             self._item.undo_write()
-            self._fail(HttpError(f"the request cannot be sent: {failures.reason(error)}"))
+            self._fail(HttpError(f"the request cannot be sent: {error_responses.reason(error)}"))
         else:
-            self._fail(AnswerLost(f"the connection broke before the answer: {failures.reason(error)}"))
+            self._fail(AnswerLost(f"the connection broke before the answer: {error_responses.reason(error)}"))
 
     def _fail(self, error: MCPError) -> None:
         error.message = self._channel.redact(error.message)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from gaia.log import get_logger
-from gaia.mcp.client.transports.http import failures
+from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.http_connection import Interrupted
 from gaia.mcp.client.transports.http.stream_reader import StreamReader
-from gaia.mcp.client.transports.http.wire import Interrupted
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["ServerStream"]
 
 logger = get_logger(__name__)
 
-_LONGEST_WAIT_SECONDS = 60.0
+_MAX_WAIT_SECONDS = 60.0
 
 
 class ServerStream(StreamReader):
@@ -45,9 +45,9 @@ class ServerStream(StreamReader):
                 if heard is None:
                     return
                 # A server that only ever closes the stream is not asked more and more often.
-                wait = stream.retry if heard else min(max(stream.retry, wait * 2), _LONGEST_WAIT_SECONDS)
+                wait = stream.retry if heard else min(max(stream.retry, wait * 2), _MAX_WAIT_SECONDS)
         finally:
-            self._wire.close()
+            self._http_connection.close()
 
     def _listen(self, stream: EventStream) -> bool | None:
         """Read one response to its end. Whether anything came; None if it is of no use to ask again."""
@@ -71,14 +71,16 @@ class ServerStream(StreamReader):
                 channel.unreachable(error)
             return None
         except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
-            logger.debug("server_stream_broken", server=channel.name, error=channel.redact(failures.reason(error)))
+            logger.debug(
+                "server_stream_broken", server=channel.name, error=channel.redact(error_responses.reason(error))
+            )
         return None if self._closing.is_set() else heard
 
     def _is_offered(self, response: httpx2.Response) -> bool:
         if response.status_code == HTTPStatus.OK:
             return True
         # The very first request may be answered with 404 by a server that knows no GET.
-        if self._opened and failures.is_forgotten(response, self._session):
+        if self._opened and error_responses.is_forgotten(response, self._session):
             self._channel.session_forgotten()
         else:
             logger.debug("server_stream_not_offered", server=self._channel.name, status=response.status_code)

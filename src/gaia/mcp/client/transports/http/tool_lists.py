@@ -8,17 +8,17 @@ from typing import Any
 import httpx2
 import orjson
 
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.messages import encode_request
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import Frame
 from gaia.mcp.client.transports.http.headers import message_headers
+from gaia.mcp.client.transports.http.http_connection import HttpConnection
 from gaia.mcp.client.transports.http.tool_headers import ToolHeaders
-from gaia.mcp.client.transports.http.wire import Wire
 
 __all__ = ["relist", "without_unusable_tools"]
 
 _METHOD = "tools/list"
-_MOST_PAGES = 1000
+_MAX_PAGES = 1000
 _ID = "tool-headers"
 """The ids of calls are numbers."""
 
@@ -39,13 +39,21 @@ def without_unusable_tools(message: bytes, headers: ToolHeaders) -> bytes:
     return orjson.dumps(answer)
 
 
-def relist(wire: Wire, url: httpx2.URL, dialect: Dialect, headers: ToolHeaders, check: Callable[[], None]) -> None:
+def relist(
+    http_connection: HttpConnection,
+    url: httpx2.URL,
+    negotiated: NegotiatedProtocol,
+    headers: ToolHeaders,
+    check: Callable[[], None],
+) -> None:
     """Have `headers` learn from a new listing. Raises `httpx2.HTTPError`; `check` may raise before anything is sent."""
     cursor: Any = None
-    for _ in range(_MOST_PAGES):
-        params = dialect.dress({} if cursor is None else {"cursor": cursor}, None)
+    for _ in range(_MAX_PAGES):
+        params = negotiated.add_meta({} if cursor is None else {"cursor": cursor}, None)
         item = Frame(encode_request(_ID, _METHOD, params), _METHOD, params)
-        with wire.request("POST", url, message_headers(item, dialect, {}), item.frame, on_sending=check) as response:
+        with http_connection.request(
+            "POST", url, message_headers(item, negotiated, {}), item.frame, on_sending=check
+        ) as response:
             result = next((_member(message, "result") for message in _messages(response)), None)
         tools = _member(result, "tools")
         if not isinstance(tools, list):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gaia.log import enable_debug
-from gaia.mcp.client.protocol.dialect import Dialect
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.transports.authorization import Authorization
@@ -203,7 +203,7 @@ class HttpTransport(StandaloneTransport):
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
         if method == "initialize":
             version = result.get("protocolVersion")
-            connection.speak(Dialect(version if isinstance(version, str) else None))
+            connection.set_protocol_version(NegotiatedProtocol(version if isinstance(version, str) else None))
             connection.notify("notifications/initialized")
 
 

@@ -14,12 +14,12 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 
-__all__ = ["Roster"]
+__all__ = ["ServerRegistry"]
 
 _ASK_AGAIN_SECONDS = 0.05
 
 
-class Roster:
+class ServerRegistry:
     """Clients by the names of their servers. A name is reserved, then its client is connected, and one day dropped.
 
     Thread-safe.
@@ -113,7 +113,7 @@ class Roster:
     # Being there.
 
     def tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
-        """Called by a client whenever its tools may have changed, on its worker's thread."""
+        """Called by a client whenever its tools may have changed, on its supervisor's thread."""
         with self._lock:
             if client not in (self.connected.get(name), self._starting.get(name)):
                 # It has been taken away, and perhaps another one has its name now.

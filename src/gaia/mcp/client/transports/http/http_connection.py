@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-__all__ = ["Interrupted", "Wire"]
+__all__ = ["HttpConnection", "Interrupted"]
 
 _CONNECTED = ("connect_tcp.complete", "start_tls.complete")
 _SENDING = "http11.send_request_headers.started"
@@ -24,7 +24,7 @@ class Interrupted(Exception):
     """Nobody wants the request to be sent any more; for `on_sending` to raise."""
 
 
-class Wire:
+class HttpConnection:
     """For one thread at a time; `interrupt` and `abandon` may be called from any."""
 
     def __init__(self, client: httpx2.Client) -> None:
@@ -75,7 +75,7 @@ class Wire:
     def close(self) -> None:
         self._client.close()
 
-    def abandon(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: close our copy of the connection, which stays the parent's."""
         if self._socket is not None:
             self._socket.close()

@@ -1,42 +1,42 @@
-"""Drives protocol exchanges over a connection by events, so that the worker never waits for a server."""
+"""Drives protocol exchanges over a connection by events, so that the supervisor never waits for a server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from gaia.mcp.client.observation.requests import Observation
-from gaia.mcp.client.protocol.exchange import Exchange, Send, Speak, Step
+from gaia.mcp.client.observation.request_spans import Observation
+from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion, Step
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.errors import MCPError, ServerCrashed
 
-__all__ = ["Conversation", "Conversations", "Converse"]
+__all__ = ["ExchangeRunner", "ExchangeRunners", "RunExchange"]
 
 T = TypeVar("T")
 
 
-class Converse(Protocol):
+class RunExchange(Protocol):
     """Runs an exchange on one connection, and drops its outcome if that connection is lost meanwhile."""
 
     def __call__(
         self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-    ) -> Conversation[T]: ...
+    ) -> ExchangeRunner[T]: ...
 
 
-class Conversation(Generic[T]):
-    """One exchange under way. Belongs to the worker thread, which hands it each answered call."""
+class ExchangeRunner(Generic[T]):
+    """One exchange under way. Belongs to the supervisor's thread, which hands it each answered call."""
 
     def __init__(
         self,
         exchange: Exchange[T],
         connection: Connection,
-        make_call: Callable[[Conversation[T], Send, Observation], Call],
+        make_call: Callable[[ExchangeRunner[T], Send, Observation], Call],
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
     ) -> None:
-        """`make_call(conversation, step, observation)` makes a call whose end is reported back to `answered`."""
+        """`make_call(exchange, step, observation)` makes a call whose end is reported back to `answered`."""
         self._connection = connection
         self._exchange = exchange
         self._make_call = make_call
@@ -73,8 +73,8 @@ class Conversation(Generic[T]):
         try:
             step = resume()
             while not isinstance(step, Send):
-                if isinstance(step, Speak):
-                    self._connection.speak(step.dialect)
+                if isinstance(step, SetProtocolVersion):
+                    self._connection.set_protocol_version(step.negotiated)
                 else:
                     self._connection.notify(step.method, step.params)
                 step = self._exchange.send(None)
@@ -98,8 +98,8 @@ class Conversation(Generic[T]):
         return self._connection.state is not ConnectionState.CLOSED
 
 
-class Conversations:
-    """Begins exchanges. Belongs to the worker thread."""
+class ExchangeRunners:
+    """Begins exchanges. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ class Conversations:
         timeout: float,
         next_id: Callable[[], int],
         watch: Callable[[Call], None],
-        on_answered: Callable[[Conversation[Any], Call], None],
+        on_answered: Callable[[ExchangeRunner[Any], Call], None],
     ) -> None:
         """An exchange may take `timeout` seconds as a whole, unless its steps say something else of themselves.
 
-        `watch` enforces a call's deadline. ``on_answered(conversation, call)`` runs on the thread that ends the call;
-        the worker then has the conversation take note of it.
+        `watch` enforces a call's deadline. ``on_answered(exchange, call)`` runs on the thread that ends the call;
+        the supervisor then has the exchange take note of it.
         """
         self._clock = clock
         self._timeout = timeout
@@ -120,13 +120,13 @@ class Conversations:
         self._watch = watch
         self._on_answered = on_answered
 
-    def on(self, connection: Connection) -> Converse:
-        def converse(
+    def on(self, connection: Connection) -> RunExchange:
+        def run_exchange(
             exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-        ) -> Conversation[T]:
+        ) -> ExchangeRunner[T]:
             return self._begin(connection, exchange, on_result, on_error)
 
-        return converse
+        return run_exchange
 
     def _begin(
         self,
@@ -134,13 +134,13 @@ class Conversations:
         exchange: Exchange[T],
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
-    ) -> Conversation[T]:
+    ) -> ExchangeRunner[T]:
         limit = self._clock.monotonic() + self._timeout
 
-        def make_call(conversation: Conversation[T], step: Send, observation: Observation) -> Call:
+        def make_call(runner: ExchangeRunner[T], step: Send, observation: Observation) -> Call:
             def done(call: Call) -> None:
                 observation.stop()
-                self._on_answered(conversation, call)
+                self._on_answered(runner, call)
 
             now = self._clock.monotonic()
             call = Call(
@@ -158,6 +158,6 @@ class Conversations:
                 self._watch(call)
             return call
 
-        conversation = Conversation(exchange, connection, make_call, on_result, on_error)
-        conversation.start()
-        return conversation
+        runner = ExchangeRunner(exchange, connection, make_call, on_result, on_error)
+        runner.start()
+        return runner

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["UNDECIDED", "Dialect"]
+__all__ = ["NOT_NEGOTIATED", "NegotiatedProtocol"]
 
 
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
-class Dialect(msgspec.Struct, frozen=True):
+class NegotiatedProtocol(msgspec.Struct, frozen=True):
     """What client and server have agreed on. Immutable, shared between threads, compared by identity."""
 
     revision: str | None
@@ -23,11 +23,11 @@ class Dialect(msgspec.Struct, frozen=True):
     server_may_ask: bool = True
     """Whether the server may send requests, which are answered. A stateless server is never written a response."""
 
-    def with_log_level(self, level: str) -> Dialect:
+    def with_log_level(self, level: str) -> NegotiatedProtocol:
         """The same, and each request asks for log messages of this level and above (2026-07-28, "Logging")."""
-        return Dialect(self.revision, {**self.request_meta, _LOG_LEVEL: level}, self.server_may_ask)
+        return NegotiatedProtocol(self.revision, {**self.request_meta, _LOG_LEVEL: level}, self.server_may_ask)
 
-    def dress(self, params: dict[str, Any] | None, progress_token: int | None) -> dict[str, Any] | None:
+    def add_meta(self, params: dict[str, Any] | None, progress_token: int | None) -> dict[str, Any] | None:
         """The params as they are sent. What a caller puts under the keys of the revision does not count."""
         if not self.request_meta and progress_token is None:
             return params
@@ -39,5 +39,5 @@ class Dialect(msgspec.Struct, frozen=True):
         return params
 
 
-UNDECIDED = Dialect(None)
+NOT_NEGOTIATED = NegotiatedProtocol(None)
 """Before anything is agreed: messages go out as they are."""

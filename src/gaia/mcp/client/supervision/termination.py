@@ -1,4 +1,4 @@
-"""How a server is lost, and how the rest of it is ended beside the worker: that can take seconds."""
+"""How a server is lost, and how the rest of it is ended beside the supervisor: that can take seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from gaia.log import get_logger
-from gaia.mcp.client.observation.lifecycle import LossReason, Lost
+from gaia.mcp.client.observation.lifecycle_spans import LossReason, Lost
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 
-__all__ = ["Farewell", "Loss", "loss_reason"]
+__all__ = ["Loss", "Termination", "loss_reason"]
 
 logger = get_logger(__name__)
 
@@ -76,7 +76,7 @@ def loss_reason(error: MCPError | None, ending: Ending, *, hung: bool) -> LossRe
     return "output_closed"
 
 
-class Farewell:
+class Termination:
     """The closing of one channel in a thread of its own."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Farewell:
         ending = Ending()
         try:
             ending = self._channel.close(self._grace)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: the worker waits for the news, good or bad
+        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for the news, good or bad
             logger.error("close_failed", server=self._server, error=repr(error))
         finally:
             self._on_closed(ending)

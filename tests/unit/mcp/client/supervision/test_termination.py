@@ -1,4 +1,4 @@
-"""Ending a lost server beside the worker, and saying how it was lost."""
+"""Ending a lost server beside the supervisor, and saying how it was lost."""
 
 import queue
 import threading
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.rpc.channel import Ending
-from gaia.mcp.client.supervision.farewell import Farewell, Loss
+from gaia.mcp.client.supervision.termination import Loss, Termination
 from gaia.mcp.errors import CallTimeout
 from tests.fake_transport import PATIENCE, FakeChannel
 
@@ -34,12 +34,12 @@ def test_it_closes_beside_its_maker_and_tells_how_the_server_ended(
 ) -> None:
     channel.hold_closing()
     channel.end(signal="SIGKILL")
-    farewell = Farewell("fake", channel, CRASH, 1.5, closed.put)
+    termination = Termination("fake", channel, CRASH, 1.5, closed.put)
     channel.wait_until_closing()
     assert channel.closed_with_grace == 1.5
     assert closed.empty()
     channel.let_close()
-    farewell.wait()
+    termination.wait()
     assert closed.get(timeout=PATIENCE) == Ending(signal="SIGKILL")
     assert closed.empty()
 
@@ -52,7 +52,7 @@ def test_without_a_thread_to_spare_it_closes_all_the_same(
 
     channel.end(exit_code=1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    Farewell("fake", channel, CRASH, 1.5, closed.put).wait()
+    Termination("fake", channel, CRASH, 1.5, closed.put).wait()
     assert closed.get(timeout=PATIENCE) == Ending(exit_code=1)
 
 
@@ -63,7 +63,7 @@ def test_a_channel_that_cannot_be_closed_is_not_waited_for_for_ever(
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(channel, "close", fail)
-    Farewell("fake", channel, CRASH, 1.5, closed.put).wait()
+    Termination("fake", channel, CRASH, 1.5, closed.put).wait()
     assert closed.get(timeout=PATIENCE) == Ending()
 
 

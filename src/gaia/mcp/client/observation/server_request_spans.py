@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode
 
-from gaia.mcp.client.observation.requests import Observer, Run
+from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
@@ -22,10 +22,10 @@ __all__ = ["Served", "begin_serving"]
 class Served:
     """Follows one request of the server, from its arrival to the answer. `answered` is called once, by any thread."""
 
-    def __init__(self, observer: Observer, span: Span, method: str, run: Run | None) -> None:
+    def __init__(self, observer: Observer, span: Span, method: str, executor: Executor | None) -> None:
         self.span = span
         self._counted = {names.METHOD_NAME: method, **observer.common}
-        self._run = run
+        self._executor = executor
         self._started = time.perf_counter()
 
     def current(self) -> AbstractContextManager[Span]:
@@ -49,14 +49,18 @@ class Served:
         if names.ERROR_TYPE in outcome:
             span.set_status(Status(StatusCode.ERROR))
         now = time.time_ns()
-        if self._run is None:
+        if self._executor is None:
             span.end(now)
         else:
-            self._run(lambda: span.end(now))
+            self._executor(lambda: span.end(now))
 
 
 def begin_serving(
-    observer: Observer, method: str, params: Mapping[str, Any] | None, request_id: object, run: Run | None = None
+    observer: Observer,
+    method: str,
+    params: Mapping[str, Any] | None,
+    request_id: object,
+    executor: Executor | None = None,
 ) -> Served:
     """A request has come. Its parent is the context in its ``_meta``; without one it begins a trace.
 
@@ -71,4 +75,4 @@ def begin_serving(
         span = spans.start_server_span(method, attributes, (params or {}).get("_meta"))
     finally:
         contexts.detach(token)
-    return Served(observer, span, method, run)
+    return Served(observer, span, method, executor)

@@ -23,21 +23,21 @@ from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 
-__all__ = ["Question", "Questions"]
+__all__ = ["ServerRequest", "ServerRequests"]
 
 logger = get_logger(__name__)
 
-_MOST_OPEN = 32
+_MAX_OPEN = 32
 """Questions of one server at once; what comes on top of them is refused."""
 
-_MOST_URLS = 1000
+_MAX_URLS = 1000
 """Of how many of the last questions with a URL it is known that they were asked."""
 
 OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
 """Told the result or the refusal; neither, if the question was withdrawn."""
 
 
-class Question:
+class ServerRequest:
     """One question. `deadline` is a reading of the clock. Thread-safe."""
 
     def __init__(self, deadline: float, timeout: float, on_done: OnAnswered) -> None:
@@ -70,7 +70,7 @@ class Question:
             self.scope.cancel()
 
 
-class Questions:
+class ServerRequests:
     """The open questions of one server. Thread-safe."""
 
     def __init__(self, server: str, features: ClientFeatures, pool: CallbackPool, clock: Clock, timeout: float) -> None:
@@ -82,45 +82,47 @@ class Questions:
         self._timeout = timeout
         self._lock = threading.Lock()
         """Owns everything below. Never held while a question ends."""
-        self._open: set[Question] = set()
-        self._by_request: dict[tuple[Connection, RequestId], Question] = {}
+        self._open: set[ServerRequest] = set()
+        self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
         """Those that came as requests, which are answered on their connection."""
-        self._urls: deque[str] = deque(maxlen=_MOST_URLS)
+        self._urls: deque[str] = deque(maxlen=_MAX_URLS)
 
     def deadline(self) -> float:
         """When a question that is asked now has to be answered, as a reading of the clock."""
         return self._clock.monotonic() + self._timeout
 
-    def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> Question:
+    def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> ServerRequest:
         """Have user code answer. `on_done` is called once, on the thread that ends the question: be quick there.
 
         The question ends by itself only if somebody sees to its deadline. Of a `method` that is offered.
         """
-        question = Question(
+        server_request = ServerRequest(
             self.deadline(),
             self._timeout,
-            lambda result, refusal: self._ended(question, on_done, result, refusal),
+            lambda result, refusal: self._ended(server_request, on_done, result, refusal),
         )
         with self._lock:
-            full = len(self._open) >= _MOST_OPEN
+            full = len(self._open) >= _MAX_OPEN
             if not full:
-                self._open.add(question)
+                self._open.add(server_request)
         if full:
-            question.finish(refusal=Refusal(INTERNAL_ERROR, f"{_MOST_OPEN} questions wait already; ask again later"))
-            return question
+            server_request.finish(
+                refusal=Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} questions wait already; ask again later")
+            )
+            return server_request
         if method == "elicitation/create" and params.get("mode") == "url":
             self.note_url(params.get("elicitationId"))
         # Its answer is part of what the asking thread does: traces and cancellation go on in it.
         context = contextvars.copy_context()
-        self._pool.lane().post(lambda: context.run(self._answer, question, method, params))
-        return question
+        self._pool.lane().post(lambda: context.run(self._answer, server_request, method, params))
+        return server_request
 
     def withdraw_all(self) -> None:
         """Nobody waits for any answer any more."""
         with self._lock:
-            questions = list(self._open)
-        for question in questions:
-            question.withdraw()
+            server_requests = list(self._open)
+        for server_request in server_requests:
+            server_request.withdraw()
 
     def note_url(self, identifier: object) -> None:
         """A person was sent to a URL, and it may be announced that all was done there."""
@@ -135,7 +137,7 @@ class Questions:
 
     # Questions that come as requests: the handshake era. The first two run on the reader's thread.
 
-    def asked(self, connection: Connection, request: Request, watch: Callable[[Question], None]) -> bool:
+    def asked(self, connection: Connection, request: Request, watch: Callable[[ServerRequest], None]) -> bool:
         """Answer a request, sooner or later, unless it is not offered. `watch` sees to the deadline."""
         if not self.features.offers(request.method):
             return False
@@ -145,15 +147,17 @@ class Questions:
         if known:
             connection.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
             return True
-        question = self.ask(request.method, request.params, lambda *outcome: self._reply(connection, request, *outcome))
+        server_request = self.ask(
+            request.method, request.params, lambda *outcome: self._reply(connection, request, *outcome)
+        )
         with self._lock:
             # It may have ended meanwhile; who ends it later finds it here.
-            if question in self._open:
-                self._by_request[key] = question
-        # The worker sets the state before it withdraws the questions of a connection. One of us sees the other.
+            if server_request in self._open:
+                self._by_request[key] = server_request
+        # The supervisor sets the state before it withdraws the questions of a connection. One of us sees the other.
         if connection.state is ConnectionState.CLOSED:
-            question.withdraw()
-        watch(question)
+            server_request.withdraw()
+        watch(server_request)
         return True
 
     def cancelled(self, connection: Connection, params: Mapping[str, Any]) -> None:
@@ -161,17 +165,19 @@ class Questions:
         identifier = params.get("requestId")
         if isinstance(identifier, int | str):
             with self._lock:
-                question = self._by_request.get((connection, identifier))
-            if question is not None:
-                logger.debug("question_withdrawn", server=self._server, request_id=identifier)
-                question.withdraw()
+                server_request = self._by_request.get((connection, identifier))
+            if server_request is not None:
+                logger.debug("server_request_withdrawn", server=self._server, request_id=identifier)
+                server_request.withdraw()
 
     def lost(self, connection: Connection) -> None:
         """The connection is over, so its questions cannot be answered any more."""
         with self._lock:
-            questions = [question for (asker, _), question in self._by_request.items() if asker is connection]
-        for question in questions:
-            question.withdraw()
+            server_requests = [
+                server_request for (asker, _), server_request in self._by_request.items() if asker is connection
+            ]
+        for server_request in server_requests:
+            server_request.withdraw()
 
     def _reply(
         self, connection: Connection, request: Request, result: dict[str, Any] | None, refusal: Refusal | None
@@ -186,31 +192,31 @@ class Questions:
             connection.withdraw(request)
 
     def _ended(
-        self, question: Question, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None
+        self, server_request: ServerRequest, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None
     ) -> None:
         with self._lock:
-            self._open.discard(question)
+            self._open.discard(server_request)
         on_done(result, refusal)
 
-    def _answer(self, question: Question, method: str, params: Mapping[str, Any]) -> None:
+    def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
         """Runs on a callback thread."""
-        if question.ended:
+        if server_request.ended:
             return
         refusal = Refusal(INTERNAL_ERROR, _NO_ANSWER)
         try:
-            with question.scope.entered():
+            with server_request.scope.entered():
                 result = self.features.answer(self._server, method, params)
             # Raises ValueError for what is no JSON, here where it can still be refused.
             encode_result("", result)
         except Refusal as refused:
             refusal = refused
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server is owed an answer
-            logger.error("question_failed", server=self._server, method=method, error=repr(error))
+            logger.error("server_request_failed", server=self._server, method=method, error=repr(error))
         else:
-            question.finish(result)
+            server_request.finish(result)
         finally:
             # Whatever user code raised, SystemExit included. It has ended already, if all went well.
-            question.finish(refusal=refusal)
+            server_request.finish(refusal=refusal)
 
 
 _NO_ANSWER = "the client could not answer"

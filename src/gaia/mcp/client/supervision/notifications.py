@@ -16,7 +16,7 @@ from gaia.mcp.client.supervision.events import (
     ServerLog,
 )
 from gaia.mcp.client.supervision.mailbox import Letter, Notified
-from gaia.mcp.client.supervision.questions import Questions
+from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.redaction import mask_strings
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "LOG",
     "SUBSCRIBED",
     "TOOLS_CHANGED",
-    "Notices",
+    "Notifications",
     "offer_changed",
     "server_log",
 ]
@@ -42,16 +42,16 @@ RESOURCES_CHANGED = "notifications/resources/list_changed"
 PROMPTS_CHANGED = "notifications/prompts/list_changed"
 _NEWS = frozenset((SUBSCRIBED, CANCELLED, LOG, RESOURCE_UPDATED, RESOURCES_CHANGED, PROMPTS_CHANGED))
 
-_MOST_LETTERS = 1_000
+_MAX_LETTERS = 1_000
 """A server that writes faster than its log can be read loses log messages, not our memory."""
 
 
-class Notices:
-    """Lets the notifications of one connection through to the worker: those that it understands, and no flood."""
+class Notifications:
+    """Lets the notifications of one connection through to the supervisor: those that it understands, and no flood."""
 
-    def __init__(self, mailbox: queue.SimpleQueue[Letter], questions: Questions) -> None:
+    def __init__(self, mailbox: queue.SimpleQueue[Letter], server_requests: ServerRequests) -> None:
         self._mailbox = mailbox
-        self._questions = questions
+        self._server_requests = server_requests
         self.tools_change_announced = False
         """A change was announced, and not seen yet; another one would say nothing new."""
 
@@ -61,20 +61,20 @@ class Notices:
             if self.tools_change_announced:
                 return
             self.tools_change_announced = True
-        elif notification.method == CANCELLED and connection.dialect.server_may_ask:
-            self._questions.cancelled(connection, notification.params)
+        elif notification.method == CANCELLED and connection.negotiated.server_may_ask:
+            self._server_requests.cancelled(connection, notification.params)
             return
-        elif not self._is_news(notification) or self._mailbox.qsize() >= _MOST_LETTERS:
+        elif not self._is_news(notification) or self._mailbox.qsize() >= _MAX_LETTERS:
             return
         self._mailbox.put(Notified(connection, notification))
 
     def _is_news(self, notification: Notification) -> bool:
         if notification.method == ELICITATION_COMPLETE:
-            return self._questions.completes(notification.params.get("elicitationId"))
+            return self._server_requests.completes(notification.params.get("elicitationId"))
         return notification.method in _NEWS
 
     def tools_change_seen(self) -> None:
-        """For the worker thread, before it lists the tools: changes from now on are news."""
+        """For the supervisor's thread, before it lists the tools: changes from now on are news."""
         self.tools_change_announced = False
 
 

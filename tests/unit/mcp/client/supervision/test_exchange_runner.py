@@ -8,14 +8,14 @@ import pytest
 from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.conversation import Conversation, Conversations
+from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, ExchangeRunners
 from gaia.mcp.errors import CallTimeout, JsonRpcError, MCPError
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel
 
 
 class Table:
-    """One connection, and conversations on it that go on when the test says so."""
+    """One connection, and exchanges on it that go on when the test says so."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.connection = Connection(
@@ -24,20 +24,20 @@ class Table:
         self.channel = FakeChannel(self.connection, 1, {})
         self.connection.attach(self.channel)
         self.watched: list[Call] = []
-        self.news: list[tuple[Conversation[Any], Call]] = []
+        self.news: list[tuple[ExchangeRunner[Any], Call]] = []
         self.results: list[Any] = []
         self.errors: list[MCPError] = []
-        self.converse = Conversations(
+        self.run_exchange = ExchangeRunners(
             clock, 30.0, itertools.count(1).__next__, self.watched.append, lambda *news: self.news.append(news)
         ).on(self.connection)
 
     def begin(self, exchange: Exchange[Any]) -> None:
-        self.converse(exchange, self.results.append, self.errors.append)
+        self.run_exchange(exchange, self.results.append, self.errors.append)
 
     def go_on(self) -> None:
         while self.news:
-            conversation, call = self.news.pop(0)
-            conversation.answered(call)
+            runner, call = self.news.pop(0)
+            runner.answered(call)
 
 
 @pytest.fixture

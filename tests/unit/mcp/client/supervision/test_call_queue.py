@@ -8,8 +8,8 @@ import pytest
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.intake import Intake
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel
@@ -18,13 +18,13 @@ WAITING = [ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, Serv
 
 
 class Desk:
-    """An intake, and what is needed to use it."""
+    """An call queue, and what is needed to use it."""
 
     def __init__(self, max_pending: int = 5) -> None:
         self.clock = FakeClock()
         self.max_pending = max_pending
         self.wanted = 0
-        self.intake = Intake("fake", max_pending, self.count_wanted, on_expired=lambda _: None)
+        self.call_queue = CallQueue("fake", max_pending, self.count_wanted, on_expired=lambda _: None)
         self._ids = itertools.count(1)
 
     def count_wanted(self) -> None:
@@ -39,7 +39,7 @@ class Desk:
 
     def submit(self, *, repeatable: bool = False) -> Call:
         call = self.call(repeatable=repeatable)
-        self.intake.submit(call)
+        self.call_queue.submit(call)
         return call
 
     def connection(self) -> tuple[Connection, FakeChannel]:
@@ -58,8 +58,8 @@ class Desk:
 
     def admit(self) -> tuple[Connection, FakeChannel]:
         connection, channel = self.connection()
-        self.intake.move_to(ServerState.READY, None)
-        self.intake.admit(connection, refusal=lambda method, params: None)
+        self.call_queue.move_to(ServerState.READY, None)
+        self.call_queue.admit(connection, refusal=lambda method, params: None)
         return connection, channel
 
 
@@ -75,9 +75,9 @@ def ids(channel: FakeChannel) -> list[int]:
 class TestSubmitting:
     @pytest.mark.parametrize("state", WAITING)
     def test_a_call_waits_in_states_that_will_change(self, desk: Desk, state: ServerState) -> None:
-        desk.intake.move_to(state, None)
+        desk.call_queue.move_to(state, None)
         assert not desk.submit().ended
-        assert len(desk.intake) == 1
+        assert len(desk.call_queue) == 1
 
     @pytest.mark.parametrize(
         ("state", "error", "words"),
@@ -91,12 +91,12 @@ class TestSubmitting:
         self, desk: Desk, state: ServerState, error: type[MCPError], words: str
     ) -> None:
         if state is not ServerState.CREATED:
-            desk.intake.move_to(state, "out of order")
+            desk.call_queue.move_to(state, "out of order")
         call = desk.submit()
         assert type(call.error) is error
         assert words in call.error.message
         assert call.error.delivery == "not_sent"
-        assert len(desk.intake) == 0
+        assert len(desk.call_queue) == 0
 
     def test_a_call_goes_to_the_connection_that_is_ready(self, desk: Desk) -> None:
         connection, channel = desk.admit()
@@ -105,24 +105,24 @@ class TestSubmitting:
         assert connection.in_flight == 1
 
     def test_a_call_for_a_server_that_has_exited_asks_for_it(self, desk: Desk) -> None:
-        desk.intake.move_to(ServerState.EXITED, None)
+        desk.call_queue.move_to(ServerState.EXITED, None)
         desk.submit()
         assert desk.wanted == 1
 
     @pytest.mark.parametrize("state", [state for state in WAITING if state is not ServerState.EXITED])
     def test_other_calls_do_not(self, desk: Desk, state: ServerState) -> None:
-        desk.intake.move_to(state, None)
+        desk.call_queue.move_to(state, None)
         desk.submit()
         assert desk.wanted == 0
 
     def test_a_call_that_the_connection_does_not_take_any_more_waits(self, desk: Desk) -> None:
         connection, channel = desk.admit()
-        desk.intake.suspend()
+        desk.call_queue.suspend()
         connection.close()
         call = desk.submit()
         assert not call.ended
         assert ids(channel) == []
-        assert len(desk.intake) == 1
+        assert len(desk.call_queue) == 1
 
 
 class TestConnectionThatClosesMeanwhile:
@@ -133,8 +133,8 @@ class TestConnectionThatClosesMeanwhile:
         connection, channel = desk.admit()
 
         def close() -> None:
-            desk.intake.suspend()
-            desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+            desk.call_queue.suspend()
+            desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
 
         class Table(dict[Any, Call]):
             def __setitem__(self, key: Any, call: Call) -> None:
@@ -158,75 +158,75 @@ class TestConnectionThatClosesMeanwhile:
         class Table(dict[Any, Call]):
             def __setitem__(self, key: Any, entering: Call) -> None:
                 entering.finish(error=CallCancelled("enough"))
-                connection.abandon(entering, "enough")
+                connection.cancel_call(entering, "enough")
                 super().__setitem__(key, entering)
 
         connection._in_flight = Table()
-        desk.intake.submit(call)
+        desk.call_queue.submit(call)
         assert connection.in_flight == 0
         assert ids(channel) == []
 
 
 class TestBacklog:
     def test_it_is_bounded(self, desk: Desk) -> None:
-        desk.intake.move_to(ServerState.STARTING, None)
+        desk.call_queue.move_to(ServerState.STARTING, None)
         for _ in range(desk.max_pending):
             desk.submit()
         refused = desk.submit()
         assert isinstance(refused.error, Overloaded)
         assert refused.error.delivery == "not_sent"
-        assert len(desk.intake) == desk.max_pending
+        assert len(desk.call_queue) == desk.max_pending
 
     def test_calls_that_were_given_up_take_no_room(self, desk: Desk) -> None:
-        desk.intake.move_to(ServerState.STARTING, None)
+        desk.call_queue.move_to(ServerState.STARTING, None)
         calls = [desk.submit() for _ in range(desk.max_pending)]
         calls[2].finish(error=CallCancelled("enough"))
-        assert len(desk.intake) == desk.max_pending - 1
+        assert len(desk.call_queue) == desk.max_pending - 1
         assert not desk.submit().ended
 
     def test_it_goes_to_the_connection_in_the_order_of_arrival(self, desk: Desk) -> None:
-        desk.intake.move_to(ServerState.STARTING, None)
+        desk.call_queue.move_to(ServerState.STARTING, None)
         calls = [desk.submit() for _ in range(4)]
         calls[1].finish(error=CallCancelled("enough"))
         _, channel = desk.admit()
         assert ids(channel) == [calls[0].id, calls[2].id, calls[3].id]
-        assert len(desk.intake) == 0
+        assert len(desk.call_queue) == 0
 
     @pytest.mark.parametrize("state", WAITING)
     def test_it_stays_in_states_that_will_change(self, desk: Desk, state: ServerState) -> None:
-        desk.intake.move_to(ServerState.STARTING, None)
+        desk.call_queue.move_to(ServerState.STARTING, None)
         call = desk.submit()
-        desk.intake.move_to(state, None)
+        desk.call_queue.move_to(state, None)
         assert not call.ended
 
     def test_it_is_refused_when_the_server_has_failed(self, desk: Desk) -> None:
-        desk.intake.move_to(ServerState.STARTING, None)
+        desk.call_queue.move_to(ServerState.STARTING, None)
         call = desk.submit()
-        assert desk.intake.move_to(ServerState.FAILED, "it is broken") is ServerState.STARTING
+        assert desk.call_queue.move_to(ServerState.FAILED, "it is broken") is ServerState.STARTING
         assert isinstance(call.error, ServerUnavailable)
         assert "it is broken" in call.error.message
 
     def test_it_is_cancelled_when_the_server_is_closed(self, desk: Desk) -> None:
-        desk.intake.move_to(ServerState.STARTING, None)
+        desk.call_queue.move_to(ServerState.STARTING, None)
         call = desk.submit()
-        desk.intake.move_to(ServerState.CLOSED, "it was disconnected")
+        desk.call_queue.move_to(ServerState.CLOSED, "it was disconnected")
         assert isinstance(call.error, CallCancelled)
         assert call.error.delivery == "not_sent"
 
 
 class TestTakingBack:
     def lose(self, desk: Desk, connection: Connection) -> bool:
-        desk.intake.suspend()
-        return desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+        desk.call_queue.suspend()
+        return desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
 
     def test_unwritten_calls_come_before_those_that_wait_already(self, desk: Desk) -> None:
         connection, channel = desk.admit()
         channel.stop_reading()
         first, second = desk.submit(), desk.submit()
         orphans = connection.close()
-        desk.intake.suspend()
+        desk.call_queue.suspend()
         third = desk.submit()
-        assert desk.intake.take_back(orphans, "it exploded", desk.next_id)
+        assert desk.call_queue.take_back(orphans, "it exploded", desk.next_id)
         _, following = desk.admit()
         assert ids(following) == [first.id, second.id, third.id]
 
@@ -237,7 +237,7 @@ class TestTakingBack:
         assert isinstance(call.error, ServerCrashed)
         assert call.error.delivery == "unknown"
         assert "it exploded" in call.error.message
-        assert len(desk.intake) == 0
+        assert len(desk.call_queue) == 0
 
     def test_a_written_call_that_is_safe_is_kept_under_a_new_id_and_not_safe_any_more(self, desk: Desk) -> None:
         connection, _ = desk.admit()
@@ -274,19 +274,19 @@ class TestTakingBack:
         channel.stop_reading()
         desk.submit().finish(error=CallCancelled("enough"))
         assert not self.lose(desk, connection)
-        assert len(desk.intake) == 0
+        assert len(desk.call_queue) == 0
 
     def test_a_call_that_is_waiting_is_wanted(self, desk: Desk) -> None:
         connection, _ = desk.connection()
-        desk.intake.move_to(ServerState.RESTARTING, None)
+        desk.call_queue.move_to(ServerState.RESTARTING, None)
         desk.submit()
-        assert desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+        assert desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
 
 
 def test_in_a_forked_child_calls_are_refused_even_if_the_lock_was_held(desk: Desk) -> None:
     desk.admit()
-    desk.intake._lock.acquire()
-    desk.intake.disown()
+    desk.call_queue._lock.acquire()
+    desk.call_queue.after_fork()
     call = desk.submit()
     assert isinstance(call.error, NotConnected)
     assert "fork" in call.error.message
@@ -294,7 +294,7 @@ def test_in_a_forked_child_calls_are_refused_even_if_the_lock_was_held(desk: Des
 
 def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_worker_does(switching: None) -> None:
     desk = Desk(max_pending=100_000)
-    desk.intake.move_to(ServerState.STARTING, None)
+    desk.call_queue.move_to(ServerState.STARTING, None)
     written: list[int] = []
 
     def submit() -> list[Call]:
@@ -304,13 +304,13 @@ def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_wo
         submitting = [threads.submit(submit) for _ in range(4)]
         while not all(future.done() for future in submitting):
             connection, channel = desk.admit()
-            desk.intake.suspend()
-            desk.intake.take_back(connection.close(), "it exploded", desk.next_id)
+            desk.call_queue.suspend()
+            desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
             channel.close(0.0)
             written += ids(channel)
-            desk.intake.move_to(ServerState.RESTARTING, None)
+            desk.call_queue.move_to(ServerState.RESTARTING, None)
         calls = [call for future in submitting for call in future.result()]
-    desk.intake.move_to(ServerState.CLOSED, "the end")
+    desk.call_queue.move_to(ServerState.CLOSED, "the end")
     assert len(written) == len(set(written))
     for call in calls:
         assert isinstance(call.error, ServerCrashed if call.id in written else CallCancelled)

@@ -12,15 +12,15 @@ from gaia.mcp.client.protocol.exchange import drive, paginate
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.doctor.stopwatch import Stopwatch
 from gaia.mcp.errors import MCPError
-from gaia.mcp.pulse import ask_for_life
+from gaia.mcp.ping import ping
 
-__all__ = ["Visit", "visit"]
+__all__ = ["Inspection", "inspect_server"]
 
 _PINGS = 5
 
 
 @dataclass
-class Visit:
+class Inspection:
     """What happened. Durations in seconds; None for what was not reached."""
 
     error: str | None = None
@@ -49,9 +49,9 @@ class Visit:
         return statistics.median(self.pings) if self.pings else None
 
 
-def visit(client: MCPClient) -> Visit:
+def inspect_server(client: MCPClient) -> Inspection:
     """Visit a server that is not connected. Whatever happens, it has been stopped when this returns."""
-    seen = Visit()
+    seen = Inspection()
     try:
         watch = Stopwatch.on(client)
         ready = client.connect()
@@ -71,7 +71,7 @@ def visit(client: MCPClient) -> Visit:
     return seen
 
 
-def _list(client: MCPClient, seen: Visit) -> None:
+def _list(client: MCPClient, seen: Inspection) -> None:
     if "tools" not in seen.capabilities:
         seen.definitions = []
         return
@@ -91,11 +91,11 @@ def _list(client: MCPClient, seen: Visit) -> None:
     seen.unmatched = client.tool_filter.unmatched(client.name, names)
 
 
-def _ping(client: MCPClient, seen: Visit) -> None:
+def _ping(client: MCPClient, seen: Inspection) -> None:
     for _ in range(_PINGS):
         began = time.perf_counter()
         try:
-            ask_for_life(client)
+            ping(client)
         except MCPError as error:
             seen.ping_error = error.message
             return

@@ -1,4 +1,4 @@
-"""What a worker does with its server: start, restart, refuse, stop. Time is a number here, and the server a list."""
+"""What a supervisor does with its server: start, restart, refuse, stop. Time is a number, and the server a list."""
 
 import threading
 from collections.abc import Callable
@@ -48,17 +48,17 @@ def open_circuit(server: Supervised) -> GaveUp:
 class TestStarting:
     def test_it_is_ready_after_handshake_and_listing(self, supervise: Supervise) -> None:
         server = supervise()
-        assert server.worker.start()
+        assert server.supervisor.start()
         channel = server.transport.channel()
         assert [channel.wait_for(method)["method"] for method in ("initialize", "notifications/initialized")]
         assert server.listings == [server.transport.tools]
         assert server.states == [ServerState.STARTING, ServerState.READY]
-        assert server.worker.condition.generation == 1
-        assert server.worker.condition.pid == channel.pid
-        assert server.worker.condition.restarts == 0
-        assert server.worker.condition.last_error is None
-        assert server.worker.condition.profile is not None
-        assert server.worker.condition.profile.server_info == {"name": "fake", "version": "1"}
+        assert server.supervisor.condition.generation == 1
+        assert server.supervisor.condition.pid == channel.pid
+        assert server.supervisor.condition.restarts == 0
+        assert server.supervisor.condition.last_error is None
+        assert server.supervisor.condition.profile is not None
+        assert server.supervisor.condition.profile.server_info == {"name": "fake", "version": "1"}
 
     def test_a_server_without_tools_is_not_asked_for_them(self, supervise: Supervise) -> None:
         server = supervise()
@@ -72,14 +72,14 @@ class TestStarting:
         server.transport.answers["tools/list"] = lambda _: {"nothing": "useful"}
         server.started()
         assert server.listings == [[]]
-        assert "tools/list" in (server.worker.condition.last_error or "")
+        assert "tools/list" in (server.supervisor.condition.last_error or "")
 
     def test_a_first_start_that_fails_is_final(self, supervise: Supervise) -> None:
         server = supervise()
         server.transport.start_errors.append(StartFailed("no such program"))
-        assert not server.worker.start()
-        assert server.worker.state is ServerState.FAILED
-        assert server.worker.condition.last_error == "no such program"
+        assert not server.supervisor.start()
+        assert server.supervisor.state is ServerState.FAILED
+        assert server.supervisor.condition.last_error == "no such program"
         assert server.wait_for(GaveUp) == GaveUp("fake", reason="no such program", retry_in=None)
         assert server.transport.starts == 0
 
@@ -97,12 +97,12 @@ class TestStarting:
     ) -> None:
         server = supervise()
         del server.transport.answers["initialize"]
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         server.transport.channel().wait_for("initialize")
         server.transport.channel().end(**ending)
         assert ready.result(PATIENCE) is False
-        assert server.worker.state is ServerState.FAILED
-        assert all(word in str(server.worker.condition.last_error) for word in words)
+        assert server.supervisor.state is ServerState.FAILED
+        assert all(word in str(server.supervisor.condition.last_error) for word in words)
         assert server.transport.starts == 1
 
     def test_what_a_dying_server_wrote_on_stderr_is_reported_even_if_it_is_read_after_its_end(
@@ -110,23 +110,23 @@ class TestStarting:
     ) -> None:
         server = supervise()
         del server.transport.answers["initialize"]
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         server.transport.channel().final_stderr = "Traceback: the cause"
         server.transport.channel().end(exit_code=1)
         assert ready.result(PATIENCE) is False
-        assert "exited with code 1" in str(server.worker.condition.last_error)
-        assert "Traceback: the cause" in str(server.worker.condition.last_error)
+        assert "exited with code 1" in str(server.supervisor.condition.last_error)
+        assert "Traceback: the cause" in str(server.supervisor.condition.last_error)
 
     def test_a_silent_handshake_ends_with_its_time(self, supervise: Supervise) -> None:
         server = supervise(timeout=7.0)
         del server.transport.answers["initialize"]
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         channel = server.transport.channel()
         channel.final_stderr = "waiting for a licence"
         server.pass_time(7.0)
         assert ready.result(PATIENCE) is False
-        assert "initialize" in str(server.worker.condition.last_error)
-        assert "waiting for a licence" in str(server.worker.condition.last_error)
+        assert "initialize" in str(server.supervisor.condition.last_error)
+        assert "waiting for a licence" in str(server.supervisor.condition.last_error)
         assert channel.closed_with_grace is not None
         # The specification forbids it for this one request.
         assert channel.requests("notifications/cancelled") == []
@@ -135,7 +135,7 @@ class TestStarting:
         server = supervise(timeout=10.0)
         initialize = server.transport.answers.pop("initialize")
         del server.transport.answers["tools/list"]
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         channel = server.transport.channel()
         request = channel.wait_for("initialize")
         server.clock.wait_for_waiter(server.clock.monotonic() + 10.0)
@@ -148,14 +148,14 @@ class TestStarting:
     def test_a_server_of_an_unknown_revision_is_refused_and_closed(self, supervise: Supervise) -> None:
         server = supervise()
         server.transport.answers["initialize"] = lambda _: {"protocolVersion": "1.0.0"}
-        assert not server.worker.start()
-        assert "1.0.0" in str(server.worker.condition.last_error)
+        assert not server.supervisor.start()
+        assert "1.0.0" in str(server.supervisor.condition.last_error)
         assert server.transport.channel().closed_with_grace is not None
 
     def test_calls_wait_until_the_server_is_ready(self, supervise: Supervise) -> None:
         server = supervise()
         listing = server.transport.answers.pop("tools/list")
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         channel = server.transport.channel()
         request = channel.wait_for("tools/list")
         result = server.submit()
@@ -184,10 +184,10 @@ class TestRestarting:
         assert len(second.requests("notifications/initialized")) == 1
         assert server.wait_for_listing(2) == [{"name": "other"}]
         assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.5)
-        assert server.worker.condition.generation == 2
-        assert server.worker.condition.restarts == 1
-        assert server.worker.condition.pid == second.pid
-        assert "exited with code 1" in str(server.worker.condition.last_error)
+        assert server.supervisor.condition.generation == 2
+        assert server.supervisor.condition.restarts == 1
+        assert server.supervisor.condition.pid == second.pid
+        assert "exited with code 1" in str(server.supervisor.condition.last_error)
 
     def test_the_old_server_has_ended_completely_before_the_new_one_starts(self, server: Supervised) -> None:
         first = server.transport.channel()
@@ -216,7 +216,7 @@ class TestRestarting:
         server.pass_time(1.0)
         assert server.wait_for(Restarted).downtime == 1.5
         # The attempt that did not get as far as a process was a generation, too.
-        assert server.worker.condition.generation == 3
+        assert server.supervisor.condition.generation == 3
 
     def test_the_downtime_lasts_from_the_end_to_the_next_readiness_whatever_happens_in_between(
         self, server: Supervised
@@ -364,11 +364,11 @@ class TestRestarting:
         assert first.requests("tools/call") == []
 
     def test_the_old_connection_is_closed_for_good(self, server: Supervised) -> None:
-        connection = server.worker.intake.ready
+        connection = server.supervisor.call_queue.ready
         assert connection is not None
         restart(server)
         assert connection.state is ConnectionState.CLOSED
-        assert server.worker.intake.ready is not connection
+        assert server.supervisor.call_queue.ready is not connection
 
     def test_an_answer_of_the_old_generation_after_its_end_is_ignored(self, server: Supervised) -> None:
         first = server.transport.channel()
@@ -386,24 +386,24 @@ class TestRestarting:
         result = server.submit()
         server.transport.channel(2).answer(server.transport.channel(2).wait_for("tools/call"), TEXT)
         assert result.result(PATIENCE) == TEXT
-        assert server.worker.state is ServerState.READY
+        assert server.supervisor.state is ServerState.READY
 
     def test_noise_is_counted_over_all_generations(self, server: Supervised) -> None:
         server.transport.channel().write(b"hello\n")
         restart(server).write(b"world!")
-        assert server.worker.condition.noise.lines == 2
-        assert server.worker.condition.noise.size == len(b"hello\n") + len(b"world!")
-        assert server.worker.condition.noise.last == "world!"
+        assert server.supervisor.condition.noise.lines == 2
+        assert server.supervisor.condition.noise.size == len(b"hello\n") + len(b"world!")
+        assert server.supervisor.condition.noise.last == "world!"
 
     def test_the_uptime_is_that_of_the_running_generation(self, server: Supervised) -> None:
         server.clock.advance(10.0)
-        assert server.worker.condition.uptime == 10.0
+        assert server.supervisor.condition.uptime == 10.0
         server.transport.channel().end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
-        assert server.worker.condition.uptime is None
+        assert server.supervisor.condition.uptime is None
         server.pass_time(0.5)
         server.wait_for(Restarted)
-        assert server.worker.condition.uptime == 0.0
+        assert server.supervisor.condition.uptime == 0.0
 
 
 class TestOpenCircuit:
@@ -414,7 +414,7 @@ class TestOpenCircuit:
         gave_up = open_circuit(server)
         assert gave_up.retry_in == 60.0
         assert "exited with code 1" in gave_up.reason
-        assert server.worker.state is ServerState.FAILED
+        assert server.supervisor.state is ServerState.FAILED
         error = server.call().exception(PATIENCE)
         assert isinstance(error, ServerUnavailable)
         assert error.delivery == "not_sent"
@@ -448,7 +448,7 @@ class TestOpenCircuit:
         fourth.answer(request, initialize(request))
         fourth.answer(fourth.wait_for("tools/call"), TEXT)
         assert result.result(PATIENCE) == TEXT
-        assert server.worker.state is ServerState.READY
+        assert server.supervisor.state is ServerState.READY
 
     def test_an_attempt_that_fails_opens_it_for_longer(self, supervise: Supervise) -> None:
         server = supervise(policy=FRAGILE).started()
@@ -587,15 +587,15 @@ class TestNever:
 
 class TestStopping:
     def test_it_closes_the_server_and_says_so_last(self, server: Supervised) -> None:
-        server.worker.stop()
+        server.supervisor.stop()
         assert server.transport.channel().closed_with_grace is not None
-        assert server.worker.state is ServerState.CLOSED
+        assert server.supervisor.state is ServerState.CLOSED
         assert server.states[-1] is ServerState.CLOSED
         with pytest.raises(NotConnected, match="disconnected"):
             server.call().result(PATIENCE)
 
     def test_it_never_restarts(self, server: Supervised) -> None:
-        server.worker.stop()
+        server.supervisor.stop()
         server.transport.channel().end(exit_code=1)
         server.clock.advance(3600.0)
         assert server.transport.starts == 1
@@ -604,7 +604,7 @@ class TestStopping:
     def test_calls_under_way_are_cancelled(self, server: Supervised) -> None:
         result = server.submit()
         server.transport.channel().wait_for("tools/call")
-        server.worker.stop()
+        server.supervisor.stop()
         error = result.exception(PATIENCE)
         assert isinstance(error, CallCancelled)
         assert error.delivery == "unknown"
@@ -613,7 +613,7 @@ class TestStopping:
         server.transport.channel().end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
         result = server.submit()
-        server.worker.stop()
+        server.supervisor.stop()
         error = result.exception(PATIENCE)
         assert isinstance(error, CallCancelled)
         assert error.delivery == "not_sent"
@@ -621,19 +621,19 @@ class TestStopping:
     def test_during_the_handshake_it_is_prompt(self, supervise: Supervise) -> None:
         server = supervise()
         del server.transport.answers["initialize"]
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         channel = server.transport.channel()
         channel.wait_for("initialize")
-        server.worker.stop()
+        server.supervisor.stop()
         assert ready.result(PATIENCE) is False
         assert channel.closed_with_grace is not None
-        assert server.worker.state is ServerState.CLOSED
+        assert server.supervisor.state is ServerState.CLOSED
 
     def test_during_the_backoff_it_is_prompt(self, server: Supervised) -> None:
         server.transport.channel().end(exit_code=1)
         server.clock.wait_for_waiter(server.clock.monotonic() + 0.5)
-        server.worker.stop()
-        assert server.worker.state is ServerState.CLOSED
+        server.supervisor.stop()
+        assert server.supervisor.state is ServerState.CLOSED
         assert server.transport.starts == 1
 
     def test_during_the_handshake_of_a_restart_it_is_prompt(self, server: Supervised) -> None:
@@ -642,16 +642,16 @@ class TestStopping:
         server.pass_time(0.5)
         second = server.transport.channel(2)
         second.wait_for("initialize")
-        server.worker.stop()
+        server.supervisor.stop()
         assert second.closed_with_grace is not None
-        assert server.worker.state is ServerState.CLOSED
+        assert server.supervisor.state is ServerState.CLOSED
 
     def test_while_a_lost_server_ends_slowly_it_waits_for_that_and_no_longer(self, server: Supervised) -> None:
         first = server.transport.channel()
         first.hold_closing()
         first.end()
         first.wait_until_closing()
-        stopped = server.in_background(server.worker.stop)
+        stopped = server.in_background(server.supervisor.stop)
         server.wait_for_state(ServerState.CLOSED)
         assert not stopped.done()
         first.let_close()
@@ -661,29 +661,29 @@ class TestStopping:
     def test_while_the_circuit_is_open(self, supervise: Supervise) -> None:
         server = supervise(policy=FRAGILE).started()
         open_circuit(server)
-        server.worker.stop()
-        assert server.worker.state is ServerState.CLOSED
+        server.supervisor.stop()
+        assert server.supervisor.state is ServerState.CLOSED
 
     def test_after_a_first_start_that_failed(self, supervise: Supervise) -> None:
         server = supervise()
         server.transport.start_errors.append(StartFailed("no such program"))
-        server.worker.start()
-        server.worker.stop()
-        assert server.worker.state is ServerState.CLOSED
+        server.supervisor.start()
+        server.supervisor.stop()
+        assert server.supervisor.state is ServerState.CLOSED
         with pytest.raises(NotConnected):
             server.call().result(PATIENCE)
 
     def test_twice_from_many_threads_is_once(self, server: Supervised) -> None:
-        for stopped in [server.in_background(server.worker.stop) for _ in range(8)]:
+        for stopped in [server.in_background(server.supervisor.stop) for _ in range(8)]:
             stopped.result(PATIENCE)
         assert server.states.count(ServerState.CLOSED) == 1
 
     def test_a_stop_that_comes_before_the_start_wins(self, supervise: Supervise) -> None:
         server = supervise()
-        server.worker.request_stop()
-        assert not server.worker.start()
+        server.supervisor.request_stop()
+        assert not server.supervisor.start()
         assert server.transport.starts == 0
-        assert server.worker.state is ServerState.CLOSED
+        assert server.supervisor.state is ServerState.CLOSED
 
 
 class TestNotifications:
@@ -721,7 +721,7 @@ class TestNotifications:
         server = supervise()
         server.transport.answers.pop("tools/list")
         initialize = server.transport.answers.pop("initialize")
-        ready = server.in_background(server.worker.start)
+        ready = server.in_background(server.supervisor.start)
         channel = server.transport.channel()
         request = channel.wait_for("initialize")
         if moment == "before the listing":
@@ -759,13 +759,13 @@ class TestNotifications:
             channel.notify("notifications/message", {"data": number})
             if number % 10 == 0:
                 channel.notify("notifications/tools/list_changed", {})
-        assert server.worker._mailbox.qsize() < 20_000
+        assert server.supervisor._mailbox.qsize() < 20_000
         go_on.set()
         server.wait_for_listing(2)
 
 
 class TestMistakesOfOurs:
-    """Whatever breaks in the worker itself: nobody waits for ever, and no server is left running."""
+    """Whatever breaks in the supervisor itself: nobody waits for ever, and no server is left running."""
 
     pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -788,9 +788,9 @@ class TestMistakesOfOurs:
     def test_while_starting(self, supervise: Supervise) -> None:
         server = supervise()
         server.transport.start_errors.append(ZeroDivisionError("a mistake"))
-        assert not server.worker.start()
-        assert server.worker.state is ServerState.CLOSED
-        assert "a mistake" in str(server.worker.condition.last_error)
+        assert not server.supervisor.start()
+        assert server.supervisor.state is ServerState.CLOSED
+        assert "a mistake" in str(server.supervisor.condition.last_error)
 
     def test_while_a_server_is_lost(self, server: Supervised) -> None:
         channel = server.transport.channel()

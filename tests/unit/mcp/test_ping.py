@@ -9,7 +9,7 @@ import pytest
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.pulse import Pulse
+from gaia.mcp.ping import PingMonitor
 from tests.waiting import wait_until
 
 FaultServer = Callable[..., dict[str, Any]]
@@ -24,21 +24,21 @@ def manager(tmp_path: Path) -> Iterator[MCPClientManager]:
 def test_every_ready_server_is_measured_again_and_again(manager: MCPClientManager, demo_server: dict[str, Any]) -> None:
     manager.add_server("a", demo_server)
     manager.add_server("b", demo_server)
-    with Pulse(manager, interval=0.01) as pulse:
-        assert pulse.wait(["a", "b"], 10)
-        assert wait_until(lambda: len(pulse.of("a")) >= 3)
+    with PingMonitor(manager, interval=0.01) as monitor:
+        assert monitor.wait(["a", "b"], 10)
+        assert wait_until(lambda: len(monitor.of("a")) >= 3)
 
-    assert all(taken is not None and 0 < taken < 5 for taken in pulse.of("a") + pulse.of("b"))
-    assert pulse.of("nobody") == []
+    assert all(taken is not None and 0 < taken < 5 for taken in monitor.of("a") + monitor.of("b"))
+    assert monitor.of("nobody") == []
 
 
 def test_an_error_is_an_answer(manager: MCPClientManager, fault_server: FaultServer) -> None:
     error = {"code": -32601, "message": "unknown"}
     manager.add_server("it", fault_server(faults=[{"on": "ping", "error": error}]))
-    with Pulse(manager) as pulse:
-        assert pulse.wait(["it"], 10)
+    with PingMonitor(manager) as monitor:
+        assert monitor.wait(["it"], 10)
 
-    assert pulse.of("it")[0] is not None
+    assert monitor.of("it")[0] is not None
 
 
 def test_a_question_without_an_answer_is_given_up_at_the_end(
@@ -46,18 +46,18 @@ def test_a_question_without_an_answer_is_given_up_at_the_end(
 ) -> None:
     manager.add_server("stuck", fault_server(faults=[{"on": "ping", "hang": True}]))
     manager.add_server("fine", demo_server)
-    with Pulse(manager) as pulse:
-        assert pulse.wait(["fine"], 10)
-        assert not pulse.wait(["stuck"], 0.1)
+    with PingMonitor(manager) as monitor:
+        assert monitor.wait(["fine"], 10)
+        assert not monitor.wait(["stuck"], 0.1)
 
-    assert pulse.of("stuck") == []
+    assert monitor.of("stuck") == []
 
 
 def test_a_server_that_left_by_itself_is_left_alone(manager: MCPClientManager, fault_server: FaultServer) -> None:
     client = manager.add_server("it", fault_server(faults=[{"tool": "pid", "crash": "after_answer", "exit_code": 0}]))
     client.call_tool("pid")
     assert wait_until(lambda: client.state is ServerState.EXITED)
-    with Pulse(manager, interval=0.01) as pulse:
-        assert not pulse.wait(["it"], 0.1)
+    with PingMonitor(manager, interval=0.01) as monitor:
+        assert not monitor.wait(["it"], 0.1)
 
     assert client.status.generation == 1

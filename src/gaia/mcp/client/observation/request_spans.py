@@ -17,14 +17,14 @@ from gaia.telemetry import content, metrics, spans
 from gaia.telemetry.content import ContentPolicy, Recorded
 from gaia.telemetry.spans import Attributes, ClientSpan, Outcome
 
-__all__ = ["Observation", "Observer", "Run"]
+__all__ = ["Executor", "Observation", "Observer"]
 
 logger = get_logger(__name__)
 
-Run = Callable[[Callable[[], object]], object]
+Executor = Callable[[Callable[[], object]], object]
 """Runs what may run the application's span processors: at once, or on a thread that has the time."""
 
-_MOST_DESCRIPTIONS = 1024
+_MAX_DESCRIPTIONS = 1024
 
 _RESOURCES = frozenset(
     {"resources/read", "resources/subscribe", "resources/unsubscribe", "notifications/resources/updated"}
@@ -102,7 +102,7 @@ class Observer:
         params: Mapping[str, Any] | None = None,
         *,
         context: Context | None = None,
-        run: Run | None = None,
+        executor: Executor | None = None,
     ) -> Observation:
         """Follow a message that is about to be sent. `context` is where it was wanted; None is here and now.
 
@@ -115,7 +115,7 @@ class Observer:
         span = spans.start_client_span(
             description.name, description.attributes, tools=description.tools, context=context
         )
-        observation = Observation(self, description, span, run)
+        observation = Observation(self, description, span, executor)
         if span is not None and span.is_recording:
             span.set_attributes(self._details(method, description.target, params or {}))
         return observation
@@ -152,7 +152,7 @@ class Observer:
             tools = () if target is None else (target, f"mcp_{self.server}_{target}")
         name = method if target is None else f"{method} {target}"
         description = _Description(method, target, name, attributes, tools)
-        if len(self._descriptions) >= _MOST_DESCRIPTIONS:
+        if len(self._descriptions) >= _MAX_DESCRIPTIONS:
             self._descriptions = {}
         self._descriptions[(method, target)] = description
         return description
@@ -191,11 +191,13 @@ class Observation:
     _linked = False
     _stopped: tuple[float, int] | None = None
 
-    def __init__(self, observer: Observer, description: _Description, span: ClientSpan | None, run: Run | None) -> None:
+    def __init__(
+        self, observer: Observer, description: _Description, span: ClientSpan | None, executor: Executor | None
+    ) -> None:
         self._observer = observer
         self._description = description
         self.span = span
-        self._run = run
+        self._executor = executor
         self._started = time.perf_counter()
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -245,7 +247,7 @@ class Observation:
             self._link_restart(self.span)
 
     def _link_restart(self, span: ClientSpan) -> None:
-        """Runs on the worker's thread, where the restart is the current span."""
+        """Runs on the supervisor's thread, where the restart is the current span."""
         if not self._linked:
             self._linked = True
             span.link_current()
@@ -285,10 +287,10 @@ class Observation:
         if target is not None and result and span.is_recording:
             span.set_attributes(self._of_result(target, result))
         span.conclude(outcome)
-        if self._run is None:
+        if self._executor is None:
             span.end(now)
         else:
-            self._run(lambda: span.end(now))
+            self._executor(lambda: span.end(now))
 
     def _of_result(self, target: str, result: Mapping[str, Any]) -> Attributes:
         found: dict[str, Any] = {}

@@ -10,26 +10,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.transports.http.wire import Wire
+    from gaia.mcp.client.transports.http.http_connection import HttpConnection
 
-__all__ = ["Crew", "Job"]
+__all__ = ["ConnectionPool", "Job"]
 
-Job = Callable[["Wire"], None]
+Job = Callable[["HttpConnection"], None]
 """Must not raise."""
 
 _IDLE_SECONDS = 10.0
 
 
-class Crew:
+class ConnectionPool:
     """Daemon threads, each with a wire of its own. A thread that has nothing to do for some seconds ends.
 
     The thread that was busy last gets the next job, because its connection is most likely still open.
     """
 
-    def __init__(self, limit: int, new_thread_name: Callable[[], str], new_wire: Callable[[], Wire]) -> None:
+    def __init__(
+        self, limit: int, new_thread_name: Callable[[], str], new_http_connection: Callable[[], HttpConnection]
+    ) -> None:
         self._limit = limit
         self._new_thread_name = new_thread_name
-        self._new_wire = new_wire
+        self._new_http_connection = new_http_connection
         self._lock = threading.Lock()
         """Owns everything below."""
         self._members: list[_Member] = []
@@ -72,14 +74,14 @@ class Crew:
         return not any(thread.is_alive() for thread in threads)
 
     def _start(self, job: Job) -> None:
-        member = _Member(self._work, self._new_thread_name(), self._new_wire())
+        member = _Member(self._work, self._new_thread_name(), self._new_http_connection())
         member.inbox.put(job)
         self._members.append(member)
         try:
             member.thread.start()
         except RuntimeError:
             self._members.remove(member)
-            member.wire.close()
+            member.http_connection.close()
             if not self._members:
                 raise
             self._waiting.append(job)
@@ -87,11 +89,11 @@ class Crew:
     def _work(self, member: _Member) -> None:
         try:
             while (job := self._next(member)) is not None:
-                job(member.wire)
+                job(member.http_connection)
                 job = None
                 self._done(member)
         finally:
-            member.wire.close()
+            member.http_connection.close()
             with self._lock:
                 self._members.remove(member)
 
@@ -117,7 +119,7 @@ class Crew:
 
 
 class _Member:
-    def __init__(self, work: Callable[[_Member], None], name: str, wire: Wire) -> None:
-        self.wire = wire
+    def __init__(self, work: Callable[[_Member], None], name: str, http_connection: HttpConnection) -> None:
+        self.http_connection = http_connection
         self.inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)

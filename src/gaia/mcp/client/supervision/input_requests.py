@@ -11,32 +11,32 @@ from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.refusal import Refusal
 from gaia.mcp.client.protocol.rounds import InputRequest
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.supervision.questions import Question, Questions
+from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse, MCPError
 
-__all__ = ["Gathering"]
+__all__ = ["InputRequests"]
 
 
-class Gathering:
+class InputRequests:
     """Ends exactly once: with all answers, or with the error of the request they are for. Thread-safe."""
 
     def __init__(
         self,
-        questions: Questions,
+        server_requests: ServerRequests,
         requests: Mapping[str, InputRequest],
-        on_done: Callable[[Gathering], object] = lambda _: None,
+        on_done: Callable[[InputRequests], object] = lambda _: None,
     ) -> None:
         """Ask nothing yet. `on_done` runs on the thread that ends it, and must be quick."""
-        self.deadline = questions.deadline()
+        self.deadline = server_requests.deadline()
         """A reading of the clock. Somebody has to see to it, by `wait` or `expire`."""
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
-        self._questions = questions
+        self._server_requests = server_requests
         self._requests = requests
         self._on_done = on_done
         self._lock = threading.Lock()
         """Owns `_open` and the writing of `answers`."""
-        self._open: list[Question] = []
+        self._open: list[ServerRequest] = []
         self._claim = threading.Lock()
         self._done = threading.Lock()
         self._done.acquire()
@@ -44,16 +44,18 @@ class Gathering:
     def start(self) -> None:
         """Ask everything, unless the server asks for something that was not offered to it: then nothing."""
         for key, request in self._requests.items():
-            if not self._questions.features.offers(request.method):
+            if not self._server_requests.features.offers(request.method):
                 text = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}, which it was not offered"
                 self._finish(InvalidResponse(text))
                 return
         for key, request in self._requests.items():
             if self.ended:
                 return
-            question = self._questions.ask(request.method, request.params, functools.partial(self._answered, key))
+            server_request = self._server_requests.ask(
+                request.method, request.params, functools.partial(self._answered, key)
+            )
             with self._lock:
-                self._open.append(question)
+                self._open.append(server_request)
         if not self._requests:
             self._finish(None)
         if self.ended:
@@ -106,6 +108,6 @@ class Gathering:
 
     def _withdraw(self) -> None:
         with self._lock:
-            questions = list(self._open)
-        for question in questions:
-            question.withdraw()
+            server_requests = list(self._open)
+        for server_request in server_requests:
+            server_request.withdraw()

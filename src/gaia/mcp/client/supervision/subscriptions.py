@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["Interests"]
+__all__ = ["Subscriptions"]
 
 
-class Interests:
+class Subscriptions:
     """Thread-safe. What it holds is replaced as a whole, so reading takes no lock."""
 
     def __init__(self) -> None:

@@ -15,11 +15,11 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode
 
-from gaia.mcp.client.observation.requests import Observer, Run
+from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
-__all__ = ["Lifecycle", "LossReason", "Lost"]
+__all__ = ["LifecycleSpans", "LossReason", "Lost"]
 
 LossReason = Literal[
     "exit_code",
@@ -51,17 +51,17 @@ class Lost(NamedTuple):
     """With its secrets masked."""
 
 
-class Lifecycle:
-    """Follows one worker. Belongs to its thread, except for `requested`.
+class LifecycleSpans:
+    """Follows one supervisor. Belongs to its thread, except for `requested`.
 
-    While a server is being started or restarted, the span about that is the current one in the worker's thread: what
-    is sent, started and logged meanwhile belongs to it.
+    While a server is being started or restarted, the span about that is the current one in the supervisor's thread:
+    what is sent, started and logged meanwhile belongs to it.
     """
 
-    def __init__(self, observer: Observer, run: Run) -> None:
-        """`run` has time for the application's span processors, which the worker has not."""
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        """`run` has time for the application's span processors, which the supervisor has not."""
         self._observer = observer
-        self._run = run
+        self._executor = executor
         self._requested_in: Context | None = None
         self._leave: Callable[[], None] = _nothing
         self._episode: _Step | None = None
@@ -83,7 +83,7 @@ class Lifecycle:
         self._begin_step("spawn", {names.GENERATION: generation})
 
     def spawned(self, pid: int | None) -> None:
-        """It runs, and the conversation that makes it ready begins."""
+        """It runs, and the exchange that makes it ready begins."""
         if self._step is not None and pid is not None:
             self._step.span.set_attribute(names.PID, pid)
         self._end_step()
@@ -202,7 +202,7 @@ class Lifecycle:
         return _Step(span, trace.set_span_in_context(span, parent))
 
     def _enter(self, context: Context | None) -> None:
-        """Make it the context of the worker's thread."""
+        """Make it the context of the supervisor's thread."""
         self._leave()
         if context is None:
             self._leave = _nothing
@@ -213,7 +213,7 @@ class Lifecycle:
     def _end(self, span: Span) -> None:
         if span.is_recording():
             now = time.time_ns()
-            self._run(lambda: span.end(now))
+            self._executor(lambda: span.end(now))
 
     def _count_crash(self, reason: LossReason) -> None:
         metrics.instruments.crashes.add(1, {**self._labels, names.REASON: reason})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Pace"]
+__all__ = ["TokenBucket"]
 
 
-class Pace:
+class TokenBucket:
     """Lets a burst through, and then one each `interval` seconds (a token bucket). For one thread."""
 
     def __init__(self, burst: int, interval: float) -> None:

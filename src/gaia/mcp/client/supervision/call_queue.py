@@ -1,6 +1,6 @@
-"""Where calls enter a worker, to the connection that is ready, into the backlog or back with the reason; and leave it.
+"""Where calls enter: they go to the ready connection, into the backlog, or back to the caller with the reason.
 
-The backlog outlives connections. Callers' threads and the worker meet here, and only here.
+The backlog outlives connections. Callers' threads and the supervisor meet here, and only here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gaia.mcp.errors import (
     ServerUnavailable,
 )
 
-__all__ = ["Intake"]
+__all__ = ["CallQueue"]
 
 Refusal = Callable[[str, Mapping[str, Any] | None], MCPError | None]
 """``refusal(method, params)``: what the caller of a request is told instead of sending it; None to send it."""
@@ -38,8 +38,8 @@ _WAITING_STATES = {
 }
 
 
-class Intake:
-    """State, backlog and ready connection of one server. Thread-safe; only the worker changes state and connection."""
+class CallQueue:
+    """State, backlog and ready connection of a server. Thread-safe; only the supervisor changes the first and last."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Intake:
         """Send the call, or let it wait for the server. A call that has no chance is ended at once."""
         while True:
             # Every call comes along here, so the ready connection is read without the lock. A connection that has
-            # closed meanwhile says so, and is no longer `_ready` then: the worker clears that first.
+            # closed meanwhile says so, and is no longer `_ready` then: the supervisor clears that first.
             connection = self._ready
             if connection is not None and connection.submit(call):
                 return
@@ -139,10 +139,10 @@ class Intake:
             return False
         connection = self._ready
         if connection is not None:
-            connection.abandon(call, reason)
+            connection.cancel_call(call, reason)
         return True
 
-    # For the worker.
+    # For the supervisor.
 
     def move_to(self, state: ServerState, reason: str | None) -> ServerState:
         """Change the state; returns the old one. Calls that the new state refuses are ended."""
@@ -213,7 +213,7 @@ class Intake:
             self._backlog.extendleft(reversed(kept))
         return wanted
 
-    def disown(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: nothing here works any more. The old lock may be held by a thread that is gone."""
         self._lock = threading.Lock()
         self._ready = None

@@ -7,31 +7,31 @@ from typing import Any, NamedTuple
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.handshake_era import tell_interests
+from gaia.mcp.client.protocol.handshake_era import resubscribe
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.conversation import Converse
 from gaia.mcp.client.supervision.events import ElicitationCompleted
+from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.client.supervision.health import HealthCheck
-from gaia.mcp.client.supervision.notices import (
+from gaia.mcp.client.supervision.notifications import (
     CANCELLED,
     ELICITATION_COMPLETE,
     LOG,
     SUBSCRIBED,
     TOOLS_CHANGED,
-    Notices,
+    Notifications,
     offer_changed,
     server_log,
 )
-from gaia.mcp.client.supervision.pace import Pace
-from gaia.mcp.client.supervision.settings import WorkerHooks, WorkerSettings
-from gaia.mcp.client.supervision.subscription import Subscription
+from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
+from gaia.mcp.client.supervision.subscription_stream import SubscriptionStream
+from gaia.mcp.client.supervision.token_bucket import TokenBucket
 from gaia.mcp.client.supervision.tool_listing import ToolListing
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Upkeep"]
+__all__ = ["Maintenance"]
 
 logger = get_logger(__name__)
 
@@ -45,19 +45,19 @@ class _Ready(NamedTuple):
 
     health: HealthCheck
     listing: ToolListing
-    subscription: Subscription
+    subscription: SubscriptionStream
 
 
-class Upkeep:
-    """The care for one connection. Belongs to the worker thread."""
+class Maintenance:
+    """The care for one connection. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
         connection: Connection,
-        converse: Converse,
-        notices: Notices,
-        settings: WorkerSettings,
-        hooks: WorkerHooks,
+        run_exchange: RunExchange,
+        notifications: Notifications,
+        settings: SupervisionSettings,
+        hooks: SupervisionHooks,
         clock: Clock,
         on_hung: Callable[[], None],
         on_list_failed: Callable[[MCPError], None],
@@ -65,15 +65,15 @@ class Upkeep:
     ) -> None:
         """``list_later(at)`` is to have `list_tools` called at this reading of the clock."""
         self._connection = connection
-        self._converse = converse
-        self._notices = notices
+        self._run_exchange = run_exchange
+        self._notifications = notifications
         self._settings = settings
         self._hooks = hooks
         self._clock = clock
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
         self._list_later = list_later
-        self._pace = Pace(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
+        self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
 
     def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
@@ -83,17 +83,19 @@ class Upkeep:
             self._connection,
             profile.era,
             self._clock,
-            self._converse,
+            self._run_exchange,
             self._on_hung,
             interval=self._settings.health_interval,
             timeout=self._settings.health_timeout,
         )
-        listing = ToolListing(profile, self._converse, self._hooks.tools_listed, self._on_list_failed)
-        subscription = Subscription(profile, self._connection, self._converse, lambda: self._hooks.interests.resources)
+        listing = ToolListing(profile, self._run_exchange, self._hooks.tools_listed, self._on_list_failed)
+        subscription = SubscriptionStream(
+            profile, self._connection, self._run_exchange, lambda: self._hooks.subscriptions.resources
+        )
         self._ready = _Ready(health, listing, subscription)
         subscription.keep()
-        self._tell_interests()
-        if self._notices.tools_change_announced:
+        self._resubscribe()
+        if self._notifications.tools_change_announced:
             # Since the listing that made it ready, perhaps.
             self.list_tools()
         return self._clock.monotonic() + self._settings.health_interval
@@ -123,44 +125,44 @@ class Upkeep:
         elif not self._ready.subscription.covers(notification):
             logger.debug("notification_of_no_subscription", server=self._connection.name, method=notification.method)
             if notification.method == TOOLS_CHANGED:
-                self._notices.tools_change_seen()
+                self._notifications.tools_change_seen()
         elif (event := offer_changed(self._connection, notification)) is not None:
             self._hooks.happened(event)
         elif notification.method in (TOOLS_CHANGED, SUBSCRIBED):
             # What changed between the listing and the subscription was told to nobody.
             self.list_tools()
 
-    def interests_changed(self) -> None:
+    def subscriptions_changed(self) -> None:
         """The client wants to hear other things than before."""
         if self._ready is not None:
             self._ready.subscription.change()
-            self._dress_log_level()
+            self._add_log_level()
 
-    def _tell_interests(self) -> None:
+    def _resubscribe(self) -> None:
         """Tell a server that has just become ready what former connections were told."""
-        resources, log_level = self._hooks.interests.resources, self._hooks.interests.log_level
-        if not self._connection.dialect.server_may_ask:
+        resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level
+        if not self._connection.negotiated.server_may_ask:
             # Resources are part of what is listened to.
-            self._dress_log_level()
+            self._add_log_level()
         elif resources or log_level is not None:
-            self._converse(tell_interests(resources, log_level), lambda _: None, self._not_told)
+            self._run_exchange(resubscribe(resources, log_level), lambda _: None, self._resubscribe_failed)
 
-    def _dress_log_level(self) -> None:
+    def _add_log_level(self) -> None:
         """In the stateless era the log level is part of each request."""
-        level, dialect = self._hooks.interests.log_level, self._connection.dialect
-        if level is not None and not dialect.server_may_ask:
-            self._connection.speak(dialect.with_log_level(level))
+        level, negotiated = self._hooks.subscriptions.log_level, self._connection.negotiated
+        if level is not None and not negotiated.server_may_ask:
+            self._connection.set_protocol_version(negotiated.with_log_level(level))
 
-    def _not_told(self, error: MCPError) -> None:
-        logger.warning("interests_not_told", server=self._connection.name, error=error.message)
+    def _resubscribe_failed(self, error: MCPError) -> None:
+        logger.warning("resubscribe_failed", server=self._connection.name, error=error.message)
 
     def list_tools(self) -> None:
         """List the tools, or do it later if that has been done very often of late."""
         assert self._ready is not None, "only a server that is ready is asked for its tools"
         now = self._clock.monotonic()
-        if wait := self._pace.wait(now):
+        if wait := self._bucket.wait(now):
             # The change counts as announced until then, so further announcements are no news.
             self._list_later(now + wait)
             return
-        self._notices.tools_change_seen()
+        self._notifications.tools_change_seen()
         self._ready.listing.refresh()

@@ -12,14 +12,14 @@ from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.errors import JsonRpcError, MCPError
 
-__all__ = ["Pulse", "ask_for_life"]
+__all__ = ["PingMonitor", "ping"]
 
 _KEPT = 40
 _PATIENCE = 5.0
 """Seconds until a question counts as missed."""
 
 
-def ask_for_life(client: MCPClient, timeout: float | None = None) -> None:
+def ping(client: MCPClient, timeout: float | None = None) -> None:
     """Ask for a sign of life, which any answer is. Raises `MCPError` if there is none within `timeout` seconds."""
     handshake = client.protocol_version in HANDSHAKE_REVISIONS
     try:
@@ -29,7 +29,7 @@ def ask_for_life(client: MCPClient, timeout: float | None = None) -> None:
         return
 
 
-class Pulse:
+class PingMonitor:
     """Measures the servers of a manager while it is entered, each on a thread of its own: none waits for another.
 
     Only servers that are ready are asked: a question would start one that has left by itself.
@@ -46,9 +46,9 @@ class Pulse:
         self._readings: dict[str, deque[float | None]] = {}
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> PingMonitor:
         for name in [status.name for status in self._manager.status()]:
-            thread = threading.Thread(target=self._measure, args=(name,), name=f"mcp-{name}-pulse", daemon=True)
+            thread = threading.Thread(target=self._measure, args=(name,), name=f"mcp-{name}-ping", daemon=True)
             self._threads.append(thread)
             thread.start()
         return self
@@ -81,7 +81,7 @@ class Pulse:
         began = time.perf_counter()
         taken: float | None = None
         try:
-            ask_for_life(client, _PATIENCE)
+            ping(client, _PATIENCE)
             taken = time.perf_counter() - began
         except (MCPError, RuntimeError):
             # Lost, hung, or disconnected meanwhile; its status says which.

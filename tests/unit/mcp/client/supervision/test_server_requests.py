@@ -182,7 +182,7 @@ class TestRefusing:
         channel = offer(on_elicitation=fail)
         channel.ask("elicitation/create", FORM)
         assert error_of(channel) == (INTERNAL_ERROR, "the client could not answer")
-        server_of(channel).question_threads.close()
+        server_of(channel).server_request_threads.close()
         assert "secret" in caplog.text
 
     @pytest.mark.parametrize("answer", ["yes", {"action": "accept", "content": {"name": 5}}, {"action": "maybe"}])
@@ -228,7 +228,7 @@ class TestNobodyWaits:
         channel.notify("notifications/cancelled", {"requestId": "q-1"})
         assert person.withdrawn.wait(PATIENCE)
         person.may_answer.set()
-        server_of(channel).question_threads.close()
+        server_of(channel).server_request_threads.close()
         assert channel.responses == []
 
     @pytest.mark.parametrize("identifier", ["q-2", 1, None, [1], {}])
@@ -250,17 +250,17 @@ class TestNobodyWaits:
         server.pass_time(0.5)
         person.may_answer.set()
         assert server.transport.channel(2).wait_for("initialize")
-        server.question_threads.close()
+        server.server_request_threads.close()
         assert channel.responses == server.transport.channel(2).responses == []
 
     def test_so_is_one_for_a_server_that_was_disconnected(self, offer: Offer, person: Person) -> None:
         channel = offer(on_elicitation=person)
         channel.ask("elicitation/create", FORM)
         person.wait_until_asked()
-        server_of(channel).worker.stop()
+        server_of(channel).supervisor.stop()
         assert person.withdrawn.wait(PATIENCE)
         person.may_answer.set()
-        server_of(channel).question_threads.close()
+        server_of(channel).server_request_threads.close()
         assert channel.responses == []
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from gaia.cli.failures import USAGE, CommandFailed
+from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options
 from gaia.serving.options import HttpOptions, UnsafeOptions
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gaia.mcp.client.transports.http import crew as crew_module
-from gaia.mcp.client.transports.http.crew import Crew
+from gaia.mcp.client.transports.http import connection_pool as pool_module
+from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
 from tests.waiting import wait_until
 
 
@@ -23,13 +23,13 @@ class FakeWire:
 
 
 class Setting:
-    """A crew, its wires, and the names of its threads."""
+    """A pool, its wires, and the names of its threads."""
 
     def __init__(self, limit: int) -> None:
         self.wires: list[FakeWire] = []
-        self.crew = Crew(limit, lambda: f"crew-{len(self.wires)}", self._new_wire)  # type: ignore[arg-type]
+        self.pool = ConnectionPool(limit, lambda: f"pool-{len(self.wires)}", self._new_http_connection)  # type: ignore[arg-type]
 
-    def _new_wire(self) -> FakeWire:
+    def _new_http_connection(self) -> FakeWire:
         self.wires.append(FakeWire())
         return self.wires[-1]
 
@@ -44,9 +44,9 @@ def hire(no_leaks: None) -> Iterator[Callable[[int], Setting]]:
 
     yield make
     for setting in hired:
-        setting.crew.request_close()
-        assert setting.crew.join(10)
-        assert all(wire.closed for wire in setting.wires)
+        setting.pool.request_close()
+        assert setting.pool.join(10)
+        assert all(http_connection.closed for http_connection in setting.wires)
 
 
 def test_no_more_work_is_done_at_once_than_allowed_and_all_of_it_in_the_end(hire: Callable[[int], Setting]) -> None:
@@ -54,14 +54,14 @@ def test_no_more_work_is_done_at_once_than_allowed_and_all_of_it_in_the_end(hire
     go, done, at_once = threading.Event(), [], []
     busy = threading.Semaphore(2)
 
-    def job(wire: object) -> None:
+    def job(http_connection: object) -> None:
         at_once.append(busy.acquire(blocking=False))
         go.wait(10)
         busy.release()
-        done.append(wire)
+        done.append(http_connection)
 
     for _ in range(10):
-        setting.crew.submit(job)
+        setting.pool.submit(job)
     go.set()
     assert wait_until(lambda: len(done) == 10)
     assert all(at_once)
@@ -72,20 +72,20 @@ def test_the_one_that_was_busy_last_is_asked_first(hire: Callable[[int], Setting
     setting = hire(5)
     for number in range(1, 20):
         done = threading.Event()
-        setting.crew.submit(lambda _, done=done: done.set())
+        setting.pool.submit(lambda _, done=done: done.set())
         assert done.wait(10)
         # It becomes idle right after that.
-        assert wait_until(lambda: len(setting.crew._idle) == len(setting.wires)), number
+        assert wait_until(lambda: len(setting.pool._idle) == len(setting.wires)), number
     assert len(setting.wires) == 1
 
 
 def test_one_with_nothing_to_do_leaves(hire: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_module, "_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(pool_module, "_IDLE_SECONDS", 0.01)
     setting = hire(1)
     done: list[object] = []
     for number in range(1, 4):
-        setting.crew.submit(done.append)
-        assert wait_until(lambda number=number: len(done) == number and not setting.crew._members)
+        setting.pool.submit(done.append)
+        assert wait_until(lambda number=number: len(done) == number and not setting.pool._members)
     assert len(setting.wires) == 3
 
 
@@ -97,14 +97,14 @@ def test_after_the_end_nothing_is_begun(hire: Callable[[int], Setting]) -> None:
         begun.set()
         go.wait(10)
 
-    setting.crew.submit(job)
-    setting.crew.submit(done.append)
+    setting.pool.submit(job)
+    setting.pool.submit(done.append)
     assert begun.wait(10)
-    setting.crew.request_close()
-    setting.crew.submit(done.append)
-    assert not setting.crew.join(0.01)
+    setting.pool.request_close()
+    setting.pool.submit(done.append)
+    assert not setting.pool.join(0.01)
     go.set()
-    assert setting.crew.join(10)
+    assert setting.pool.join(10)
     assert done == []
 
 
@@ -118,14 +118,14 @@ def test_when_there_are_no_more_threads_the_others_do_the_work(
         begun.set()
         go.wait(10)
 
-    setting.crew.submit(job)
+    setting.pool.submit(job)
     assert begun.wait(10)
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    setting.crew.submit(done.append)
+    setting.pool.submit(done.append)
     monkeypatch.undo()
     go.set()
     assert wait_until(lambda: len(done) == 1)
@@ -138,5 +138,5 @@ def test_without_any_it_says_so(hire: Callable[[int], Setting], monkeypatch: pyt
     setting = hire(1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="new thread"):
-        setting.crew.submit(lambda _: None)
+        setting.pool.submit(lambda _: None)
     monkeypatch.undo()

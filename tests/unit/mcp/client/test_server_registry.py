@@ -1,0 +1,116 @@
+"""Who is one of a manager's servers, whatever comes between a start and its end. The clients are stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import Mock
+
+import pytest
+
+from gaia.mcp.client.routing import no_route
+from gaia.mcp.client.server_registry import ServerRegistry
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.errors import UnknownTool
+
+ADD = MCPTool("add", "Adds numbers.", {"type": "object"})
+
+
+def make_client(connect: Callable[[], bool] = lambda: True) -> Mock:
+    client = Mock(denied_tools=frozenset(), blocked_tools={})
+    client.connect.side_effect = connect
+    client.status = ServerStatus(name="calc", state=ServerState.READY)
+    return client
+
+
+@pytest.fixture
+def joined() -> list[tuple[str, tuple[MCPTool, ...]]]:
+    return []
+
+
+@pytest.fixture
+def registry(joined: list[tuple[str, tuple[MCPTool, ...]]]) -> ServerRegistry:
+    return ServerRegistry(lambda name, tools: joined.append((name, tools)))
+
+
+class TestJoining:
+    def test_a_name_is_taken_from_the_reservation_on(self, registry: ServerRegistry) -> None:
+        registry.reserve("calc", make_client())
+        assert "calc" in registry
+        assert registry.is_starting("calc")
+        assert registry.connected == {}
+        with pytest.raises(ValueError, match="already exists"):
+            registry.reserve("calc", make_client())
+
+    def test_tools_can_be_called_once_the_server_has_joined(
+        self, registry: ServerRegistry, joined: list[tuple[str, tuple[MCPTool, ...]]]
+    ) -> None:
+        def connect() -> bool:
+            registry.tools_listed("calc", client, (ADD,))
+            assert registry.routes == {}
+            return True
+
+        client = make_client(connect)
+        registry.reserve("calc", client)
+        assert registry.connect("calc", client)
+        assert joined == [("calc", (ADD,))]
+        assert registry.routes["mcp_calc_add"].client is client
+        assert registry.routes["mcp_calc_add"].tool.namespaced_name == "mcp_calc_add"
+
+    def test_a_failure_is_kept_until_it_is_forgotten(self, registry: ServerRegistry) -> None:
+        client = make_client(lambda: False)
+        registry.reserve("calc", client)
+        assert not registry.connect("calc", client)
+        assert "calc" not in registry
+        assert registry.status() == [client.status]
+        registry.forget_failure("calc")
+        assert registry.status() == []
+
+    def test_an_unusable_configuration_does_not_hide_a_server_that_works(self, registry: ServerRegistry) -> None:
+        client = make_client()
+        registry.reserve("calc", client)
+        registry.refused("calc", "no command")
+        registry.refused("other", "no command")
+        assert {status.name: status.last_error for status in registry.status()} == {"calc": None, "other": "no command"}
+
+
+class TestTakenAway:
+    @pytest.mark.parametrize("take_away", [lambda registry: registry.drop("calc"), ServerRegistry.take_all])
+    def test_while_it_starts_it_is_stopped_again(
+        self, registry: ServerRegistry, take_away: Callable[[ServerRegistry], object]
+    ) -> None:
+        def connect() -> bool:
+            take_away(registry)
+            return True
+
+        client = make_client(connect)
+        registry.reserve("calc", client)
+        assert not registry.connect("calc", client)
+        client.disconnect.assert_called_once_with()
+        assert "calc" not in registry
+
+    def test_before_it_starts_it_is_not_even_connected(self, registry: ServerRegistry) -> None:
+        client = make_client()
+        registry.reserve("calc", client)
+        registry.drop("calc")
+        assert not registry.connect("calc", client)
+        client.connect.assert_not_called()
+
+    def test_its_tools_are_no_longer_news(self, registry: ServerRegistry) -> None:
+        client, successor = make_client(), make_client()
+        for one in (client, successor):
+            registry.drop("calc")
+            registry.reserve("calc", one)
+            registry.connect("calc", one)
+        registry.tools_listed("calc", client, (ADD,))
+        assert registry.routes == {}
+
+    def test_its_tools_are_unknown(self, registry: ServerRegistry) -> None:
+        client = make_client()
+        registry.reserve("calc", client)
+        registry.connect("calc", client)
+        registry.tools_listed("calc", client, (ADD,))
+        assert "did you mean mcp_calc_add?" in no_route("mcp_calc_ad", registry.connected, registry.routes).message
+        assert registry.drop("calc") is client
+        assert isinstance(no_route("mcp_calc_add", registry.connected, registry.routes), UnknownTool)
