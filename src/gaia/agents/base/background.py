@@ -1,21 +1,21 @@
 """Work on other threads that can be abandoned.
 
-The threads are daemons and nobody joins them: a thread cannot be stopped from outside, so one that is stuck in a tool
-must hold up neither a cancelled run nor the end of the process.
+A thread cannot be stopped from outside, so a thread that is stuck in a tool must hold up neither a cancelled run nor
+the end of the process.
 """
 
 from __future__ import annotations
 
 import contextvars
+import functools
 import queue
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gaia.cancellation import CancelScope
+from gaia.daemon_pool import DaemonPool
 
 __all__ = ["Done", "Said", "WorkCancelled", "work"]
 
@@ -49,40 +49,37 @@ class Done(Generic[Key, Value]):
 def work(
     jobs: Mapping[Key, Callable[[Say], Value]], *, scope: CancelScope, name: str, limit: int
 ) -> Iterator[Said | Done[Key, Value]]:
-    """Run the jobs, at most `limit` at once, and tell of what they say and of their ends, in the order of happening.
+    """Run the jobs, at most `limit` at once, and yield what they say and their ends, in the order of happening.
 
     Each runs in a copy of the caller's context. Raises `WorkCancelled` as soon as `scope` is cancelled; jobs that have
-    not begun by then never do.
+    not begun by then never do. Raises RuntimeError if the system starts no thread for them.
     """
-    waiting = deque(jobs.items())
-    mail: queue.SimpleQueue[Said | Done[Key, Value] | None] = queue.SimpleQueue()
+    events: queue.SimpleQueue[Said | Done[Key, Value] | None] = queue.SimpleQueue()
 
-    def run_jobs() -> None:
-        while not scope.cancelled:
-            try:
-                key, job = waiting.popleft()
-            except IndexError:
-                return
-            started = time.monotonic()
-            value: Any = None
-            error: BaseException | None = None
-            try:
-                value = job(lambda text: mail.put(Said(text)))
-            except BaseException as caught:  # noqa: BLE001 - it is raised again where the results are read
-                error = caught
-            mail.put(Done(key, value, error, time.monotonic() - started))
+    def run(key: Key, job: Callable[[Say], Value]) -> None:
+        if scope.cancelled:
+            return
+        started = time.monotonic()
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = job(lambda text: events.put(Said(text)))
+        except BaseException as caught:  # noqa: BLE001 - it is raised again where the results are read
+            error = caught
+        events.put(Done(key, value, error, time.monotonic() - started))
 
-    forget = scope.on_cancel(lambda: mail.put(None))
+    pool = DaemonPool(name, limit)
+    forget = scope.on_cancel(lambda: events.put(None))
     try:
-        for number in range(min(limit, len(jobs))):
-            context = contextvars.copy_context()
-            threading.Thread(target=context.run, args=(run_jobs,), name=f"{name}-{number + 1}", daemon=True).start()
+        for key, job in jobs.items():
+            pool.submit(functools.partial(contextvars.copy_context().run, run, key, job))
         unfinished = len(jobs)
         while unfinished:
-            letter = mail.get()
-            if letter is None:
+            event = events.get()
+            if event is None:
                 raise WorkCancelled
-            unfinished -= isinstance(letter, Done)
-            yield letter
+            unfinished -= isinstance(event, Done)
+            yield event
     finally:
         forget()
+        pool.close()
