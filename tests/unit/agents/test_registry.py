@@ -98,6 +98,23 @@ class TestTheSharedRegistry:
         gc.collect()
         assert list(shared) == ["native"]
 
+    def test_the_names_of_an_agent_that_is_gone_go_to_who_has_waited_longest(self, shared: Registry) -> None:
+        gone, late, early = (ToolRegistry(shared) for _ in range(3))
+        gone["x"], early["x"], late["x"] = entry("gone"), entry("early"), entry("late")
+        del gone
+        gc.collect()
+        assert shared["x"] is early["x"]
+        del early["x"]
+        assert shared["x"] is late["x"]
+
+    def test_what_other_code_wrote_in_the_place_of_an_own_entry_belongs_to_no_agent(self, shared: Registry) -> None:
+        one, other = ToolRegistry(shared), ToolRegistry(shared)
+        one["x"] = entry("mine")
+        shared["x"] = entry("replaced")
+        assert (one["x"], other["x"]) == (entry("mine"), entry("replaced"))
+        del one["x"]
+        assert one["x"] == shared["x"] == entry("replaced")
+
     def test_a_shared_tool_can_be_removed_through_a_view(self, shared: Registry) -> None:
         del ToolRegistry(shared)["native"]
         assert shared == {}

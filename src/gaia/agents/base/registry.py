@@ -9,31 +9,24 @@ An agent sees, and the first of these that has a name decides:
 
 So agents neither see nor replace each other's tools, whatever their servers are called. The shared registry stays the
 place where all tools can be found: an own entry is put there too if its name is free, and taken out by its owner only.
-Then the next agent that wanted the name gets it.
+Then the agent that has waited longest for the name gets it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
-from typing import Any
 
-from gaia.agents.base.tools import _TOOL_REGISTRY, collect_tools
+from gaia.agents.base.tools import _TOOL_REGISTRY, Entry, collect_tools
 
 __all__ = ["ToolRegistry"]
 
-Entry = dict[str, Any]
+_Table = dict[str, Entry]
 
 _lock = threading.RLock()
-"""Owns all views, and what they write to shared registries. Reentrant: a view may be garbage-collected at any time."""
-
-_views: weakref.WeakValueDictionary[int, ToolRegistry] = weakref.WeakValueDictionary()
-"""By the order of their making. Views are mappings, so they cannot be members of a set."""
-
-_numbers = itertools.count()
+"""Owns all views and what they write to shared registries. Reentrant: a view may be garbage-collected at any time."""
 
 
 class ToolRegistry(MutableMapping[str, Entry]):
@@ -43,50 +36,40 @@ class ToolRegistry(MutableMapping[str, Entry]):
     """
 
     def __init__(self, shared: dict[str, Entry] | None = None) -> None:
-        self._shared = _TOOL_REGISTRY if shared is None else shared
-        self._own: dict[str, Entry] = {}
-        self._bound: dict[str, Entry] = {}
+        self._own: _Table = {}
+        self._bound: _Table = {}
         """Tools of the decorator that are this agent's; others find them in the shared registry as well."""
-        self._waiting: set[str] = set()
-        """Names of own entries that are not in the shared registry because the name was taken."""
+        entries = _TOOL_REGISTRY if shared is None else shared
         with _lock:
-            _views[next(_numbers)] = self
-        weakref.finalize(self, _withdraw, self._shared, self._own).atexit = False
+            self._shared = _shared_registries.setdefault(id(entries), _SharedRegistry(entries))
+        weakref.finalize(self, self._shared.withdraw_all, self._own).atexit = False
 
     def __getitem__(self, key: str) -> Entry:
         with _lock:
             for table in (self._own, self._bound):
                 if key in table:
                     return table[key]
-            entry = self._shared[key]
-            if id(entry) in self._of_others():
+            if self._shared.owner(key) is not None:
                 raise KeyError(key)
-            return entry
+            return self._shared.entries[key]
 
     def __setitem__(self, key: str, entry: Entry) -> None:
         with _lock:
-            before = self._own.get(key)
             self._own[key] = entry
-            if key not in self._shared or self._shared[key] is before:
-                self._shared[key] = entry
-                self._waiting.discard(key)
-            else:
-                self._waiting.add(key)
+            self._shared.offer(key, self._own)
 
     def __delitem__(self, key: str) -> None:
         with _lock:
             if key in self._own:
-                entry = self._own.pop(key)
-                self._waiting.discard(key)
-                if self._shared.get(key) is entry:
-                    self._hand_over(key)
+                del self._own[key]
+                self._shared.withdraw(key, self._own)
             elif key in self._bound:
                 entry = self._bound.pop(key)
-                if self._shared.get(key) is entry:
-                    del self._shared[key]
+                if self._shared.entries.get(key) is entry:
+                    del self._shared.entries[key]
             else:
                 _ = self[key]
-                del self._shared[key]
+                del self._shared.entries[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.copy())
@@ -109,12 +92,11 @@ class ToolRegistry(MutableMapping[str, Entry]):
     def copy(self) -> dict[str, Entry]:
         """All that the agent sees at this moment, in the order of registration."""
         with _lock:
-            of_others = self._of_others()
             tables = {**self._bound, **self._own}
             seen = {
                 key: tables.get(key, entry)
-                for key, entry in self._shared.copy().items()
-                if key in tables or id(entry) not in of_others
+                for key, entry in self._shared.entries.copy().items()
+                if key in tables or self._shared.owner(key) is None
             }
             return {**seen, **tables}
 
@@ -125,16 +107,15 @@ class ToolRegistry(MutableMapping[str, Entry]):
             yield
 
     def adopt(self, belongs: Callable[[Entry], bool]) -> None:
-        """Make entries own that somebody wrote straight into the shared registry, if they belong to this agent."""
+        """Make those entries own for which `belongs` is true and which were written straight to the shared registry."""
         with _lock:
-            of_others = self._of_others()
-            for key, entry in self._shared.copy().items():
-                if id(entry) not in of_others and belongs(entry):
+            for key, entry in self._shared.entries.copy().items():
+                if self._shared.owner(key) is None and belongs(entry):
                     self._own[key] = entry
-                    self._waiting.discard(key)
+                    self._shared.place(key, self._own)
 
     def discard(self, belongs: Callable[[Entry], bool]) -> None:
-        """Take out the own entries of which this is true."""
+        """Take out the own entries for which `belongs` is true."""
         with _lock:
             for key in [key for key, entry in self._own.items() if belongs(entry)]:
                 del self[key]
@@ -143,23 +124,57 @@ class ToolRegistry(MutableMapping[str, Entry]):
         with _lock:
             self._bound[key] = entry
 
-    def _of_others(self) -> set[int]:
-        """The identities of the own entries of all other agents."""
-        return {id(entry) for view in list(_views.values()) if view is not self for entry in view._own.values()}
 
-    def _hand_over(self, key: str) -> None:
-        """Give a name in the shared registry that is free now to the agent that has waited longest."""
-        for view in list(_views.values()):
-            if view._shared is self._shared and key in view._waiting:
-                view._waiting.discard(key)
-                self._shared[key] = view._own[key]
-                return
-        del self._shared[key]
+class _SharedRegistry:
+    """A registry that several agents share, and the owner of each entry: the agent's table of own entries.
+
+    All methods are called with `_lock` held.
+    """
+
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self.entries = entries
+        self._placed: dict[str, tuple[Entry, _Table]] = {}
+        """What owners have put into `entries`. An entry that other code has put in its place since has no owner."""
+        self._waiting: dict[str, list[_Table]] = {}
+        """The agents that have an entry of a name which is taken; the one that has waited longest is the first."""
+
+    def owner(self, key: str) -> _Table | None:
+        placed = self._placed.get(key)
+        return placed[1] if placed is not None and self.entries.get(key) is placed[0] else None
+
+    def offer(self, key: str, table: _Table) -> None:
+        """Place the owner's entry if the name is free or the owner's, else have the owner wait for the name."""
+        if key not in self.entries or self.owner(key) is table:
+            self.place(key, table)
+        elif not any(other is table for other in self._waiting.get(key, ())):
+            self._waiting.setdefault(key, []).append(table)
+
+    def place(self, key: str, table: _Table) -> None:
+        self.entries[key] = table[key]
+        self._placed[key] = (table[key], table)
+        self._stop_waiting(key, table)
+
+    def withdraw(self, key: str, table: _Table) -> None:
+        """Take the owner's entry out, and give the name to the agent that has waited longest for it."""
+        self._stop_waiting(key, table)
+        owner = self.owner(key)
+        if key in self._placed and self._placed[key][1] is table:
+            del self._placed[key]
+        if owner is table:
+            del self.entries[key]
+            if key in self._waiting:
+                self.place(key, self._waiting[key][0])
+
+    def withdraw_all(self, table: _Table) -> None:
+        with _lock:
+            for key in table:
+                self.withdraw(key, table)
+
+    def _stop_waiting(self, key: str, table: _Table) -> None:
+        waiting = [other for other in self._waiting.pop(key, ()) if other is not table]
+        if waiting:
+            self._waiting[key] = waiting
 
 
-def _withdraw(shared: dict[str, Entry], own: dict[str, Entry]) -> None:
-    """Take the entries of a view that is gone out of the shared registry."""
-    with _lock:
-        for key, entry in own.items():
-            if shared.get(key) is entry:
-                del shared[key]
+_shared_registries: weakref.WeakValueDictionary[int, _SharedRegistry] = weakref.WeakValueDictionary()
+"""By the identity of the entries, which live as long as the object here. Owned by `_lock`."""

@@ -34,6 +34,7 @@ from typing import Any, Literal, TypeVar, overload
 __all__ = [
     "_TOOL_REGISTRY",
     "AmbiguousToolName",
+    "Entry",
     "ToolNotFound",
     "collect_tools",
     "get_tool_display_name",
@@ -54,6 +55,9 @@ _MCP_PREFIX = "mcp_"
 
 _collector: ContextVar[Callable[[str, dict[str, Any]], object] | None] = ContextVar("gaia_tool_collector", default=None)
 _view: ContextVar[Mapping[str, Mapping[str, Any]] | None] = ContextVar("gaia_tool_view", default=None)
+
+Entry = dict[str, Any]
+"""An entry of a registry; see above."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
