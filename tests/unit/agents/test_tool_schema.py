@@ -20,6 +20,22 @@ class Point(TypedDict):
     label: NotRequired[str]
 
 
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "label": {"type": "string"}},
+    "required": ["x"],
+}
+
+
+class Node(TypedDict):
+    point: Point
+    children: list[Node]
+
+
+class Custom:
+    """What JSON has no form for."""
+
+
 @pytest.mark.parametrize(
     ("annotation", "schema"),
     [
@@ -29,7 +45,10 @@ class Point(TypedDict):
         (None.__class__, {"type": "null"}),
         (Any, {}),
         (object, {}),
-        (bytes, {}),
+        (bytes, {"type": "string", "contentEncoding": "base64"}),
+        (Custom, {}),
+        (int | Custom, {}),
+        ("a text", {}),
         (list[int], {"type": "array", "items": {"type": "integer"}}),
         (Sequence[str], {"type": "array", "items": {"type": "string"}}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
@@ -41,15 +60,17 @@ class Point(TypedDict):
         (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045 - the old form is the subject
         (int | Any, {}),
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
-        (Literal["a", 1], {"type": ["string", "integer"], "enum": ["a", 1]}),
-        (Colour, {"type": "string", "enum": ["red", "blue"]}),
+        (Literal["a", 1], {"type": ["integer", "string"], "enum": [1, "a"]}),
+        (Colour, {"type": "string", "enum": ["blue", "red"]}),
+        (Colour | None, {"anyOf": [{"type": "string", "enum": ["blue", "red"]}, {"type": "null"}]}),
         (Annotated[int, "How many"], {"type": "integer", "description": "How many"}),
+        (Point, POINT),
         (
-            Point,
+            Node,
             {
                 "type": "object",
-                "properties": {"x": {"type": "integer"}, "label": {"type": "string"}},
-                "required": ["x"],
+                "properties": {"children": {"type": "array", "items": {}}, "point": POINT},
+                "required": ["children", "point"],
             },
         ),
     ],
@@ -89,6 +110,18 @@ def test_a_native_tool_is_described_by_its_annotations_and_its_docstring() -> No
         "required": ["query", "kinds"],
         "additionalProperties": False,
     }
+
+
+def test_what_an_annotation_does_not_say_in_json_is_left_to_its_kind() -> None:
+    def collect(parts: list[Custom], by_name: dict[str, int | Custom], points: list[int] | set[int]) -> None: ...
+
+    try:
+        tool(collect)
+        properties = input_schema(_TOOL_REGISTRY["collect"])["properties"]
+    finally:
+        del _TOOL_REGISTRY["collect"]
+    array = {"type": "array", "items": {}}
+    assert properties == {"parts": array, "by_name": {"type": "object"}, "points": array}
 
 
 def test_an_entry_made_by_hand_is_described_by_its_parameters() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gaia.agents.base.signatures import takes_any_keyword
+from gaia.agents.base.tool_schema import takes_any_keyword
 
 __all__ = ["MalformedArguments", "argument_problem", "parse_arguments"]
 

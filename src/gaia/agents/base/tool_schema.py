@@ -6,24 +6,23 @@ registry entry and the annotations of its function.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import inspect
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-from gaia.agents.base.signatures import declared_parameters, takes_any_keyword
+import msgspec
 
-__all__ = ["api_names", "input_schema", "name_for_api", "tool_definition"]
+__all__ = ["api_names", "input_schema", "name_for_api", "takes_any_keyword", "tool_definition"]
 
 Schema = dict[str, Any]
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST = 64
+_MAX_NAME_LENGTH = 64
 
 
 def api_names(keys: Iterable[str]) -> dict[str, str]:
@@ -40,7 +39,7 @@ def name_for_api(key: str) -> str:
     if _ALLOWED.fullmatch(key):
         return key
     ending = "_" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return _NOT_ALLOWED.sub("_", key)[: _LONGEST - len(ending)] + ending
+    return _NOT_ALLOWED.sub("_", key)[: _MAX_NAME_LENGTH - len(ending)] + ending
 
 
 def tool_definition(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def input_schema(entry: Mapping[str, Any]) -> Schema:
 def _native_schema(entry: Mapping[str, Any]) -> Schema:
     function = entry.get("function")
     hints = _hints(function) if callable(function) else {}
-    declared = (declared_parameters(function) if callable(function) else None) or {}
+    declared = (_declared_parameters(function) if callable(function) else None) or {}
     parameters = entry.get("parameters") or {}
     schema: Schema = {
         "type": "object",
@@ -78,6 +77,20 @@ def _native_schema(entry: Mapping[str, Any]) -> Schema:
     if callable(function) and not takes_any_keyword(function):
         schema["additionalProperties"] = False
     return schema
+
+
+def takes_any_keyword(function: Callable[..., Any]) -> bool:
+    """Whether the function judges for itself which keywords it knows; so does one that does not say what it takes."""
+    parameters = _declared_parameters(function)
+    return parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _declared_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters by name; None for a function that does not say what it takes, as some written in C do not."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
 
 
 def _property(about: Mapping[str, Any], hint: Any, declared: inspect.Parameter | None) -> Schema:
@@ -97,67 +110,57 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-_SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
-_DEEPEST = 16
+def schema_of(annotation: Any) -> Schema:
+    """The JSON Schema of what an annotation allows; empty if it allows anything, or if msgspec does not know it.
 
-
-def schema_of(annotation: Any, depth: int = 0) -> Schema:
-    """The JSON Schema of what an annotation allows; empty if it says nothing that JSON has a word for."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if depth > _DEEPEST:
+    A text in ``Annotated`` is the description.
+    """
+    try:
+        (schema,), definitions = msgspec.json.schema_components([annotation])
+    except Exception:  # noqa: BLE001 - annotations are the author's expressions, and need not mean anything at run time
         return {}
-    if origin in {typing.Required, typing.NotRequired}:
-        return schema_of(arguments[0], depth + 1)
-    if origin is typing.Annotated:
-        schema = schema_of(arguments[0], depth + 1)
-        texts = [extra for extra in arguments[1:] if isinstance(extra, str)]
-        return {**schema, "description": texts[0]} if texts else schema
-    if origin in {typing.Union, types.UnionType}:
-        branches = [schema_of(member, depth + 1) for member in arguments]
-        return {"anyOf": branches} if all(branches) else {}
-    if origin is Literal:
-        return _enumerated(arguments)
-    if isinstance(annotation, type) and annotation in _SCALARS:
-        return {"type": _SCALARS[annotation]}
-    if typing.is_typeddict(annotation):
-        return _object_of(annotation, depth)
-    kind = origin or annotation
-    if not isinstance(kind, type):
-        return {}
-    if issubclass(kind, enum.Enum):
-        return _enumerated([member.value for member in kind])
-    if issubclass(kind, Mapping):
-        values = schema_of(arguments[1], depth + 1) if len(arguments) == 2 else {}
-        return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if issubclass(kind, Iterable) and not issubclass(kind, str | bytes):
-        same = len(arguments) == 1 or (len(arguments) == 2 and arguments[1] is ...)
-        items = schema_of(arguments[0], depth + 1) if same else {}
-        return {"type": "array", "items": items}
-    return {}
+    texts = [extra for extra in getattr(annotation, "__metadata__", ()) if isinstance(extra, str)]
+    return {**_plain(schema, definitions), **({"description": texts[0]} if texts else {})}
 
 
-def _enumerated(values: Iterable[Any]) -> Schema:
-    listed = list(values)
-    words = list(dict.fromkeys(_SCALARS.get(type(value), "") for value in listed))
-    if not all(words):
-        return {}
-    return {"type": words[0] if len(words) == 1 else words, "enum": listed}
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", types.NoneType: "null"}
 
 
-def _object_of(typed_dict: Any, depth: int) -> Schema:
-    hints = _hints(typed_dict)
-    optional = {name for name, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
-    return {
-        "type": "object",
-        "properties": {name: schema_of(hint, depth + 1) for name, hint in hints.items()},
-        # Python itself overlooks a NotRequired that is written in an annotation which is text.
-        "required": sorted(typed_dict.__required_keys__ - optional),
-    }
+def _plain(schema: Schema, definitions: Mapping[str, Schema], within: tuple[str, ...] = ()) -> Schema:
+    """`schema` without references, and with what endpoints insist on: types beside enums, and items of arrays."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name in within:
+            # A type that contains itself.
+            return {}
+        definition = {key: value for key, value in definitions[name].items() if key != "title"}
+        return _plain(definition, definitions, (*within, name))
+    plain = dict(schema)
+    if "anyOf" in plain:
+        plain["anyOf"] = [_plain(branch, definitions, within) for branch in plain["anyOf"]]
+        return plain if all(plain["anyOf"]) else {}
+    if "enum" in plain:
+        plain["type"] = _one_or_all(dict.fromkeys(_JSON_TYPES[type(value)] for value in plain["enum"]))
+    if "properties" in plain:
+        plain["properties"] = {key: _plain(value, definitions, within) for key, value in plain["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(plain.get(key), dict):
+            plain[key] = _plain(plain[key], definitions, within)
+    return _with_items(plain)
 
 
 def _schema_of_word(word: str) -> Schema:
     """The schema of the registry's word for a type, such as ``string|integer``."""
     names = word.split("|")
-    if "any" in names:
-        return {}
-    return {"type": names[0] if len(names) == 1 else names}
+    return {} if "any" in names else _with_items({"type": _one_or_all(names)})
+
+
+def _one_or_all(names: Iterable[str]) -> str | list[str]:
+    listed = list(names)
+    return listed[0] if len(listed) == 1 else listed
+
+
+def _with_items(schema: Schema) -> Schema:
+    # Not all endpoints know tuples, whose items msgspec describes one by one.
+    unspecific = schema.get("type") == "array" and not isinstance(schema.get("items"), dict)
+    return {"type": "array", "items": {}} if unspecific else schema
