@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationRequest, approved, requires_confirmation
+from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationRequest, requires_confirmation
 
 NATIVE: dict[str, Any] = {"name": "t", "description": "Does it."}
 
@@ -46,15 +46,6 @@ def test_a_callback_that_fails_is_no_consent() -> None:
         raise LookupError
 
     assert "could not be confirmed" in str(ConfirmationGate("always", fail).refusal("t", NATIVE, {}))
-
-
-def test_what_was_approved_is_not_asked_about_again_and_what_replaced_it_is() -> None:
-    gate = ConfirmationGate("always", None)
-    entry, replaced = of_server(), of_server()
-    with approved(entry):
-        assert gate.refusal("t", entry, {}) is None
-        assert gate.refusal("t", replaced, {}) is not None
-    assert gate.refusal("t", entry, {}) is not None
 
 
 def test_the_request_tells_what_is_known_about_the_call() -> None:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from gaia.agents.base import spans
+from gaia.agents.base import agent_spans
 from gaia.agents.base.agent_result import AgentResult
-from gaia.agents.base.arguments import argument_problem
 from gaia.agents.base.chat import ChatModel, Message
 from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationPolicy, ConfirmationRequest
 from gaia.agents.base.console import AgentConsole, Console, SilentConsole
@@ -21,20 +20,10 @@ from gaia.agents.base.llm import LLMSettings, OpenAIChat
 from gaia.agents.base.loop import Run
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.result_budget import ResultBudget
-from gaia.agents.base.tools import (
-    _TOOL_REGISTRY,
-    AmbiguousToolName,
-    ToolNotFound,
-    resolve_tool_name,
-    viewed_through,
-)
-from gaia.log import get_logger
+from gaia.agents.base.tool_executor import ToolExecutor
+from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
 
 __all__ = ["Agent"]
-
-logger = get_logger(__name__)
-
-_NAME_ERRORS = (AmbiguousToolName, ToolNotFound)
 
 
 class Agent(ABC):
@@ -130,7 +119,7 @@ class Agent(ABC):
         with self._runs_lock:
             self._runs.add(run)
         try:
-            with self._chat_model() as model, spans.agent_span(type(self).__name__):
+            with self._chat_model() as model, agent_spans.agent_span(type(self).__name__):
                 return run.execute(model)
         finally:
             with self._runs_lock:
@@ -207,22 +196,12 @@ class Agent(ABC):
         is unknown or ambiguous, arguments that do not fit, a call that was not confirmed, an exception of the tool.
         Only KeyboardInterrupt and SystemExit are raised.
         """
-        try:
-            key = self._resolve_tool_name(tool_name)
-            entry = self._tools_registry[key]
-            function = entry["function"]
-            if problem := argument_problem(key, entry.get("parameters") or {}, function, tool_args):
-                return _error(problem)
-            with viewed_through(self._tools_registry):
-                if refusal := self.confirmation_gate.refusal(key, entry, tool_args):
-                    return _error(refusal)
-                self.console.print_tool_usage(key)
-                # A call to an MCP server has a span of its own.
-                with contextlib.nullcontext() if "_mcp_server" in entry else spans.native_tool_span(key):
-                    return function(**tool_args)
-        except Exception as error:  # noqa: BLE001 - a tool is anybody's code, and its failure is the model's business
-            logger.warning("tool_failed", tool=tool_name, error=repr(error))
-            return _error(str(error) if isinstance(error, _NAME_ERRORS) else f"{type(error).__name__}: {error}")
+        return self._tool_executor.execute(tool_name, tool_args)
+
+    @property
+    def _tool_executor(self) -> ToolExecutor:
+        # Made for each use, because its parts may be replaced at any time.
+        return ToolExecutor(self._tools_registry, self._resolve_tool_name, self.confirmation_gate, self.console)
 
 
 def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | None:
@@ -230,10 +209,6 @@ def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | 
     if isinstance(console, AgentConsole) and not console.interactive:
         return None
     return getattr(console, "confirm", None)
-
-
-def _error(message: str) -> dict[str, Any]:
-    return {"status": "error", "error": message}
 
 
 def _format_tool(name: str, entry: Mapping[str, Any]) -> str:

@@ -18,16 +18,14 @@ server is trusted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gaia.agents.base.tools import get_tool_display_name
 from gaia.log import get_logger
 
-__all__ = ["ConfirmationGate", "ConfirmationPolicy", "ConfirmationRequest", "approved", "requires_confirmation"]
+__all__ = ["ConfirmationGate", "ConfirmationPolicy", "ConfirmationRequest", "requires_confirmation"]
 
 logger = get_logger(__name__)
 
@@ -72,7 +70,7 @@ class ConfirmationGate:
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
         """Ask if the policy wants it; returns why the call may not be made, for the model, or None."""
-        if _approved.get() is entry or not self._is_wanted(entry):
+        if not self._is_wanted(entry):
             return None
         if self._ask is None:
             return f"The call of {key!r} needs a confirmation, and there is nobody to ask. It was not made."
@@ -95,19 +93,3 @@ class ConfirmationGate:
 
     def _is_wanted(self, entry: Mapping[str, Any]) -> bool:
         return self.policy == "always" or (self.policy == "destructive" and requires_confirmation(entry))
-
-
-_approved: ContextVar[Mapping[str, Any] | None] = ContextVar("gaia_approved_tool", default=None)
-
-
-@contextmanager
-def approved(entry: Mapping[str, Any]) -> Iterator[None]:
-    """The call that is made inside has passed the gate, as long as it is this very entry of the registry that it calls.
-
-    A tool that was replaced meanwhile, by a server that changed its mind about it for example, has not.
-    """
-    token = _approved.set(entry)
-    try:
-        yield
-    finally:
-        _approved.reset(token)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from gaia.agents.base import spans
+from gaia.agents.base import agent_spans
 from gaia.agents.base.agent_result import AgentResult, Outcome, Step, StopReason, ToolCall, Usage
-from gaia.agents.base.arguments import MalformedArguments, argument_problem, parse_arguments
 from gaia.agents.base.background import Done, Said, Say, WorkCancelled, work
 from gaia.agents.base.chat import ChatModel, Completion, Message, RequestedCall
-from gaia.agents.base.confirmation import approved
+from gaia.agents.base.console import Console
 from gaia.agents.base.llm_errors import LLMError
-from gaia.agents.base.result_budget import text_of_result
+from gaia.agents.base.result_budget import ResultBudget, text_of_result
+from gaia.agents.base.tool_executor import CallNotMade, PreparedCall, ToolExecutor, error_result, parse_arguments
 from gaia.agents.base.tool_schema import api_names, name_for_api, tool_definition
-from gaia.agents.base.tools import AmbiguousToolName, ToolNotFound, viewed_through
+from gaia.agents.base.tools import viewed_through
 from gaia.cancellation import CancelScope
-
-if TYPE_CHECKING:
-    from gaia.agents.base.agent import Agent
 
 __all__ = ["Run"]
 
@@ -29,20 +25,26 @@ _CANCELLED = "The run was cancelled before the call was answered."
 _FINAL_REASONS: Mapping[str | None, StopReason] = {"length": "length", "content_filter": "content_filter"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A call that can be made: the tool is known, the arguments fit, and whoever had to be asked has agreed."""
+class RunningAgent(Protocol):
+    """What a run needs of its agent."""
 
-    request: RequestedCall
-    key: str
-    entry: dict[str, Any]
-    arguments: dict[str, Any]
+    console: Console
+    max_parallel_tools: int
+    result_budget: ResultBudget
+
+    @property
+    def system_prompt(self) -> str: ...
+
+    @property
+    def _tool_executor(self) -> ToolExecutor: ...
+
+    def _execute_tool(self, tool_name: str, tool_args: dict[str, Any]) -> Any: ...
 
 
 class Run:
     """One run of an agent. All methods but `cancel` are for the thread that runs it."""
 
-    def __init__(self, agent: Agent, prompt: str, history: Iterable[Message], max_steps: int) -> None:
+    def __init__(self, agent: RunningAgent, prompt: str, history: Iterable[Message], max_steps: int) -> None:
         self.scope = CancelScope()
         self._agent = agent
         self._max_steps = max_steps
@@ -61,7 +63,7 @@ class Run:
         An exception that comes from outside, such as KeyboardInterrupt, cancels all calls under way and passes on.
         """
         try:
-            with self.scope.entered(), viewed_through(self._agent._tools_registry):
+            with self.scope.entered(), viewed_through(self._agent._tool_executor.registry):
                 return self._result(self._go(model))
         except LLMError as error:
             error.result = self._result("error")
@@ -112,7 +114,7 @@ class Run:
         def ask(say: Say) -> Completion:
             return model.complete(messages, tools, say)
 
-        with spans.chat_span(str(getattr(model, "model", "")) or type(model).__name__) as span:
+        with agent_spans.chat_span(str(getattr(model, "model", "")) or type(model).__name__) as span:
             for event in work({0: ask}, scope=self.scope, name=f"{type(agent).__name__}-model", limit=1):
                 if isinstance(event, Said):
                     self._text += event.text
@@ -123,12 +125,14 @@ class Run:
                 if event.error is not None:
                     raise event.error
                 usage = event.value.usage
-                spans.set_completion(span, usage.prompt_tokens, usage.completion_tokens, event.value.finish_reason)
+                agent_spans.set_completion(
+                    span, usage.prompt_tokens, usage.completion_tokens, event.value.finish_reason
+                )
                 return event.value
         raise AssertionError("the work ended without an end")
 
     def _tool_definitions(self) -> list[dict[str, Any]]:
-        registry = self._agent._tools_registry.copy()
+        registry = dict(self._agent._tool_executor.registry.items())
         return [
             tool_definition(name, registry[key])
             for name, key in api_names(registry).items()
@@ -167,7 +171,7 @@ class Run:
     def _make_calls(self, requests: Sequence[RequestedCall]) -> tuple[ToolCall, ...]:
         """Make the calls that can be made, at once; returns what became of each, in the order of the requests."""
         ended: dict[int, ToolCall] = {}
-        ready: dict[int, _Ready] = {}
+        ready: dict[int, PreparedCall] = {}
         for number, request in enumerate(requests):
             # One after the other, because a person may be asked.
             prepared = self._prepare(request)
@@ -183,57 +187,39 @@ class Run:
                 limit=self._agent.max_parallel_tools,
             ):
                 if isinstance(event, Done):
-                    ended[event.key] = self._ended(ready[event.key], event)
+                    ended[event.key] = self._ended(requests[event.key].id, ready[event.key], event)
         except WorkCancelled:
             for number in ready.keys() - ended.keys():
                 call = ready[number]
-                ended[number] = ToolCall(call.request.id, call.key, call.arguments, "cancelled", _CANCELLED, 0.0)
+                ended[number] = ToolCall(requests[number].id, str(call), call.arguments, "cancelled", _CANCELLED, 0.0)
         return tuple(ended[number] for number in range(len(requests)))
 
-    def _prepare(self, request: RequestedCall) -> _Ready | ToolCall:
+    def _prepare(self, request: RequestedCall) -> PreparedCall | ToolCall:
         """Check a call before anything runs, and ask for confirmation. What is wrong is for the model to read."""
-        agent, key = self._agent, str(request.name)
+        executor, name = self._agent._tool_executor, str(request.name)
         arguments: dict[str, Any] | None = None
-
-        def not_made(outcome: Outcome, message: str) -> ToolCall:
-            content = text_of_result({"status": "error", "error": message})
-            return ToolCall(request.id, key, arguments, outcome, agent.result_budget.fit(content, key), 0.0)
-
         try:
-            arguments = parse_arguments(request.arguments)
-            registry = agent._tools_registry.copy()
-            key = api_names(registry).get(key) or agent._resolve_tool_name(key)
-            entry = agent._tools_registry[key]
-        except (MalformedArguments, AmbiguousToolName, ToolNotFound) as error:
-            return not_made("error", str(error))
-        except KeyError:
-            return not_made("error", f"The tool {key!r} has just gone")
-        function = entry.get("function")
-        if not callable(function):
-            return not_made("error", f"The tool {key!r} cannot be called")
-        if problem := argument_problem(key, entry.get("parameters") or {}, function, arguments):
-            return not_made("error", problem)
-        if self.scope.cancelled:
-            return not_made("cancelled", _CANCELLED)
-        if refusal := agent.confirmation_gate.refusal(key, entry, arguments):
-            return not_made("refused", refusal)
-        return _Ready(request, key, entry, arguments)
+            arguments = parse_arguments(request.arguments, name)
+            call = executor.prepare(name, arguments)
+            if self.scope.cancelled:
+                raise CallNotMade(_CANCELLED, str(call), "cancelled")
+            executor.confirm(call)
+            return call
+        except CallNotMade as reason:
+            content = self._agent.result_budget.fit(text_of_result(error_result(str(reason))), reason.tool)
+            return ToolCall(request.id, reason.tool, arguments, reason.outcome, content, 0.0)
 
-    def _job(self, call: _Ready) -> Callable[[Say], Any]:
-        def run(_say: Say) -> Any:
-            with approved(call.entry):
-                return self._agent._execute_tool(call.key, call.arguments)
+    def _job(self, call: PreparedCall) -> Callable[[Say], Any]:
+        return lambda _say: self._agent._execute_tool(call, dict(call.arguments))
 
-        return run
-
-    def _ended(self, call: _Ready, event: Done[int, Any]) -> ToolCall:
+    def _ended(self, identifier: str, call: PreparedCall, event: Done[int, Any]) -> ToolCall:
         if event.error is not None:
             # `_execute_tool` only lets pass what stops a program.
             raise event.error
         outcome = _outcome_of(event.value)
-        content = self._agent.result_budget.fit(text_of_result(event.value), call.key)
-        self._agent.console.print_tool_outcome(call.key, outcome, event.duration)
-        return ToolCall(call.request.id, call.key, call.arguments, outcome, content, event.duration)
+        content = self._agent.result_budget.fit(text_of_result(event.value), str(call))
+        self._agent.console.print_tool_outcome(str(call), outcome, event.duration)
+        return ToolCall(identifier, str(call), call.arguments, outcome, content, event.duration)
 
 
 def _outcome_of(value: Any) -> Outcome:

@@ -181,7 +181,7 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
     """
     if name in registry:
         return name
-    aliases = {key: _aliases(key, entry) for key, entry in dict(registry).items()}
+    aliases = {key: _aliases(key, entry) for key, entry in registry.items()}
     for fold in (str, str.casefold):
         wanted = fold(name)
         for rule in range(3):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from gaia.agents.base import spans
+from gaia.agents.base import agent_spans
 from gaia.agents.base.llm import LLMSettings
 from gaia.agents.base.llm_errors import LLMError
 from gaia.agents.base.tools import tool
@@ -15,6 +15,9 @@ from gaia.mcp import MCPClientMixin
 from tests.servers.scripted_llm import Reply, scripted_llm
 from tests.silent_agent import SilentAgent
 from tests.tracing import Tracing
+
+
+pytestmark = pytest.mark.usefixtures("empty_registry")
 
 
 class TracedAgent(SilentAgent, MCPClientMixin):
@@ -29,7 +32,7 @@ class TracedAgent(SilentAgent, MCPClientMixin):
 def tracing(monkeypatch: pytest.MonkeyPatch) -> Tracing:
     """The spans of agents and of their clients."""
     provider = TracerProvider()
-    monkeypatch.setattr(spans, "_tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(agent_spans, "_tracer", provider.get_tracer("test"))
     return Tracing.installed(monkeypatch, provider)
 
 

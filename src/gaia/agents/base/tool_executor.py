@@ -1,0 +1,162 @@
+"""`ToolExecutor`: a tool call, from what a model wrote to what the tool returned."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from gaia.agents.base import agent_spans
+from gaia.agents.base.agent_result import Outcome
+from gaia.agents.base.confirmation import ConfirmationGate
+from gaia.agents.base.console import Console
+from gaia.agents.base.tool_schema import api_names, takes_any_keyword
+from gaia.agents.base.tools import AmbiguousToolName, Entry, ToolNotFound, viewed_through
+from gaia.log import get_logger
+
+__all__ = ["CallNotMade", "PreparedCall", "ToolExecutor", "error_result", "parse_arguments"]
+
+logger = get_logger(__name__)
+
+_SHOWN = 500
+"""Characters of broken arguments that an error repeats."""
+
+
+class CallNotMade(Exception):
+    """A call that is not made. The message is for the model; `tool` is the key of the tool, as far as it was found."""
+
+    def __init__(self, message: str, tool: str, outcome: Outcome = "error") -> None:
+        super().__init__(message)
+        self.tool = tool
+        self.outcome = outcome
+
+
+class PreparedCall(str):
+    """The key of a tool that was found, with the arguments of a call that fit it.
+
+    It is a text, so that it can pass through `Agent._execute_tool` and its overrides as the name of the tool: the call
+    is then neither prepared nor confirmed again, unless an override has changed its arguments.
+    """
+
+    __slots__ = ("arguments", "confirmed", "entry")
+
+    arguments: dict[str, Any]
+    entry: Entry
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExecutor:
+    """Makes the tool calls of an agent. Thread-safe.
+
+    A call is prepared, confirmed and run. `execute` does all of it, and turns what goes wrong into a result for the
+    model; a run of an agent does the first two for all calls of a step before it runs any.
+    """
+
+    registry: Mapping[str, Entry]
+    resolve: Callable[[str], str]
+    """From a name to the key of the tool; raises `ToolNotFound` and `AmbiguousToolName`."""
+    gate: ConfirmationGate
+    console: Console
+
+    def execute(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Make a call and return what the tool returns.
+
+        Whatever goes wrong comes back as ``{"status": "error", "error": message}``. Only KeyboardInterrupt and
+        SystemExit are raised.
+        """
+        try:
+            call = name if self._is_prepared(name, arguments) else self.prepare(name, arguments)
+            with viewed_through(self.registry):
+                self.confirm(call)
+                return self._run(call)
+        except CallNotMade as reason:
+            return error_result(str(reason))
+        except Exception as error:  # noqa: BLE001 - a tool is the application's code, and its failure is for the model
+            logger.warning("tool_failed", tool=name, error=repr(error))
+            return error_result(f"{type(error).__name__}: {error}")
+
+    def prepare(self, name: str, arguments: dict[str, Any]) -> PreparedCall:
+        """Find the tool and check the arguments. Raises `CallNotMade`."""
+        key = name
+        try:
+            key = self.resolve(name if name in self.registry else api_names(list(self.registry)).get(name, name))
+            entry = self.registry[key]
+        except (AmbiguousToolName, ToolNotFound) as error:
+            raise CallNotMade(str(error), key) from None
+        except KeyError:
+            raise CallNotMade(f"The tool {key!r} has just gone", key) from None
+        function = entry.get("function")
+        if not callable(function):
+            raise CallNotMade(f"The tool {key!r} cannot be called", key)
+        if problem := _argument_problem(key, entry.get("parameters") or {}, function, arguments):
+            raise CallNotMade(problem, key)
+        call = PreparedCall(key)
+        call.arguments, call.entry, call.confirmed = dict(arguments), entry, False
+        return call
+
+    def confirm(self, call: PreparedCall) -> None:
+        """Ask for the confirmation that the policy wants, unless that was done. Raises `CallNotMade`."""
+        if not call.confirmed:
+            if refusal := self.gate.refusal(str(call), call.entry, call.arguments):
+                raise CallNotMade(refusal, str(call), "refused")
+            call.confirmed = True
+
+    def _run(self, call: PreparedCall) -> Any:
+        key = str(call)
+        self.console.print_tool_usage(key)
+        # A call to an MCP server has a span of its own.
+        with contextlib.nullcontext() if "_mcp_server" in call.entry else agent_spans.native_tool_span(key):
+            return call.entry["function"](**call.arguments)
+
+    def _is_prepared(self, name: str, arguments: object) -> TypeGuard[PreparedCall]:
+        """Whether it is still the call that was prepared: neither its arguments nor the registry's entry are others."""
+        return isinstance(name, PreparedCall) and name.arguments == arguments and self.registry.get(name) is name.entry
+
+
+def error_result(message: str) -> dict[str, Any]:
+    """What a model is told instead of a result."""
+    return {"status": "error", "error": message}
+
+
+def parse_arguments(text: object, tool: str) -> dict[str, Any]:
+    """The arguments in a model's tool call: a JSON object as text. No text at all means no arguments.
+
+    Raises `CallNotMade`.
+    """
+    if isinstance(text, dict):
+        # Some endpoints send the object itself.
+        return text
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return {}
+    shown = str(text) if len(str(text)) <= _SHOWN else f"{str(text)[:_SHOWN]}…"
+    try:
+        arguments = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError) as error:
+        problem = f"The arguments are not valid JSON ({error}): {shown}. Call the tool again with a JSON object."
+        raise CallNotMade(problem, tool) from None
+    if not isinstance(arguments, dict):
+        raise CallNotMade(f"The arguments must be a JSON object, not {shown}", tool)
+    return arguments
+
+
+def _argument_problem(
+    name: str, parameters: Mapping[str, Any], function: Callable[..., Any], arguments: object
+) -> str | None:
+    """What is wrong with the arguments of a call; None if nothing is."""
+    if not isinstance(arguments, dict):
+        return f"Arguments of tool {name!r} must be an object, not {type(arguments).__name__}"
+    problems = []
+    missing = [key for key, about in parameters.items() if about.get("required") and key not in arguments]
+    if missing:
+        problems.append(f"missing required: {', '.join(missing)}")
+    unknown = [str(key) for key in arguments if key not in parameters]
+    # A function that takes any keyword judges for itself. So do MCP tools: their schemas may allow more than they list.
+    if unknown and not takes_any_keyword(function):
+        problems.append(f"unknown: {', '.join(unknown)}")
+    if not problems:
+        return None
+    expected = ", ".join(f"{key}{'' if about.get('required') else '?'}" for key, about in parameters.items())
+    return f"Wrong arguments for tool {name!r}: {'; '.join(problems)} (it takes: {expected or 'none'})"

@@ -1,0 +1,119 @@
+"""A tool call, from what a model wrote to what the tool returned. `Agent._execute_tool` is tested with the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationPolicy
+from gaia.agents.base.console import SilentConsole
+from gaia.agents.base.tool_executor import CallNotMade, ToolExecutor, parse_arguments
+from gaia.agents.base.tool_schema import name_for_api
+from gaia.agents.base.tools import resolve_tool_name
+
+Registry = dict[str, dict[str, Any]]
+
+
+def entry(function: Callable[..., Any]) -> dict[str, Any]:
+    return {"name": "upper", "parameters": {"text": {"type": "string", "required": True}}, "function": function}
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return {"upper": entry(lambda text: text.upper())}
+
+
+class Setting:
+    """An executor, and the arguments of the calls that it asked about."""
+
+    def __init__(self, registry: Registry, policy: ConfirmationPolicy = "always", answer: bool = True) -> None:
+        self.asked: list[Any] = []
+        gate = ConfirmationGate(policy, lambda request: self.asked.append(dict(request.arguments)) or answer)
+        self.executor = ToolExecutor(registry, lambda name: resolve_tool_name(name, registry), gate, SilentConsole())
+
+
+class TestAPreparedCall:
+    def test_is_made_without_being_asked_about_again(self, registry: Registry) -> None:
+        setting = Setting(registry)
+        call = setting.executor.prepare("Upper", {"text": "a"})
+        assert (call, call.arguments) == ("upper", {"text": "a"})
+        setting.executor.confirm(call)
+        setting.executor.confirm(call)
+        assert setting.executor.execute(call, {"text": "a"}) == "A"
+        assert setting.asked == [{"text": "a"}]
+
+    def test_that_nobody_was_asked_about_is_confirmed_before_it_is_made(self, registry: Registry) -> None:
+        setting = Setting(registry, answer=False)
+        call = setting.executor.prepare("upper", {"text": "a"})
+        assert "refused" in setting.executor.execute(call, call.arguments)["error"]
+        assert setting.asked == [{"text": "a"}]
+
+    def test_whose_arguments_were_changed_is_another_call(self, registry: Registry) -> None:
+        setting, arguments = Setting(registry), {"text": "a"}
+        call = setting.executor.prepare("upper", arguments)
+        setting.executor.confirm(call)
+        arguments["text"] = "b"
+        assert setting.executor.execute(call, arguments) == "B"
+        assert setting.asked == [{"text": "a"}, {"text": "b"}]
+        assert "missing required" in setting.executor.execute(call, {})["error"]
+
+    def test_whose_tool_was_replaced_is_another_call(self, registry: Registry) -> None:
+        setting = Setting(registry)
+        call = setting.executor.prepare("upper", {"text": "a"})
+        setting.executor.confirm(call)
+        registry["upper"] = entry(lambda text: f"replaced {text}")
+        assert setting.executor.execute(call, call.arguments) == "replaced a"
+        assert setting.asked == [{"text": "a"}, {"text": "a"}]
+        del registry["upper"]
+        assert "Unknown tool" in setting.executor.execute(call, call.arguments)["error"]
+
+
+class TestACallThatIsNotMade:
+    @pytest.mark.parametrize(
+        ("name", "arguments", "tool", "message"),
+        [
+            ("uper", {"text": "a"}, "uper", "did you mean upper?"),
+            ("UPPER", {}, "upper", "missing required: text"),
+            ("upper", [], "upper", "must be an object"),
+            ("listed", {}, "listed", "cannot be called"),
+        ],
+    )
+    def test_says_why_and_of_which_tool(
+        self, registry: Registry, name: str, arguments: Any, tool: str, message: str
+    ) -> None:
+        registry["listed"] = {"name": "listed"}
+        with pytest.raises(CallNotMade, match=message) as reason:
+            Setting(registry).executor.prepare(name, arguments)
+        assert (reason.value.tool, reason.value.outcome) == (tool, "error")
+
+    def test_says_that_its_tool_went_while_it_was_looked_for(self, registry: Registry) -> None:
+        executor = ToolExecutor(registry, lambda _: "gone", ConfirmationGate("never", None), SilentConsole())
+        with pytest.raises(CallNotMade, match="The tool 'gone' has just gone"):
+            executor.prepare("upper", {"text": "a"})
+
+    def test_says_that_it_was_refused(self, registry: Registry) -> None:
+        executor = Setting(registry, answer=False).executor
+        with pytest.raises(CallNotMade, match="The user refused the call of 'upper'") as reason:
+            executor.confirm(executor.prepare("upper", {"text": "a"}))
+        assert reason.value.outcome == "refused"
+
+
+def test_a_tool_is_found_by_the_name_that_endpoints_accept_for_it(registry: Registry) -> None:
+    registry["in capitals"] = registry.pop("upper")
+    assert Setting(registry, "never").executor.prepare(name_for_api("in capitals"), {"text": "a"}) == "in capitals"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"), [('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), ("", {}), (" ", {}), (None, {})]
+)
+def test_arguments_are_a_json_object_as_text(text: object, arguments: dict[str, Any]) -> None:
+    assert parse_arguments(text, "t") == arguments
+
+
+@pytest.mark.parametrize("text", ['{"a": ', "[1]", 7, "[" * 100_000, "x" * 100_000])
+def test_what_is_no_json_object_is_shown_to_the_model_in_part(text: object) -> None:
+    with pytest.raises(CallNotMade, match=r"not valid JSON|must be a JSON object") as reason:
+        parse_arguments(text, "t")
+    assert len(str(reason.value)) < 1000
