@@ -16,7 +16,6 @@ from tests.servers.scripted_llm import Reply, scripted_llm
 from tests.silent_agent import SilentAgent
 from tests.tracing import Tracing
 
-
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
 
