@@ -1,4 +1,4 @@
-"""Constructors of classes that are mixed in: knowing when the whole object is ready, and who takes which argument."""
+"""Constructors of classes that are mixed in: when the whole object is ready, and which class takes which argument."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConstructionHook:
     def _construction_finished(self) -> None: ...
 
     def _construction_failed(self) -> None:
-        """Release what the constructors have acquired; nobody will ever hold the object."""
+        """Release what the constructors have acquired: the caller gets an exception, not the object."""
 
 
 def _counting(init: Callable[..., None]) -> Callable[..., None]:

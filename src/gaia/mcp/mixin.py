@@ -49,18 +49,16 @@ class _State:
 
     auto_load: bool = False
     config_file: str | None = None
-    tool_filter: ToolFilter | None = None
-    restart_policy: RestartPolicy | None = None
-    answers: dict[str, Any] = field(default_factory=dict)
-    """What answers servers that ask: arguments of the manager."""
     trust_local: bool = True
+    options: dict[str, Any] = field(default_factory=lambda: {"tool_filter": ALLOW_ALL, "restart_policy": None})
+    """Further arguments of the manager."""
     debug: bool | None = None
 
     pending: bool = False
     """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """Owns `manager` and `unsubscribe`, so that there is only one manager whoever needs it first."""
+    """Owns `manager` and `unsubscribe`, so that two threads that need a manager first make only one."""
     manager: Any = None
     unsubscribe: Callable[[], object] | None = None
 
@@ -116,15 +114,18 @@ class MCPClientMixin(ConstructionHook):
         starts without it.
         """
         state = self._mcp_state
-        chosen = (config_file, tool_filter, restart_policy)
-        offered = {"on_elicitation": on_elicitation, "on_sampling": on_sampling, "roots": roots}
-        answers = {name: given for name, given in offered.items() if given is not None}
-        if state.manager is not None and (answers or any(setting is not None for setting in chosen)):
+        given = {
+            "tool_filter": tool_filter,
+            "restart_policy": restart_policy,
+            "on_elicitation": on_elicitation,
+            "on_sampling": on_sampling,
+            "roots": roots,
+        }
+        options = {name: value for name, value in given.items() if value is not None}
+        if state.manager is not None and (options or config_file is not None):
             raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
-        state.auto_load = auto_load_config
-        state.config_file, state.tool_filter, state.restart_policy = chosen
-        state.answers = answers
-        state.trust_local = trust_local
+        state.auto_load, state.config_file, state.trust_local = auto_load_config, config_file, trust_local
+        state.options = {"tool_filter": ALLOW_ALL, "restart_policy": None, **options}
         state.debug = debug
         state.pending = True
 
@@ -147,13 +148,7 @@ class MCPClientMixin(ConstructionHook):
         with state.lock:
             if state.manager is None:
                 debug = bool(getattr(self, "debug", False)) if state.debug is None else state.debug
-                self._mcp_manager = MCPClientManager(
-                    config=_config(state),
-                    debug=debug,
-                    tool_filter=ALLOW_ALL if state.tool_filter is None else state.tool_filter,
-                    restart_policy=state.restart_policy,
-                    **state.answers,
-                )
+                self._mcp_manager = MCPClientManager(config=_config(state), debug=debug, **state.options)
             return state.manager
 
     @_mcp_manager.setter

@@ -1,4 +1,4 @@
-"""Tools of MCP servers in an agent's registry: under which names, whose they are, and how their answers are worded."""
+"""Tools of MCP servers in an agent's registry: their names, their owners, and the wording of their answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Registry(Protocol):
 
 
 class _Entry(dict[str, Any]):
-    """A registry entry that knows whose it is, so that nobody else removes it."""
+    """A registry entry with its owner, the only one that removes it."""
 
     __slots__ = ("owner",)
 

@@ -57,9 +57,9 @@ class Agent(ABC):
         once. A tool result of more than `max_result_bytes` reaches the model shortened, with the full text in a file in
         `result_directory`, or in a temporary one (see `ResultBudget`).
 
-        `confirmation` is the policy of the `ConfirmationGate`, and `on_confirmation` is who is asked: by default the
-        console, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. Without a policy it is
-        ``destructive`` where there is somebody to ask, and ``never`` where there is not.
+        `confirmation` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person: by default the
+        console does, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default
+        policy is ``destructive`` if there is such a function or console, and ``never`` otherwise.
         """
         self.silent_mode = silent_mode
         self.debug = debug

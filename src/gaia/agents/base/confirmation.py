@@ -34,7 +34,7 @@ ConfirmationPolicy = Literal["never", "destructive", "always"]
 
 @dataclass(frozen=True)
 class ConfirmationRequest:
-    """A tool call that somebody should see first."""
+    """A tool call that a person should see before it is made."""
 
     tool: str
     """The tool's key in the registry."""

@@ -65,11 +65,11 @@ class AgentConsole:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody can be asked: standard input and output are a terminal."""
+        """Whether a person can be asked: standard input and output are a terminal."""
         return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
     def print_step(self, step: int, max_steps: int) -> None:
-        """Say that the model is asked once more: this is the how-manyth time, and how often it may be at most."""
+        """Say that the model is asked for the `step`-th time, of at most `max_steps`."""
         self._print(f"Step {step} of {max_steps}", style="dim")
 
     def print_text(self, text: str) -> None:
@@ -103,7 +103,7 @@ class AgentConsole:
             arguments = f"{arguments[:_SHOWN_ARGUMENTS]}… ({len(arguments)} characters)"
         with self._lock:
             self._print(f"The model wants to call {one_line(request.display_name)} with", style="bold yellow")
-            # Whoever says yes has seen all of it: what others would not show is named.
+            # The person has to see all of it: characters that a terminal would not show are named.
             self._print(escaped(arguments))
             self._print("Make this call? [y/N] ", end="")
             answer = sys.stdin.readline()

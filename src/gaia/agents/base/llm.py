@@ -209,7 +209,7 @@ class OpenAIChat:
 
 
 class _Cancelled(BaseException):
-    """Ends a request that nobody wants any more. Not an Exception, which the package would answer with a retry."""
+    """Ends a request whose scope was cancelled. Not an Exception, which the package would answer with a retry."""
 
 
 def _shut_down(stream: Any) -> None:

@@ -136,7 +136,7 @@ class Run:
         return [
             tool_definition(name, registry[key])
             for name, key in api_names(registry).items()
-            # An entry that somebody only made to be listed cannot be called.
+            # An entry may be there only to be listed, without a function.
             if callable(registry[key].get("function"))
         ]
 

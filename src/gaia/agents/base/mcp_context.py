@@ -1,7 +1,7 @@
 """`MCPContext`: what an agent can do with the MCP request it is answering, besides answering it.
 
 `MCPAgent.mcp_context` is the one of the current thread. Outside of a request, in a unit test for example, it is one
-that nobody listens to: progress and log messages go nowhere, and the client supports nothing.
+without a client: progress and log messages go nowhere, and no capability is supported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MCPContext:
         return False
 
     def raise_if_cancelled(self) -> None:
-        """Raise `MCPRequestCancelled` if nobody waits for the answer any more."""
+        """Raise `MCPRequestCancelled` if the request was cancelled or the client has gone away."""
         if self.cancelled:
             raise MCPRequestCancelled
 
