@@ -599,7 +599,7 @@ class TestConfirmation:
         assert seen[0].arguments == {"a": 1, "b": 2}
         assert seen[0].annotations["readOnlyHint"] is True
 
-    def test_without_anybody_to_ask_the_call_is_refused(self, demo_server: dict[str, Any]) -> None:
+    def test_without_a_person_to_ask_the_call_is_refused(self, demo_server: dict[str, Any]) -> None:
         result = self.run({"confirmation": "destructive"}, demo_server)
         assert [call.outcome for call in result.tool_calls] == ["success", "refused"]
         assert "nobody to ask" in result.tool_calls[1].content

@@ -68,7 +68,7 @@ class TestConstruction:
 
         assert type(Loud(silent_mode=True).console) is SilentConsole
 
-    def test_an_argument_that_nobody_knows_is_named(self) -> None:
+    def test_an_argument_that_no_class_knows_is_named(self) -> None:
         with pytest.raises(TypeError, match=r"PlainAgent\(\) got unexpected keyword arguments: moda, size"):
             PlainAgent(size=1, moda=2)
 

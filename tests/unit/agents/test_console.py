@@ -105,7 +105,7 @@ def test_the_consoles_are_offered_by_the_top_package() -> None:
 
 
 class Terminal(io.StringIO):
-    """Standard input of somebody who types."""
+    """Standard input of a person who types."""
 
     def isatty(self) -> bool:
         return True

@@ -29,7 +29,7 @@ def test_progress_and_log_messages_go_nowhere(agent: QuietAgent) -> None:
     assert not context.cancelled
 
 
-def test_nobody_can_be_asked(agent: QuietAgent) -> None:
+def test_no_client_can_be_asked(agent: QuietAgent) -> None:
     context = agent.mcp_context
     assert not context.supports("elicitation")
     for ask, capability in (

@@ -21,7 +21,7 @@ def shared() -> Registry:
 
 
 class TestIsolation:
-    def test_an_agent_sees_its_own_and_the_shared_tools_and_nobody_elses(self, shared: Registry) -> None:
+    def test_an_agent_sees_its_own_and_the_shared_tools_and_no_other_agents(self, shared: Registry) -> None:
         one, other = ToolRegistry(shared), ToolRegistry(shared)
         one["a"], other["b"] = entry("a"), entry("b")
         assert list(one) == ["native", "a"]
@@ -66,7 +66,7 @@ class TestTheSharedRegistry:
         del one["x"]
         assert "x" not in shared
 
-    def test_a_name_that_becomes_free_goes_to_who_has_waited_longest(self, shared: Registry) -> None:
+    def test_a_name_that_becomes_free_goes_to_the_agent_that_has_waited_longest(self, shared: Registry) -> None:
         views = [ToolRegistry(shared) for _ in range(3)]
         for number, view in enumerate(views):
             view["x"] = entry(str(number))
@@ -83,7 +83,7 @@ class TestTheSharedRegistry:
         one["x"] = entry("new")
         assert shared["x"] == entry("new")
 
-    def test_somebody_who_clears_it_takes_no_agent_its_own_tools(self, shared: Registry) -> None:
+    def test_clearing_it_takes_no_agent_its_own_tools(self, shared: Registry) -> None:
         one = ToolRegistry(shared)
         one["x"] = entry("x")
         shared.clear()
@@ -98,7 +98,7 @@ class TestTheSharedRegistry:
         gc.collect()
         assert list(shared) == ["native"]
 
-    def test_the_names_of_an_agent_that_is_gone_go_to_who_has_waited_longest(self, shared: Registry) -> None:
+    def test_the_names_of_an_agent_that_is_gone_go_to_those_that_have_waited_longest(self, shared: Registry) -> None:
         gone, late, early = (ToolRegistry(shared) for _ in range(3))
         gone["x"], early["x"], late["x"] = entry("gone"), entry("early"), entry("late")
         del gone

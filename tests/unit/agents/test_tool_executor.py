@@ -44,7 +44,7 @@ class TestAPreparedCall:
         assert setting.executor.execute(call, {"text": "a"}) == "A"
         assert setting.asked == [{"text": "a"}]
 
-    def test_that_nobody_was_asked_about_is_confirmed_before_it_is_made(self, registry: Registry) -> None:
+    def test_that_was_not_confirmed_is_confirmed_before_it_is_made(self, registry: Registry) -> None:
         setting = Setting(registry, answer=False)
         call = setting.executor.prepare("upper", {"text": "a"})
         assert "refused" in setting.executor.execute(call, call.arguments)["error"]

@@ -265,7 +265,7 @@ class TestSettings:
         assert cls(debug=True, auto_load_config=False).debug is True
         assert manager_class.call_args.kwargs["debug"] is True
 
-    def test_debug_stays_with_the_mixin_where_nobody_else_takes_it(self, manager_class: Mock) -> None:
+    def test_debug_stays_with_the_mixin_where_no_other_class_takes_it(self, manager_class: Mock) -> None:
         class Base:
             def __init__(self, size: int) -> None:
                 self.size = size
@@ -276,11 +276,11 @@ class TestSettings:
         assert manager_class.call_args.kwargs["debug"] is True
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
-    def test_an_argument_that_nobody_knows_is_named(self, manager: Mock, cls: type[Any]) -> None:
+    def test_an_argument_that_no_class_knows_is_named(self, manager: Mock, cls: type[Any]) -> None:
         with pytest.raises(TypeError, match=r"unexpected .*arguments: colour"):
             cls(colour="red")
 
-    def test_a_value_that_nobody_takes_is_named(self, manager: Mock) -> None:
+    def test_a_value_that_no_class_takes_is_named(self, manager: Mock) -> None:
         class Bare(MCPClientMixin): ...
 
         with pytest.raises(TypeError, match=r"Bare\(\) got unexpected arguments: 'red'"):
