@@ -67,13 +67,6 @@ class _State:
     """Of a host that has none."""
 
 
-def _config(state: _State) -> MCPConfig | None:
-    """None for what the manager takes by itself."""
-    if state.config_file is not None:
-        return MCPConfig(state.config_file)
-    return None if state.trust_local else MCPConfig(trust_local=False)
-
-
 class MCPClientMixin(ConstructionHook):
     """Adds MCP servers to an agent: their tools appear in its registry as ``mcp_<server>_<tool>``.
 
@@ -148,7 +141,11 @@ class MCPClientMixin(ConstructionHook):
         with state.lock:
             if state.manager is None:
                 debug = bool(getattr(self, "debug", False)) if state.debug is None else state.debug
-                self._mcp_manager = MCPClientManager(config=_config(state), debug=debug, **state.options)
+                # The manager itself makes the usual configuration of None.
+                config = None if state.trust_local else MCPConfig(trust_local=False)
+                if state.config_file is not None:
+                    config = MCPConfig(state.config_file)
+                self._mcp_manager = MCPClientManager(config=config, debug=debug, **state.options)
             return state.manager
 
     @_mcp_manager.setter

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gaia.agents.base.background import Done, Said, WorkCancelled, work
+from gaia.agents.base.background import Done, WorkCancelled, work
 from gaia.cancellation import CancelScope
 
 PATIENCE = 10.0
@@ -21,7 +21,7 @@ def test_what_jobs_say_and_how_they_end_is_told_in_order() -> None:
 
     events = list(work({"a": lambda say: say("hello") or "done"}, scope=CancelScope(), name="test", limit=1))
     assert isinstance(events[1], Done)
-    assert (events[0], events[1].key, events[1].value, events[1].error) == (Said("hello"), "a", "done", None)
+    assert (events[0], events[1].key, events[1].value, events[1].error) == ("hello", "a", "done", None)
     (failed,) = work({"b": fail}, scope=CancelScope(), name="test", limit=1)
     assert isinstance(failed, Done)
     assert isinstance(failed.error, LookupError)

@@ -17,22 +17,17 @@ from typing import Any, Generic, TypeVar
 from gaia.cancellation import CancelScope
 from gaia.daemon_pool import DaemonPool
 
-__all__ = ["Done", "Said", "WorkCancelled", "work"]
+__all__ = ["Done", "Say", "WorkCancelled", "work"]
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Say = Callable[[str], None]
-"""Given to a job, to report something before it is done."""
+"""Given to a job, to report a text before it is done."""
 
 
 class WorkCancelled(Exception):
     """The scope of the work was cancelled. Jobs that have begun may still be running."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +43,13 @@ class Done(Generic[Key, Value]):
 
 def work(
     jobs: Mapping[Key, Callable[[Say], Value]], *, scope: CancelScope, name: str, limit: int
-) -> Iterator[Said | Done[Key, Value]]:
-    """Run the jobs, at most `limit` at once, and yield what they say and their ends, in the order of happening.
+) -> Iterator[str | Done[Key, Value]]:
+    """Run the jobs, at most `limit` at once, and yield the texts that they say and their ends, in order.
 
     Each runs in a copy of the caller's context. Raises `WorkCancelled` as soon as `scope` is cancelled; jobs that have
     not begun by then never do. Raises RuntimeError if the system starts no thread for them.
     """
-    events: queue.SimpleQueue[Said | Done[Key, Value] | None] = queue.SimpleQueue()
+    events: queue.SimpleQueue[str | Done[Key, Value] | None] = queue.SimpleQueue()
 
     def run(key: Key, job: Callable[[Say], Value]) -> None:
         if scope.cancelled:
@@ -63,7 +58,7 @@ def work(
         value: Any = None
         error: BaseException | None = None
         try:
-            value = job(lambda text: events.put(Said(text)))
+            value = job(events.put)
         except BaseException as caught:  # noqa: BLE001 - it is raised again where the results are read
             error = caught
         events.put(Done(key, value, error, time.monotonic() - started))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gaia.agents.base import agent_spans
 from gaia.agents.base.agent_result import AgentResult, Outcome, Step, StopReason, ToolCall, Usage
-from gaia.agents.base.background import Done, Said, Say, WorkCancelled, work
+from gaia.agents.base.background import Done, Say, WorkCancelled, work
 from gaia.agents.base.chat import ChatModel, Completion, Message, RequestedCall
 from gaia.agents.base.console import Console
 from gaia.agents.base.llm_errors import LLMError
@@ -116,9 +116,9 @@ class Run:
 
         with agent_spans.chat_span(str(getattr(model, "model", "")) or type(model).__name__) as span:
             for event in work({0: ask}, scope=self.scope, name=f"{type(agent).__name__}-model", limit=1):
-                if isinstance(event, Said):
-                    self._text += event.text
-                    agent.console.print_text(event.text)
+                if isinstance(event, str):
+                    self._text += event
+                    agent.console.print_text(event)
                     continue
                 if self._text:
                     agent.console.end_text()
