@@ -64,7 +64,7 @@ def login(
     elif kept:
         outcome, words = "logged_in", f"There is a login at {name} already; it works."
     else:
-        outcome, words = "not_needed", f"{name} lets everybody in; no login is kept."
+        outcome, words = "not_needed", f"{name} asks for no login; none is kept."
     if options.json:
         terminal.print_json({"server": name, "outcome": outcome, "new": bool(asked)})
     else:

@@ -72,7 +72,7 @@ def _schema_of(client: MCPClient, tool: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(tool: str, options: Options) -> Iterator[Callable[[float, float | None, str | None], None] | None]:
-    """Where progress goes: a bar on standard error, from the first report on; None if nobody would see it."""
+    """Where progress goes: a bar on standard error, from the first report on; None if that is no terminal."""
     console = terminal.err()
     if options.json or not console.is_terminal:
         yield None

@@ -91,7 +91,7 @@ def _show(step: Step) -> None:
 
 
 def _tour() -> Generator[Step, None, None]:
-    """Everything that is shown, step by step. All it starts has ended when it has, also when it is closed early."""
+    """The demo, step by step. All processes that it starts have ended when it has, also when it is closed early."""
     import psutil
 
     from gaia.cli.latency import RawPipe
@@ -134,7 +134,7 @@ class _Guide:
         manager.subscribe(self._events.put)
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
-        """All of them; after an error that none of them is about, only that."""
+        """Every step, until an unexpected error, which is then a step of its own."""
         try:
             yield self._start(config)
             yield self._list_tools()

@@ -30,7 +30,9 @@ def import_servers(
     program: Annotated[
         Program | None, typer.Option("--from", help="The program; all of them if none is given.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="This file, whoever wrote it.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="This file, of any of these programs.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace servers that exist already.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What commands share that serve over HTTP: their options, agents named on the command line, failures in words."""
+"""What the commands that serve over HTTP share: their options, loading agents, and failures told in words."""
 
 from __future__ import annotations
 

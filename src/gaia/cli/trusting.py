@@ -29,7 +29,7 @@ _HINT = "Look at it, then run `gaia mcp trust` here, or repeat this with --trust
 def load_to_start(options: Options) -> MCPConfig:
     """The configured servers, those of the current directory only if the user trusts them.
 
-    Asks where somebody can be asked. Raises CommandFailed if they are not trusted.
+    Asks the person at the terminal, if there is one. Raises CommandFailed if they are not trusted.
     """
     from gaia.mcp.client.config import MCPConfig
 
@@ -55,8 +55,8 @@ def trust_project(
 ) -> None:
     """Say that the servers in a project's mcp_servers.json may be started.
 
-    Shows what they run, and what has changed since the file was trusted. It is trusted as it is: whoever changes it
-    asks again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
+    Shows what they run, and what has changed since the file was trusted. It is trusted as it is: a change of it
+    is asked about again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
     """
     if show:
         _list(options)

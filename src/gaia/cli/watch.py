@@ -59,7 +59,7 @@ def watch(
                     looks = _looks(manager, monitor)
             _show_once(looks, servers, options)
             return
-        # Who needs longer is shown as starting.
+        # A server that needs longer is shown as starting.
         manager.load_from_config(timeout=interval)
         with PingMonitor(manager) as monitor:
             if options.json:
@@ -103,7 +103,7 @@ def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float
 
 
 def _looks(manager: MCPClientManager, monitor: PingMonitor) -> list[_Look]:
-    """In one order, whichever server is ready first."""
+    """In the order of the configuration."""
     order = list(manager.config.get_servers())
     statuses = sorted(manager.status(), key=lambda status: order.index(status.name))
     return [_Look(status, monitor.of(status.name)) for status in statuses]

@@ -84,7 +84,7 @@ def diagnose_all(
 
 
 class _Examination:
-    """One server. `run` is called once; `abort` by any thread, as often as it takes."""
+    """One server. `run` is called once; `abort` may be called by any thread, more than once."""
 
     def __init__(self, name: str, config: Mapping[str, Any], on_check: OnCheck | None) -> None:
         self._name = name
