@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+import gaia
 from tests import leak_check
 from tests.fake_clock import FakeClock
 from tests.servers import fault_server as fault_server_module
@@ -181,3 +182,11 @@ def demo_server() -> dict[str, Any]:
     assert specification is not None
     assert specification.origin is not None
     return {"command": sys.executable, "args": ["-I", specification.origin]}
+
+
+@pytest.fixture
+def feature_server() -> dict[str, Any]:
+    """The configuration of the demo server with more features: resources, a prompt, a list of tools that grows."""
+    file = Path(__file__).parent / "servers" / "feature_server.py"
+    source = Path(gaia.__file__).parents[1]
+    return {"command": sys.executable, "args": ["-P", str(file)], "env": {"PYTHONPATH": str(source)}}

@@ -398,7 +398,7 @@ class TestServersThatFail:
         assert result.answer == "2, in spite of all."
 
     def test_tools_that_come_while_it_runs_are_offered_in_the_next_step(
-        self, demo_server: dict[str, Any], closing: Callable[[TestedAgent], TestedAgent]
+        self, feature_server: dict[str, Any], closing: Callable[[TestedAgent], TestedAgent]
     ) -> None:
         grown = threading.Event()
 
@@ -419,7 +419,7 @@ class TestServersThatFail:
 
         with scripted_llm(Reply(calls=[("mcp_demo_grow", {})]), call_the_new_one, Reply("Grown.")) as endpoint:
             agent = closing(Watching(endpoint))
-            agent.connect_mcp_server("demo", demo_server)
+            agent.connect_mcp_server("demo", feature_server)
             result = agent.run("Grow.")
         assert [call.name for call in result.tool_calls] == ["mcp_demo_grow", "mcp_demo_grown_1"]
 

@@ -24,7 +24,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def demo(serve: Serve, demo_server: dict[str, Any]) -> Served:
-    return serve(demo=demo_server | {"disabledTools": ["environment"]}, off={"command": "x", "disabled": True})
+    return serve(demo=demo_server | {"disabledTools": ["counter"]}, off={"command": "x", "disabled": True})
 
 
 def rows(page: Page) -> Locator:
@@ -188,7 +188,7 @@ class TestTrying:
         expect(rows(tools).first).to_contain_text("cancelled")
 
     def test_a_denied_tool_cannot_be_chosen(self, tools: Page) -> None:
-        denied = tools.get_by_role("button", name="environment")
+        denied = tools.get_by_role("button", name="counter")
 
         expect(denied).to_be_disabled()
         expect(denied).to_contain_text("denied")

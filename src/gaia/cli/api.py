@@ -7,22 +7,8 @@ from typing import Annotated
 import typer
 
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import DebugOption, Options, TraceOption
-from gaia.cli.serve_options import (
-    AllowHostOption,
-    AllowOriginOption,
-    AnonymousOption,
-    GraceOption,
-    HostOption,
-    MaxBodyOption,
-    PortOption,
-    ThreadsOption,
-    TokenOption,
-    announce,
-    http_options,
-    load,
-    run_server,
-)
+from gaia.cli.options import Options, with_options
+from gaia.cli.serve_options import ThreadsOption, announce, http_options, load, run_server
 from gaia.serving.options import HttpOptions
 
 __all__ = ["app"]
@@ -36,27 +22,17 @@ def api() -> None:
 
 
 @app.command()
+@with_options("trace", "debug", http=http_options)
 def serve(
-    ctx: typer.Context,
+    options: Options,
     targets: Annotated[list[str], typer.Argument(metavar="PACKAGE.MODULE:AGENT...", help="The agents' classes.")],
-    host: HostOption = HttpOptions.host,
-    port: PortOption = HttpOptions.port,
-    token: TokenOption = None,
-    allow_host: AllowHostOption = None,
-    allow_origin: AllowOriginOption = None,
-    allow_anonymous: AnonymousOption = False,
-    max_body: MaxBodyOption = HttpOptions.max_body,
-    grace: GraceOption = HttpOptions.shutdown_grace,
+    http: HttpOptions,
     threads: ThreadsOption = 32,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Serve agents as models: /v1/models and /v1/chat/completions, until the process is told to end.
 
     The classes are looked for in the working directory too, and are called without arguments.
     """
-    options = Options.of(ctx, None, False, debug, trace=trace)
-    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
 
     def run() -> None:
         from gaia.agents.base import ApiAgent

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gaia.cli import asking, terminal
+from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED, CommandFailed, unknown_name
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import difference_text
 from gaia.cli.servers import complete_name, connected, entry_of
 from gaia.cli.trusting import load_to_start
@@ -28,17 +28,14 @@ class _Change:
     lines: list[str]
 
 
+@with_options("trust", "config", "as_json", "debug")
 def approve(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
     tools: Annotated[
         list[str] | None, typer.Option("--tool", metavar="TOOL", help="Only this tool. Repeatable.")
     ] = None,
     assume_yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     r"""Show what a server says of its tools that was not approved yet, and approve it.
 
@@ -50,7 +47,6 @@ def approve(
     from gaia.mcp.client.pinning.gate import compare
     from gaia.mcp.client.pinning.lock_file import pins_of
 
-    options = Options.of(ctx, config, as_json, debug, trust)
     servers = load_to_start(options)
     # Nothing is to be approved by its first use here: that is what is being asked.
     with connected(name, options, servers, pinTools="off") as client:
@@ -109,9 +105,9 @@ def _show(name: str, changes: list[_Change], count: int) -> None:
 
 
 def _agreed(count: int, options: Options) -> bool:
-    if options.json or not asking.can_ask():
+    if options.json or not terminal.can_ask():
         return False
-    return asking.yes(f"Approve {'this change' if count == 1 else f'these {count} changes'}?")
+    return terminal.yes(f"Approve {'this change' if count == 1 else f'these {count} changes'}?")
 
 
 def _conclude(name: str, entry: dict[str, Any], file: object, *, agreed: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TrustOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.servers import complete_name, make_client
 from gaia.cli.trusting import load_to_start
 
@@ -22,8 +22,9 @@ __all__ = ["login", "logout"]
 _LOGIN_SECONDS = 300.0
 
 
+@with_options("trust", "config", "as_json", "debug")
 def login(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="Ask for this permission, too. Logs in anew. Repeatable.")
@@ -32,16 +33,11 @@ def login(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="How long you may take.")
     ] = _LOGIN_SECONDS,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Log in at a server, in the browser.
 
     The address is printed as well. The login is kept in ~/.gaia/logins, for your eyes only, and renewed from then on.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
     client = make_client(name, load_to_start(options), options)
     authorization = _authorization_of(client)
     asked = []
@@ -68,26 +64,22 @@ def login(
     elif kept:
         outcome, words = "logged_in", f"There is a login at {name} already; it works."
     else:
-        outcome, words = "not_needed", f"{name} lets everybody in; no login is kept."
+        outcome, words = "not_needed", f"{name} asks for no login; none is kept."
     if options.json:
         terminal.print_json({"server": name, "outcome": outcome, "new": bool(asked)})
     else:
         terminal.show(terminal.text(words))
 
 
+@with_options("trust", "config", "as_json", "debug")
 def logout(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Forget the login at a server.
 
     It stays valid at the authorization server until it expires, or until you revoke it there.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
     authorization = _authorization_of(make_client(name, load_to_start(options), options))
     forgotten = authorization().log_out()
     if options.json:

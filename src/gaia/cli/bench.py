@@ -11,12 +11,11 @@ import typer
 
 from gaia.cli import arguments, terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption, TrustOption
+from gaia.cli.options import Options, TimeoutOption, with_options
 from gaia.cli.servers import complete_name, connected, waiting_for
 
 if TYPE_CHECKING:
-    from gaia.cli.load import Calls
-    from gaia.cli.overhead import Overhead
+    from gaia.cli.latency import Calls, Overhead
     from gaia.mcp.client import MCPClient
 
 __all__ = ["bench"]
@@ -37,8 +36,9 @@ class _Report(NamedTuple):
     """Next to a bare pipe."""
 
 
+@with_options("trust", "config", "as_json", "debug")
 def bench(
-    ctx: typer.Context,
+    options: Options,
     server: Annotated[
         str | None,
         typer.Option("--server", help="A configured server; by default the demo server.", autocompletion=complete_name),
@@ -51,10 +51,6 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="No call begins later than this.")] = 5.0,
     callers: Annotated[int, typer.Option("--callers", min=1, max=256, help="How many call at once.")] = 8,
     timeout: TimeoutOption = None,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Measure how quick the calls of a tool are: one after the other, and by several callers at once.
 
@@ -62,7 +58,6 @@ def bench(
     the demo server's echo, which is also called through a bare pipe to show what supervision costs. The first call that
     fails ends it, with exit status 1.
     """
-    options = Options.of(ctx, config, as_json, debug, trust)
     if (server is None) != (tool is None):
         raise CommandFailed("--server and --tool go together", exit_code=USAGE, hint=_EXAMPLE, error_type="usage")
     wanted = _DEMO_ARGUMENTS if server is None else _object(given)
@@ -90,7 +85,7 @@ def _client(server: str | None, options: Options) -> Iterator[tuple[MCPClient, C
         with connected(server, options) as client:
             yield client, None
         return
-    from gaia.cli.overhead import RawPipe
+    from gaia.cli.latency import RawPipe
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClient
 
@@ -118,19 +113,18 @@ def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: floa
 def _measure(
     call: Callable[[], object], raw_call: Callable[[], object] | None, calls: int, seconds: float, callers: int
 ) -> _Report:
-    from gaia.cli import overhead
-    from gaia.cli.load import one_by_one, together
+    from gaia.cli.latency import measure, one_by_one, together
 
     one_by_one(call, min(_WARM_UP, calls), seconds)
     return _Report(
         alone=one_by_one(call, calls, seconds),
         crowd=together(call, callers, calls, seconds) if callers > 1 else None,
-        overhead=None if raw_call is None else overhead.measure(raw_call, call),
+        overhead=None if raw_call is None else measure(raw_call, call),
     )
 
 
 def _facts(report: _Report) -> dict[str, Any]:
-    from gaia.cli.load import histogram
+    from gaia.cli.latency import histogram
 
     overhead = report.overhead
     return {
@@ -147,7 +141,7 @@ def _figures(calls: Calls) -> dict[str, Any]:
 
 
 def _show(title: str, report: _Report, callers: int) -> None:
-    from gaia.cli.load import histogram
+    from gaia.cli.latency import histogram
     from gaia.cli.rendering import bar, latency_table, microseconds
 
     rows = [("one caller", report.alone)]

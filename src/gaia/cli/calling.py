@@ -11,7 +11,7 @@ import typer
 
 from gaia.cli import arguments, terminal
 from gaia.cli.command_errors import FAILED, unknown_name
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption, TraceOption, TrustOption
+from gaia.cli.options import Options, TimeoutOption, with_options
 from gaia.cli.servers import complete_name, connected
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ _ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
 """Errors that leave no doubt about what happened to the call."""
 
 
+@with_options("trust", "config", "as_json", "trace", "debug")
 def call(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
     tool: Annotated[str, typer.Argument(help="The tool, by the server's own name for it.")],
     words: Annotated[
@@ -37,18 +38,12 @@ def call(
         typer.Argument(metavar="ARGUMENTS", help="key=value, as often as needed; or one JSON object, in quotes."),
     ] = None,
     timeout: TimeoutOption = None,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Call a tool of a server and print its result.
 
     In key=value the value is taken as JSON if it is JSON and the tool does not ask for a string, otherwise as a string.
     The exit status is 1 if the tool reports an error, or cannot be called.
     """
-    options = Options.of(ctx, config, as_json, debug, trust, trace)
     given = arguments.parse(words or [])
     with connected(name, options) as client:
         schema = _schema_of(client, tool)
@@ -77,7 +72,7 @@ def _schema_of(client: MCPClient, tool: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(tool: str, options: Options) -> Iterator[Callable[[float, float | None, str | None], None] | None]:
-    """Where progress goes: a bar on standard error, from the first report on; None if nobody would see it."""
+    """Where progress goes: a bar on standard error, from the first report on; None if that is no terminal."""
     console = terminal.err()
     if options.json or not console.is_terminal:
         yield None

@@ -11,24 +11,23 @@ from typer.core import TyperCommand
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TimeoutOption
+from gaia.cli.options import Options, TimeoutOption, with_options
 from gaia.cli.servers import complete_name, entry_of
 
 __all__ = ["AddCommand", "add", "remove"]
-
-_VERBATIM = "gaia.cli.verbatim"
 
 
 class AddCommand(TyperCommand):
     """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[_VERBATIM] = "--" in args
+        ctx.ensure_object(Options).verbatim = "--" in args
         return super().parse_args(ctx, args)
 
 
+@with_options("config", "as_json", "debug")
 def add(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="What to call the server.")],
     command: Annotated[
         list[str] | None,
@@ -45,9 +44,6 @@ def add(
     cwd: Annotated[Path | None, typer.Option("--cwd", metavar="PATH", help="The server's working directory.")] = None,
     timeout: TimeoutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Add a server to the configuration, without starting it.
 
@@ -57,9 +53,7 @@ def add(
     from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.client.server_config import ServerConfig
 
-    options = Options.of(ctx, config, as_json, debug)
-    verbatim = bool(ctx.meta.get(_VERBATIM))
-    address = url or _address(command or [], verbatim=verbatim)
+    address = url or _address(command or [], verbatim=options.verbatim)
     if address is not None:
         _refuse(command if url else None, "a command", "--url")
         _refuse(env, "--env", "a URL")
@@ -67,7 +61,7 @@ def add(
         entry: dict[str, Any] = {"url": address, **_present(headers=_headers(header or []))}
     else:
         _refuse(header, "--header", "a command")
-        entry = _entry(command or [], _variables(env or []), cwd, verbatim=verbatim)
+        entry = _entry(command or [], _variables(env or []), cwd, verbatim=options.verbatim)
     entry |= _present(timeout=timeout)
     ServerConfig.from_dict(name, entry)
     servers = options.load_config()
@@ -91,17 +85,14 @@ def add(
         terminal.show(terminal.text(f"Try it: gaia mcp test-client {name}", "dim"))
 
 
+@with_options("config", "as_json", "debug")
 def remove(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="The server to remove.", autocompletion=complete_name)],
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Remove a server from every configuration file that defines it, and forget which of its tools were approved."""
     from gaia.mcp.client.pinning.lock_file import pins_of
 
-    options = Options.of(ctx, config, as_json, debug)
     servers = options.load_config()
     entry_of(servers, name)
     source = servers.source_of(name)

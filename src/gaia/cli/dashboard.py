@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gaia.cli.options import ConfigOption, DebugOption, Options, TraceOption, TrustOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.serve_options import AllowHostOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
 from gaia.serving.options import HttpOptions
@@ -26,24 +26,20 @@ TokenOption = Annotated[
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the web browser.")]
 
 
+@with_options("trust", "config", "trace", "debug")
 def dashboard(
-    ctx: typer.Context,
+    options: Options,
     host: HostOption = HttpOptions.host,
     port: PortOption = 8484,
     token: TokenOption = None,
     allow_host: AllowHostOption = None,
     open_page: OpenOption = False,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Start all servers that are not disabled, and show them on a local web page until Ctrl-C, which stops them.
 
     Shows states and restarts, each tool call with its spans and log events, what servers write on standard error, and
     their tools with a form to try them. The URL on standard error contains a token: who has it can call the tools.
     """
-    options = Options.of(ctx, config, False, debug, trust, trace)
     servers = load_to_start(options)
     http = HttpOptions(host, port, token, tuple(allow_host or ()), shutdown_grace=_GRACE)
 

@@ -16,11 +16,11 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import milliseconds
 
 if TYPE_CHECKING:
-    from gaia.cli.overhead import Overhead, RawPipe
+    from gaia.cli.latency import Overhead, RawPipe
     from gaia.cli.span_collector import SpanCollector
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.supervision.events import Event, Restarted
@@ -47,12 +47,9 @@ class Step(NamedTuple):
     """For programs."""
 
 
+@with_options("config", "as_json", "trace", "debug")
 def demo(
-    ctx: typer.Context,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
+    options: Options,
 ) -> None:
     """Show supervision at work on the small server that comes with the package.
 
@@ -60,7 +57,6 @@ def demo(
     restart and the next call working, and checks that no process is left. Nothing is read from or written to your
     configuration. The exit status is 0 only if all of it worked.
     """
-    options = Options.of(ctx, config, as_json, debug, trace=trace)
     steps: list[Step] = []
     started = time.perf_counter()
     with contextlib.closing(_tour()) as tour:
@@ -95,10 +91,10 @@ def _show(step: Step) -> None:
 
 
 def _tour() -> Generator[Step, None, None]:
-    """Everything that is shown, step by step. All it starts has ended when it has, also when it is closed early."""
+    """The demo, step by step. All processes that it starts have ended when it has, also when it is closed early."""
     import psutil
 
-    from gaia.cli.overhead import RawPipe
+    from gaia.cli.latency import RawPipe
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
@@ -138,7 +134,7 @@ class _Guide:
         manager.subscribe(self._events.put)
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
-        """All of them; after an error that none of them is about, only that."""
+        """Every step, until an unexpected error, which is then a step of its own."""
         try:
             yield self._start(config)
             yield self._list_tools()
@@ -178,7 +174,7 @@ class _Guide:
         return Step("list", ok, ["List its tools", _list(names)], {"tools": names})
 
     def _overhead(self, name: str, title: str) -> Step:
-        from gaia.cli.overhead import measure
+        from gaia.cli.latency import measure
 
         overhead = measure(self._raw.call, lambda: self._invoke("echo", {"text": "hello"}))
         return Step(name, overhead.added < _MAX_OVERHEAD, [title, *_figures(overhead)], _overhead_facts(overhead))

@@ -1,9 +1,7 @@
-"""`gaia mcp doctor`: why a server does not work, and what to do about it."""
+"""`gaia mcp doctor` and `gaia mcp test-client`: why a server does not work, and what to do about it."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,15 +9,16 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED
 from gaia.cli.listing import say_that_there_are_none
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
-from gaia.cli.rendering import check_table
-from gaia.cli.servers import complete_name, entry_of
+from gaia.cli.options import Options, with_options
+from gaia.cli.rendering import check_table, step_table
+from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
-    from gaia.mcp.doctor import Diagnosis
+    from gaia.mcp.doctor import Check, Diagnosis
+    from gaia.mcp.doctor.inspection import Inspection
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "test_client"]
 
 _SUMMARIES = {
     "ok": ("works.", "bold green"),
@@ -27,17 +26,16 @@ _SUMMARIES = {
     "fail": ("does not work.", "bold red"),
 }
 
+_CHECKS_OF_STEPS = {"spawn": "start", "handshake": "handshake", "list": "tools", "ping": "latency"}
+"""The doctor's name of each step of `test_client`."""
 
+
+@with_options("trust", "config", "as_json", "trace", "debug")
 def doctor(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[
         str | None, typer.Argument(help="The server; all if left out.", autocompletion=complete_name)
     ] = None,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Find out why a server does not work: configuration, program, start, handshake, tools, latency.
 
@@ -46,13 +44,16 @@ def doctor(
     """
     from gaia.mcp.doctor import Verdict, diagnose_all
 
-    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options)
     chosen = servers.get_servers() if name is None else {name: entry_of(servers, name)}
     if not chosen and not options.json:
         say_that_there_are_none(servers)
         return
-    with _progress(options) as report:
+    with waiting_for("Examining", options) as show_progress:
+
+        def report(server: str, check: Check) -> None:
+            show_progress(f"Examining {terminal.one_line(server)}: {check.name} {check.verdict}")
+
         found = diagnose_all(chosen, report)
     failed = any(diagnosis.verdict is Verdict.FAIL for diagnosis in found)
     if options.json:
@@ -61,30 +62,11 @@ def doctor(
         for number, diagnosis in enumerate(found):
             if number:
                 terminal.show()
-            _show(diagnosis)
+            words, style = _SUMMARIES[diagnosis.verdict]
+            terminal.show(terminal.text(f"{terminal.one_line(diagnosis.server)} {words}", style))
+            terminal.show(check_table(diagnosis.checks))
     if failed:
         raise typer.Exit(FAILED)
-
-
-@contextlib.contextmanager
-def _progress(options: Options) -> Iterator[Callable[[str, Any], None] | None]:
-    """What has been checked last, on standard error, if somebody looks."""
-    console = terminal.err()
-    if options.json or options.debug or not console.is_terminal:
-        yield None
-        return
-    with console.status(terminal.text("Examining …")) as status:
-
-        def report(name: str, check: Any) -> None:
-            status.update(terminal.text(f"Examining {terminal.one_line(name)}: {check.name} {check.verdict} …"))
-
-        yield report
-
-
-def _show(diagnosis: Diagnosis) -> None:
-    words, style = _SUMMARIES[diagnosis.verdict]
-    terminal.show(terminal.text(f"{terminal.one_line(diagnosis.server)} {words}", style))
-    terminal.show(check_table(diagnosis.checks))
 
 
 def _document(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -92,3 +74,92 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
 
     document: dict[str, Any] = msgspec.to_builtins(diagnosis)
     return {"server": document["server"], "verdict": diagnosis.verdict, "checks": document["checks"]}
+
+
+@with_options("trust", "config", "as_json", "trace", "debug")
+def test_client(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+) -> None:
+    """Connect to a server, step by step, and time each step: spawn, handshake, list, ping.
+
+    Says at which step it fails, why, and what may help. The exit status is 0 only if every step succeeds.
+    """
+    from gaia.mcp.doctor.examination import judge
+    from gaia.mcp.doctor.inspection import inspect_server
+
+    servers = load_to_start(options)
+    entry = entry_of(servers, name)
+    client = make_client(name, servers, options)
+    with waiting_for(f"Testing {name}", options):
+        seen = inspect_server(client, pings=1)
+    steps, warnings = _steps(seen), _warnings(name, entry, seen)
+    failed = next((step for step in steps if not step["ok"]), None)
+    hint = None
+    if failed is not None:
+        checks = {check.name: check for check in judge(name, entry, seen, stdio=bool(entry.get("command")))}
+        check = checks.get(_CHECKS_OF_STEPS[failed["name"]])
+        hint = None if check is None else check.remedy
+    if options.json:
+        error = None if failed is None else failed["detail"]
+        document = {"server": name, "ok": failed is None, "steps": steps, "error": error, "hint": hint}
+        terminal.print_json(document | {"warnings": warnings})
+    else:
+        # An error may have many lines; it follows below the table.
+        terminal.show(step_table([step if step["ok"] else step | {"detail": "failed"} for step in steps]))
+        for warning in warnings:
+            terminal.show(terminal.text(f"Note: {warning}", "yellow"))
+        verdict = f"{name} works." if failed is None else f"{name} does not work: the step {failed['name']!r} failed."
+        terminal.show(terminal.text(verdict, "bold green" if failed is None else "bold red"))
+        if failed is not None:
+            terminal.show(terminal.text(failed["detail"]))
+        if hint is not None:
+            terminal.show(terminal.text(hint))
+    if failed is not None:
+        raise typer.Exit(FAILED)
+
+
+def _steps(seen: Inspection) -> list[dict[str, Any]]:
+    """The steps that the inspection got to: name, whether it succeeded, seconds, and what was found."""
+    status = seen.status
+    denied = f", {len(seen.denied)} more denied by filters" if seen.denied else ""
+    tools = "the server offers no tools" if seen.listing is None else f"{status and status.tool_count} tools{denied}"
+    steps = [
+        (
+            "spawn",
+            seen.started,
+            None,
+            "nothing to start: it is reached over HTTP" if seen.pid is None else f"pid {seen.pid}",
+        ),
+        ("handshake", seen.shaken, seen.error, f"{seen.server}, protocol {status and status.protocol_version}"),
+        ("list", seen.listing or 0.0, seen.list_error, tools),
+        ("ping", sum(seen.pings), seen.ping_error, "answered"),
+    ]
+    if seen.started is None:
+        steps = [("spawn", seen.shaken, seen.error, "")]
+    elif seen.error is not None:
+        del steps[2:]
+    return [
+        {"name": name, "ok": error is None, "seconds": seconds, "detail": detail if error is None else error}
+        for name, seconds, error, detail in steps
+    ]
+
+
+def _warnings(name: str, entry: dict[str, Any], seen: Inspection) -> list[str]:
+    """What does no harm yet, and is most likely not what was meant."""
+    from gaia.mcp.client.launch import secret_in_arguments
+    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.doctor.examination import remarks_on_keys
+
+    found = remarks_on_keys(entry)
+    found += [
+        f"every user of this machine can read the value of {variable} in the server's arguments; pass it in env"
+        for variable in secret_in_arguments(ServerConfig.from_dict(name, entry))
+    ]
+    if seen.blocked:
+        found.append(f"{len(seen.blocked)} tools are blocked until you approve them: gaia mcp approve {name}")
+    if seen.status is not None and (lines := seen.status.noise_lines):
+        found.append(
+            f"it wrote {lines} lines to its standard output that are no messages; logs belong on standard error"
+        )
+    return found

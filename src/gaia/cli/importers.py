@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gaia.cli import jsonc
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["Candidate", "Place", "Program", "any_place", "candidates", "places"]
+__all__ = ["Candidate", "Place", "Program", "any_place", "candidates", "loads_with_comments", "places"]
 
 
 class Program(enum.Enum):
@@ -85,7 +84,7 @@ def candidates(place: Place) -> list[Candidate] | None:
     """
     try:
         text = place.file.read_bytes().decode("utf-8-sig")
-        document = jsonc.loads(text) if text.strip() else {}
+        document = loads_with_comments(text) if text.strip() else {}
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -207,3 +206,27 @@ class _Variables:
             return match[0]
         self.problem = f"the variable {match[0]} means nothing here; write the value"
         return match[0]
+
+
+# JSON as editors write it. The libraries for it are either JSON5, which accepts much more than these files may have, or
+# no longer maintained; the two rules need less code than a dependency needs care.
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
+_VISIBLE = re.compile(r"[^\n]")
+
+
+def loads_with_comments(text: str) -> Any:
+    """The value in `text`, JSON as editors write it: with comments, and with commas after the last item.
+
+    Raises json.JSONDecodeError, whose line and column are those of `text`.
+    """
+    # Each character is replaced by a blank, so that everything else stays where it is. Comments go first: one may stand
+    # between a comma and its bracket.
+    return json.loads(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
+
+
+def _blank(match: re.Match[str]) -> str:
+    found = match[0]
+    return found if found.startswith('"') else _VISIBLE.sub(" ", found)

@@ -10,7 +10,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import Options, with_options
 from gaia.mcp.errors import ConfigError
 from gaia.untrusted_text import escaped
 
@@ -23,18 +23,18 @@ _STYLES = {"imported": "green", "replaced": "green", "would import": "green", "w
 _PROBLEM = "unusable"
 
 
+@with_options("config", "as_json", "debug")
 def import_servers(
-    ctx: typer.Context,
+    options: Options,
     names: Annotated[list[str] | None, typer.Argument(help="Only these servers; all of them if none is named.")] = None,
     program: Annotated[
         Program | None, typer.Option("--from", help="The program; all of them if none is given.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="This file, whoever wrote it.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="This file, of any of these programs.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace servers that exist already.")] = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Take over servers from Claude Desktop, Claude Code, VS Code and Cursor.
 
@@ -42,7 +42,6 @@ def import_servers(
     user. Servers that exist here already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those
     programs ask for, the value is expected in the environment variable MCP_INPUT_ID.
     """
-    options = Options.of(ctx, config, as_json, debug)
     if program is not None and file is not None:
         raise CommandFailed("give either --from or --file", exit_code=USAGE, error_type="usage")
     servers = options.load_config()

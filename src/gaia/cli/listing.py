@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table, tool_table
 from gaia.cli.servers import complete_name, connected, waiting_for
 from gaia.cli.trusting import load_to_start
@@ -19,22 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["list_servers", "list_tools", "say_that_there_are_none"]
 
 
+@with_options("trust", "config", "as_json", "trace", "debug")
 def list_servers(
-    ctx: typer.Context,
+    options: Options,
     connect: Annotated[
         bool, typer.Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
     ] = True,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """List the configured servers: state, number of tools, and the file each comes from.
 
     All are started at once to see how they are, and stopped again; disabled ones are not.
     """
-    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options) if connect else options.load_config()
     rows = _rows_connected(servers, options) if connect else _rows_read(servers)
     if options.json:
@@ -49,20 +44,15 @@ def list_servers(
             terminal.show(terminal.text(f"{terminal.one_line(row['name'])}: {row['error']}", "red"))
 
 
+@with_options("trust", "config", "as_json", "trace", "debug")
 def list_tools(
-    ctx: typer.Context,
+    options: Options,
     name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """List the tools of one server. Tools that its filters deny are not shown; those that wait for approval are marked.
 
     Parameters in brackets may be left out.
     """
-    options = Options.of(ctx, config, as_json, debug, trust, trace)
     with connected(name, options) as client:
         tools, problem = client.list_tools(), client.last_error
         blocked = list(client.blocked_tools.values())

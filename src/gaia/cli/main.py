@@ -29,7 +29,7 @@ class RootGroup(TyperGroup):
         except (CommandFailed, MCPError) as error:
             raise typer.Exit(report(error, options)) from error
         except KeyboardInterrupt as error:
-            # The servers are stopped by now. Whoever presses it again wants out, whatever is still being tidied up.
+            # The servers are stopped by now. A second Ctrl-C ends the process at once.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             raise typer.Exit(INTERRUPTED) from error
 

@@ -15,11 +15,10 @@ from gaia.cli.calling import call
 from gaia.cli.configuring import AddCommand, add, remove
 from gaia.cli.dashboard import dashboard
 from gaia.cli.demo import demo
-from gaia.cli.diagnosis import diagnose
-from gaia.cli.doctor import doctor
+from gaia.cli.doctor import doctor, test_client
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.serve import bridge, serve
 from gaia.cli.trusting import trust_project
 from gaia.cli.watch import watch
@@ -30,16 +29,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
-def mcp(
-    ctx: typer.Context,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
-) -> None:
+@with_options("trust", "config", "as_json", "trace", "debug")
+def mcp(options: Options) -> None:
     """Look after the configured MCP servers, and call their tools."""
-    Options.of(ctx, config, as_json, debug, trust, trace)
 
 
 def _add(name: str, command: Callable[..., None], *examples: str, cls: type[TyperCommand] | None = None) -> None:
@@ -69,7 +61,7 @@ _add("login", login, "gaia mcp login notes", "gaia mcp login notes --no-browser"
 _add("logout", logout, "gaia mcp logout notes")
 _add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool get_current_time --yes")
 _add("trust", trust_project, "gaia mcp trust", "gaia mcp trust --list", "gaia mcp trust --revoke ~/some/project")
-_add("test-client", diagnose, "gaia mcp test-client time")
+_add("test-client", test_client, "gaia mcp test-client time")
 _add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
 _add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")
 _add("dashboard", dashboard, "gaia mcp dashboard", "gaia mcp dashboard --port 0 --open")

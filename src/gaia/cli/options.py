@@ -1,18 +1,20 @@
-"""The options that all commands share, and that may stand before or after a command's name."""
+"""The options that commands share; those of `Options` may stand before or after a command's name."""
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["ConfigOption", "DebugOption", "JsonOption", "Options", "TimeoutOption", "TraceOption", "TrustOption"]
+__all__ = ["Options", "TimeoutOption", "with_options"]
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
@@ -36,39 +38,37 @@ _EXPORT_SECONDS = 2.0
 
 @dataclass
 class Options:
-    """What was asked for, at whichever level: `add` is called by the group and by the command."""
+    """What was asked for at every level: `add` is called for the group and for the command."""
 
     config_file: Path | None = None
     json: bool = False
     debug: bool = False
     trust: bool = False
     trace: str | None = None
+    verbatim: bool = False
+    """Whether the words of the command stand after ``--``: they are taken as they are."""
 
-    @classmethod
-    def of(
-        cls,
-        ctx: typer.Context,
-        config: Path | None,
-        as_json: bool,
-        debug: bool,
-        trust: bool = False,
-        trace: str | None = None,
-    ) -> Options:
-        """The options of this invocation, with these added. The innermost ``--config`` counts.
+    def add(
+        self,
+        trust: TrustOption = False,
+        config: ConfigOption = None,
+        as_json: JsonOption = False,
+        trace: TraceOption = None,
+        debug: DebugOption = False,
+    ) -> None:
+        """Add what was asked for at another level. The innermost ``--config`` counts.
 
         Raises ConfigError if spans cannot be sent to where `trace` says.
         """
-        options = ctx.ensure_object(cls)
-        options.config_file = config or options.config_file
-        options.json |= as_json
-        options.trust |= trust
-        if debug and not options.debug:
-            options.debug = True
+        self.config_file = config or self.config_file
+        self.json |= as_json
+        self.trust |= trust
+        if debug and not self.debug:
+            self.debug = True
             _log_everything()
-        if trace is not None and options.trace is None:
-            options.trace = trace
+        if trace is not None and self.trace is None:
+            self.trace = trace
             _trace_to(trace)
-        return options
 
     def load_config(self) -> MCPConfig:
         """The configured servers, to read or to change. Raises ConfigError for a file that cannot be understood.
@@ -80,11 +80,49 @@ class Options:
         return MCPConfig(self.config_file)
 
 
+def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options named in `shared`, which are parameters of `Options.add`, as its parameter `options`.
+
+    Each parameter of the command that is named in `parts` is made by that function, whose parameters become options
+    of the command in its place.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        makers = {name: list(_parameters(part).values()) for name, part in parts.items()}
+
+        def run(ctx: typer.Context, **given: Any) -> None:
+            options = ctx.ensure_object(Options)
+            options.add(**{name: given.pop(name) for name in shared})
+            made = {
+                name: parts[name](**{parameter.name: given.pop(parameter.name) for parameter in taken})
+                for name, taken in makers.items()
+            }
+            command(options=options, **made, **given)
+
+        own = [each for name, each in _parameters(command).items() if name != "options"]
+        added = [_parameters(Options.add)[name] for name in shared]
+        run.__doc__ = command.__doc__
+        run.__name__ = command.__name__
+        # What typer reads the command line's options from.
+        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        taken = [parameter for each in own for parameter in makers.get(each.name, [each])]
+        run.__signature__ = inspect.Signature([context, *taken, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        return run
+
+    return decorate
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(function, eval_str=True).parameters
+    return {name: each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in found.items()}
+
+
 def _trace_to(destination: str) -> None:
     from gaia import telemetry
 
-    # What is still to be sent when the command ends is sent by the SDK, at the exit of the interpreter. Nobody wants
-    # to wait there for a collector that is not running.
+    # What is still to be sent when the command ends is sent by the SDK, at the exit of the interpreter. Without a
+    # limit, the command would wait there for a collector that is not running.
     timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
     telemetry.configure(destination, export_timeout=timeout)
 

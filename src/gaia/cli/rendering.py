@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
-"""Whatever is not here is on its way somewhere."""
+"""All other states, such as starting, are yellow."""
 
 _VERDICTS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skipped": ("-", "dim")}
 
@@ -171,7 +171,7 @@ def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of up to `width` columns, to an eighth of a column; only nothing has none."""
+    """A bar of up to `width` columns, to an eighth of a column; a share above 0 has at least that."""
     eighths = max(round(share * width * 8), 1) if share > 0 else 0
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 

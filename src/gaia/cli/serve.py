@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import DebugOption, Options, TraceOption
-from gaia.cli.serve_options import (
-    AllowHostOption,
-    AllowOriginOption,
-    AnonymousOption,
-    GraceOption,
-    HostOption,
-    MaxBodyOption,
-    PortOption,
-    ThreadsOption,
-    TokenOption,
-    announce,
-    http_options,
-    load,
-    run_server,
-)
+from gaia.cli.options import Options, with_options
+from gaia.cli.serve_options import ThreadsOption, announce, http_options, load, run_server
 from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
@@ -41,59 +27,40 @@ class Transport(StrEnum):
     HTTP = "http"
 
 
-TargetArgument = Annotated[str, typer.Argument(metavar="PACKAGE.MODULE:AGENT", help="The agent's class.")]
 TransportOption = Annotated[Transport, typer.Option(help="How clients reach the agent.")]
 
 
+@with_options("trace", "debug", http=http_options)
 def serve(
-    ctx: typer.Context,
-    target: TargetArgument,
+    options: Options,
+    target: Annotated[str, typer.Argument(metavar="PACKAGE.MODULE:AGENT", help="The agent's class.")],
+    *,
     transport: TransportOption = Transport.STDIO,
-    host: HostOption = HttpOptions.host,
-    port: PortOption = HttpOptions.port,
-    token: TokenOption = None,
-    allow_host: AllowHostOption = None,
-    allow_origin: AllowOriginOption = None,
-    allow_anonymous: AnonymousOption = False,
-    max_body: MaxBodyOption = HttpOptions.max_body,
-    grace: GraceOption = HttpOptions.shutdown_grace,
+    http: HttpOptions,
     threads: ThreadsOption = 32,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Serve an agent to MCP clients, until the client goes away (stdio) or the process is told to end (HTTP).
 
     The class is looked for in the working directory too, and is called without arguments.
     """
-    options = Options.of(ctx, None, False, debug, trace=trace)
-    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
     _run(lambda: load_mcp_agent(target), transport, http, threads, options)
 
 
+@with_options("trace", "debug", http=http_options)
 def bridge(
-    ctx: typer.Context,
+    options: Options,
     targets: Annotated[
         list[str], typer.Argument(metavar="[NAMESPACE=]PACKAGE.MODULE:AGENT...", help="The agents' classes.")
     ],
+    *,
     transport: TransportOption = Transport.STDIO,
-    host: HostOption = HttpOptions.host,
-    port: PortOption = HttpOptions.port,
-    token: TokenOption = None,
-    allow_host: AllowHostOption = None,
-    allow_origin: AllowOriginOption = None,
-    allow_anonymous: AnonymousOption = False,
-    max_body: MaxBodyOption = HttpOptions.max_body,
-    grace: GraceOption = HttpOptions.shutdown_grace,
+    http: HttpOptions,
     threads: ThreadsOption = 32,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Serve several agents to MCP clients at one endpoint: tools are named NAMESPACE_tool.
 
     A namespace that is not given is made of the class: code for CodeAgent.
     """
-    options = Options.of(ctx, None, False, debug, trace=trace)
-    http = http_options(host, port, token, allow_host, allow_origin, allow_anonymous, max_body, grace)
     _run(lambda: _bridge(targets), transport, http, threads, options)
 
 

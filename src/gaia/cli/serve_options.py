@@ -1,4 +1,4 @@
-"""What commands share that serve over HTTP: their options, agents named on the command line, failures in words."""
+"""What the commands that serve over HTTP share: their options, loading agents, and failures told in words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ from gaia.serving.options import HttpOptions, UnsafeOptions
 
 __all__ = [
     "AllowHostOption",
-    "AllowOriginOption",
-    "AnonymousOption",
-    "GraceOption",
     "HostOption",
-    "MaxBodyOption",
     "PortOption",
     "ThreadsOption",
-    "TokenOption",
     "announce",
     "http_options",
     "load",
@@ -31,20 +26,8 @@ AgentT = TypeVar("AgentT")
 
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
-TokenOption = Annotated[
-    str | None,
-    typer.Option(envvar="GAIA_SERVE_TOKEN", help="Bearer token that clients must send. Better set GAIA_SERVE_TOKEN."),
-]
 AllowHostOption = Annotated[
     list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.")
-]
-AllowOriginOption = Annotated[
-    list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
-]
-AnonymousOption = Annotated[bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")]
-MaxBodyOption = Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")]
-GraceOption = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
 ]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
 
@@ -52,26 +35,29 @@ _UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
 
 
 def http_options(
-    host: str,
-    port: int,
-    token: str | None,
-    allow_host: list[str] | None,
-    allow_origin: list[str] | None,
-    allow_anonymous: bool,
-    max_body: int,
-    grace: float,
+    host: HostOption = HttpOptions.host,
+    port: PortOption = HttpOptions.port,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GAIA_SERVE_TOKEN", help="Bearer token that clients must send. Better set GAIA_SERVE_TOKEN."
+        ),
+    ] = None,
+    allow_host: AllowHostOption = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
+    ] = None,
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")
+    ] = False,
+    max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the server is told to.")
+    ] = HttpOptions.shutdown_grace,
 ) -> HttpOptions:
     """What the command line says about the HTTP server."""
-    return HttpOptions(
-        host=host,
-        port=port,
-        token=token,
-        allow_hosts=tuple(allow_host or ()),
-        allow_origins=tuple(allow_origin or ()),
-        allow_anonymous=allow_anonymous,
-        max_body=max_body,
-        shutdown_grace=grace,
-    )
+    hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
+    return HttpOptions(host, port, token, hosts, origins, allow_anonymous, max_body=max_body, shutdown_grace=grace)
 
 
 def load(target: str, base: type[AgentT]) -> AgentT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli import terminal
@@ -53,7 +53,7 @@ def connected(name: str, options: Options, servers: MCPConfig | None = None, **k
 
     `servers` are loaded if they are not given; `keys` count instead of those of the server's entry.
 
-    Whoever names a server wants it, so `disabled` is not looked at. Raises CommandFailed if it cannot be started.
+    A server that is named is started even if it is disabled. Raises CommandFailed if it cannot be started.
     """
     client = make_client(name, servers or load_to_start(options), options, **keys)
     try:
@@ -71,14 +71,14 @@ def connected(name: str, options: Options, servers: MCPConfig | None = None, **k
 
 
 @contextlib.contextmanager
-def waiting_for(what: str, options: Options) -> Iterator[None]:
-    """Show that something goes on, if somebody looks."""
+def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal that something goes on; yields a function that tells what it is from then on."""
     console = terminal.err()
     if options.json or options.debug or not console.is_terminal:
-        yield
+        yield lambda _: None
         return
-    with console.status(terminal.text(f"{what} …")):
-        yield
+    with console.status(terminal.text(f"{what} …")) as status:
+        yield lambda what: status.update(terminal.text(f"{what} …"))
 
 
 def complete_name(incomplete: str) -> list[str]:
@@ -87,7 +87,7 @@ def complete_name(incomplete: str) -> list[str]:
 
     # Completion has nowhere to show an error; the command itself will.
     with contextlib.suppress(ConfigError):
-        # Shells insert a name as it is, so it must not mean anything to them, whoever has written the file.
+        # Shells insert a name as it is, so it must not mean anything to them.
         names = [name for name in Options().load_config().get_servers() if _PLAIN.fullmatch(name)]
         return [name for name in names if name.startswith(incomplete)]
     return []

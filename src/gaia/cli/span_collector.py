@@ -31,7 +31,7 @@ class SpanCollector(SpanExporter):
         return collector
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        # What the handshakes and the restart record ends on other threads, and at times that no step could wait for.
+        # The spans of handshakes and of the restart end on other threads, at times that no step waits for.
         self._spans.extend(span for span in spans if span.name.startswith("tools/call"))
         return SpanExportResult.SUCCESS
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["clean", "err", "one_line", "out", "print_json", "show", "text"]
+__all__ = ["can_ask", "clean", "err", "one_line", "out", "print_json", "show", "text", "yes"]
 
 _UNLIMITED = 10_000
 """Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
@@ -54,6 +54,18 @@ def show(*renderables: RenderableType, console: Console | None = None) -> None:
 def print_json(value: Any) -> None:
     """Print one JSON document. All ASCII, so that no terminal acts on it and every stream can carry it."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def can_ask() -> bool:
+    """Whether a person can be asked: standard input and standard error are a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def yes(question: str) -> bool:
+    """Ask on standard error. Anything but yes is no, and so is the end of the input."""
+    sys.stderr.write(f"{one_line(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().casefold() in {"y", "yes"}
 
 
 def _console(*, stderr: bool) -> Console:

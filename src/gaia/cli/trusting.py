@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gaia.cli import asking, terminal
+from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options
+from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import difference_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _HINT = "Look at it, then run `gaia mcp trust` here, or repeat this with --trust
 def load_to_start(options: Options) -> MCPConfig:
     """The configured servers, those of the current directory only if the user trusts them.
 
-    Asks where somebody can be asked. Raises CommandFailed if they are not trusted.
+    Asks the person at the terminal, if there is one. Raises CommandFailed if they are not trusted.
     """
     from gaia.mcp.client.config import MCPConfig
 
@@ -43,24 +43,21 @@ def load_to_start(options: Options) -> MCPConfig:
     return servers
 
 
+@with_options("config", "as_json", "debug")
 def trust_project(
-    ctx: typer.Context,
+    options: Options,
     path: Annotated[
         Path | None, typer.Argument(help="A project's folder, or its mcp_servers.json. By default this folder.")
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="List the trusted files.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Trust the file no more.")] = False,
     assume_yes: Annotated[bool, typer.Option("--yes", help="Trust it without asking.")] = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Say that the servers in a project's mcp_servers.json may be started.
 
-    Shows what they run, and what has changed since the file was trusted. It is trusted as it is: whoever changes it
-    asks again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
+    Shows what they run, and what has changed since the file was trusted. It is trusted as it is: a change of it
+    is asked about again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
     """
-    options = Options.of(ctx, config, as_json, debug)
     if show:
         _list(options)
         return
@@ -95,9 +92,9 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool) -> None
     if not options.json:
         _show(project, before)
     if not assume_yes:
-        if options.json or not asking.can_ask():
+        if options.json or not terminal.can_ask():
             raise _refused(project, "is not trusted" if before is None else "has changed since it was trusted")
-        if not asking.yes("Trust it, so that these servers may be started?"):
+        if not terminal.yes("Trust it, so that these servers may be started?"):
             raise _refused(project, "is not trusted", exit_code=FAILED)
     store.trust(project)
 

@@ -11,7 +11,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.listing import say_that_there_are_none
-from gaia.cli.options import ConfigOption, DebugOption, JsonOption, Options, TraceOption, TrustOption
+from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import status_table
 from gaia.cli.servers import waiting_for
 from gaia.cli.trusting import load_to_start
@@ -34,15 +34,11 @@ IntervalOption = Annotated[
 ]
 
 
+@with_options("trust", "config", "as_json", "trace", "debug")
 def watch(
-    ctx: typer.Context,
+    options: Options,
     once: Annotated[bool, typer.Option("--once", help="Print one table when all have started, and exit.")] = False,
     interval: IntervalOption = 0.5,
-    trust: TrustOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-    trace: TraceOption = None,
-    debug: DebugOption = False,
 ) -> None:
     """Start all servers that are not disabled, and watch them until Ctrl-C, which stops them.
 
@@ -53,7 +49,6 @@ def watch(
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.ping import PingMonitor
 
-    options = Options.of(ctx, config, as_json, debug, trust, trace)
     servers = load_to_start(options)
     with MCPClientManager(servers, debug=options.debug) as manager:
         if once or not (options.json or sys.stdout.isatty()):
@@ -64,7 +59,7 @@ def watch(
                     looks = _looks(manager, monitor)
             _show_once(looks, servers, options)
             return
-        # Who needs longer is shown as starting.
+        # A server that needs longer is shown as starting.
         manager.load_from_config(timeout=interval)
         with PingMonitor(manager) as monitor:
             if options.json:
@@ -108,7 +103,7 @@ def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float
 
 
 def _looks(manager: MCPClientManager, monitor: PingMonitor) -> list[_Look]:
-    """In one order, whichever server is ready first."""
+    """In the order of the configuration."""
     order = list(manager.config.get_servers())
     statuses = sorted(manager.status(), key=lambda status: order.index(status.name))
     return [_Look(status, monitor.of(status.name)) for status in statuses]

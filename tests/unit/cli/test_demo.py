@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gaia.cli import demo, overhead
-from gaia.cli.overhead import RawPipe
+from gaia.cli import demo, latency
+from gaia.cli.latency import RawPipe
 
 STEPS = [
     "start",
@@ -102,7 +102,7 @@ def test_a_raw_pipe_whose_server_is_not_there_leaves_no_process(demo_server: dic
 
 def test_both_sides_are_measured_equally_often_and_in_turns() -> None:
     order: list[str] = []
-    measured = overhead.measure(lambda: order.append("raw"), lambda: order.append("managed"))
+    measured = latency.measure(lambda: order.append("raw"), lambda: order.append("managed"))
 
     assert order.count("raw") == order.count("managed")
     assert measured.calls == 1000

@@ -32,7 +32,7 @@ def test_each_server_is_shown_with_state_tools_and_source(
 
     assert document.exit_code == 0
     assert [row["state"] for row in rows.values()] == ["ready", "failed", "disabled", "failed"]
-    assert (rows["good"]["tools"], rows["good"]["source"], rows["good"]["error"]) == (9, str(file), None)
+    assert (rows["good"]["tools"], rows["good"]["source"], rows["good"]["error"]) == (6, str(file), None)
     assert "no licence found" in rows["bad"]["error"]
     assert "command: missing" in rows["wrong"]["error"]
 
@@ -83,7 +83,7 @@ def test_denied_tools_are_not_shown(
     configure(demo=demo_server | {"disabledTools": ["crash", "f*"]})
     names = [tool["name"] for tool in json.loads(invoke("tools", "demo", "--json").stdout)["tools"]]
 
-    assert names == ["add", "echo", "sleep", "environment", "counter", "grow", "log"]
+    assert names == ["add", "echo", "sleep", "counter"]
 
 
 def test_json_has_the_tools_in_the_words_of_the_protocol(

@@ -132,13 +132,13 @@ def test_a_file_that_changes_while_the_question_is_open_is_not_used(
     starts: Callable[[], int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gaia.cli import asking
+    from gaia.cli import terminal
 
     def slow_answer(question: str) -> bool:
         project(env={"LD_PRELOAD": "./evil.so"})
         return True
 
-    monkeypatch.setattr(asking, "yes", slow_answer)
+    monkeypatch.setattr(terminal, "yes", slow_answer)
     code, asked = answer("", "list")
     assert code == 2
     assert "changed by somebody else" in asked

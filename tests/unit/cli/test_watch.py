@@ -46,7 +46,7 @@ def test_once_as_json_is_one_document(
     configure(demo=demo_server)
     (status,) = invoke_json("watch", "--once")["servers"]
 
-    assert (status["name"], status["state"], status["tool_count"]) == ("demo", "ready", 9)
+    assert (status["name"], status["state"], status["tool_count"]) == ("demo", "ready", 6)
     (round_trip,) = status["round_trips"]
     assert round_trip > 0
     assert status["latency_p50"] > 0

@@ -18,7 +18,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def demo(serve: Serve, demo_server: dict[str, Any]) -> Served:
-    return serve(demo=demo_server | {"disabledTools": ["environment"]})
+    return serve(demo=demo_server | {"disabledTools": ["counter"]})
 
 
 class TestWhoMayAsk:
@@ -97,7 +97,7 @@ class TestServers:
         assert server["server_info"]["name"] == "gaia-demo"
         assert "gaia demo server" in server["stderr"]
         assert tools["add"]["input_schema"]["required"] == ["a", "b"]
-        assert tools["environment"] == {"name": "environment", "denied": "denied"}
+        assert tools["counter"] == {"name": "counter", "denied": "denied"}
 
     def test_an_unknown_one_is_not_found(self, demo: Served) -> None:
         assert demo.request("GET", "/api/server?name=x").status == 404
@@ -186,7 +186,7 @@ class TestTrying:
         assert answer.json["structuredContent"] == {"sum": 3}
 
     def test_a_denied_tool_cannot(self, demo: Served) -> None:
-        answer = demo.request("POST", "/api/try", {"server": "demo", "tool": "environment"})
+        answer = demo.request("POST", "/api/try", {"server": "demo", "tool": "counter"})
 
         assert answer.status == 403
         assert "denied" in answer.json["error"]["message"]

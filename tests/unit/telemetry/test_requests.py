@@ -50,9 +50,9 @@ TABLE: dict[str, set[str]] = {
 
 
 @pytest.fixture
-def demo(demo_server: Json, connect: Connect, tracing: Tracing) -> MCPClient:
-    """A client of the demo server, after one request of each kind."""
-    client = connect(demo_server, "demo")
+def demo(feature_server: Json, connect: Connect, tracing: Tracing) -> MCPClient:
+    """A client of a server that offers everything, after one request of each kind."""
+    client = connect(feature_server, "demo")
     client.call_tool("echo", {"text": "hi"})
     client.request("ping")
     uri = client.list_resources()[0]["uri"]
@@ -118,9 +118,9 @@ class TestTable:
 
 class TestErrors:
     def test_every_error_code_is_an_error_of_the_call(
-        self, demo_server: Json, connect: Connect, tracing: Tracing
+        self, feature_server: Json, connect: Connect, tracing: Tracing
     ) -> None:
-        client = connect(demo_server, "demo")
+        client = connect(feature_server, "demo")
         with pytest.raises(JsonRpcError):
             client.request("no/such/method")
         span = tracing.only("no/such/method")
@@ -138,9 +138,9 @@ class TestErrors:
         assert attributes_of(probe)["rpc.response.status_code"] == attributes_of(probe)["gaia.mcp.handled_error.type"]
 
     def test_a_result_that_has_a_field_is_error_is_one_only_of_a_tool(
-        self, demo_server: Json, connect: Connect, tracing: Tracing
+        self, feature_server: Json, connect: Connect, tracing: Tracing
     ) -> None:
-        client = connect(demo_server, "demo")
+        client = connect(feature_server, "demo")
         client.call_tool("fail", {})
         span = tracing.call
         assert attributes_of(span)["error.type"] == "tool_error"
@@ -149,9 +149,9 @@ class TestErrors:
 
 class TestDurations:
     def test_each_message_is_one_point_with_the_attributes_of_its_span(
-        self, demo_server: Json, connect: Connect, tracing: Tracing, metering: Metering
+        self, feature_server: Json, connect: Connect, tracing: Tracing, metering: Metering
     ) -> None:
-        client = connect(demo_server, "demo")
+        client = connect(feature_server, "demo")
         client.call_tool("echo", {"text": "hi"})
         client.call_tool("fail", {})
         with pytest.raises(JsonRpcError):
@@ -181,9 +181,9 @@ class TestDurations:
         }
 
     def test_the_buckets_are_those_of_the_conventions(
-        self, demo_server: Json, connect: Connect, metering: Metering
+        self, feature_server: Json, connect: Connect, metering: Metering
     ) -> None:
-        connect(demo_server, "demo").disconnect()
+        connect(feature_server, "demo").disconnect()
         expected = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
         for name in ("mcp.client.operation.duration", "mcp.client.session.duration"):
             assert {tuple(point.explicit_bounds) for point in metering.points(name)} == {expected}

@@ -105,7 +105,7 @@ def _connected(parts: SplitResult, connection: http.client.HTTPConnection, secon
     until = datetime.fromtimestamp(ssl.cert_time_to_seconds(expires), UTC)
     detail += f", certificate valid until {until:%Y-%m-%d}"
     if (until - datetime.now(UTC)).days < _RENEW_DAYS:
-        return warned("connection", detail, "The certificate ends soon; tell whoever runs the server.", seconds)
+        return warned("connection", detail, "The certificate ends soon; tell the operators of the server.", seconds)
     return ok("connection", detail, seconds)
 
 
@@ -143,6 +143,6 @@ def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Ma
     if status == 404:
         return warned("http", f"{detail}: there may be nothing at {parts.path or '/'}", "Is the path right?", seconds)
     if status >= 500:
-        return failed("http", f"{detail}: the server is in trouble", "Tell whoever runs the server.", seconds)
+        return failed("http", f"{detail}: the server is in trouble", "Tell the operators of the server.", seconds)
     # 405 is what the specification wants of a server that has nothing to say unasked; 400 and 406 are seen too.
     return ok("http", f"{detail}, which is an answer", seconds)

@@ -13,15 +13,24 @@ import msgspec
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.server_config import ServerConfig, expand, unknown_keys
-from gaia.mcp.doctor.diagnosis import Check, Diagnosis, Verdict, failed, ok, skipped, warned
+from gaia.mcp.doctor.diagnosis import (
+    Check,
+    Diagnosis,
+    Verdict,
+    failed,
+    for_handshake,
+    for_missing_program,
+    ok,
+    skipped,
+    warned,
+)
 from gaia.mcp.doctor.endpoint import check_endpoint
 from gaia.mcp.doctor.inspection import Inspection, inspect_server
 from gaia.mcp.doctor.programs import check_program
-from gaia.mcp.doctor.remedies import for_handshake, for_missing_program
 from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["COMMAND_CHECKS", "NOT_REACHED", "URL_CHECKS", "diagnose", "diagnose_all"]
+__all__ = ["COMMAND_CHECKS", "NOT_REACHED", "URL_CHECKS", "diagnose", "diagnose_all", "judge", "remarks_on_keys"]
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
 COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)
@@ -75,21 +84,21 @@ def diagnose_all(
 
 
 class _Examination:
-    """One server. `run` is called once; `abort` by any thread, as often as it takes."""
+    """One server. `run` is called once; `abort` may be called by any thread, more than once."""
 
     def __init__(self, name: str, config: Mapping[str, Any], on_check: OnCheck | None) -> None:
         self._name = name
         self._config = config
         self._on_check: OnCheck = on_check or (lambda _: None)
         self._client: MCPClient | None = None
-        self._inspect: Inspection | None = None
+        self._inspection: Inspection | None = None
 
     def run(self) -> Diagnosis:
         checks = []
         for check in self._complete():
             checks.append(check)
             self._on_check(check)
-        seen = self._inspect or Inspection()
+        seen = self._inspection or Inspection()
         tools = [tool for tool in names_of(seen.definitions or ()) if tool not in seen.denied]
         return Diagnosis(self._name, tuple(checks), tuple(tools))
 
@@ -131,8 +140,8 @@ class _Examination:
         except ValueError as error:
             yield failed("handshake", str(error), None)
             return
-        self._inspect = inspect_server(self._client)
-        yield from _judge(name, config, self._inspect, stdio=stdio)
+        self._inspection = inspect_server(self._client)
+        yield from judge(name, config, self._inspection, stdio=stdio)
 
 
 def _with_shared_names(diagnosis: Diagnosis, shared: Check | None) -> Diagnosis:
@@ -145,22 +154,28 @@ def _with_shared_names(diagnosis: Diagnosis, shared: Check | None) -> Diagnosis:
 
 
 def _check_config(config: Mapping[str, Any], server: ServerConfig) -> Check:
-    strangers = [
-        f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
-        for key, similar in unknown_keys(config).items()
-    ]
-    if strangers:
-        return warned("config", "; ".join(strangers), "Unknown keys are ignored: mend or remove them.")
+    if unknown := remarks_on_keys(config):
+        return warned("config", "; ".join(unknown), "Unknown keys are ignored: mend or remove them.")
     if server.disabled:
         return warned("config", "it is disabled, so no agent starts it", 'Remove "disabled" to use it.')
     return ok("config", "valid")
 
 
-def _judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
+def remarks_on_keys(config: Mapping[str, Any]) -> list[str]:
+    """What to say about the keys of an entry that nothing reads, most likely misspelt ones."""
+    return [
+        f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
+        for key, similar in unknown_keys(config).items()
+    ]
+
+
+def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
+    """The verdicts on what was seen, in order; none after one that failed, except among those on the tools."""
     if stdio:
         if seen.started is None:
-            program = str(config.get("command", "")).split()[0]
-            yield failed("start", seen.error or "", for_missing_program(program))
+            error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
+            missing = "was not found on the server's PATH" in error
+            yield failed("start", error, for_missing_program(program) if missing else None)
             return
         yield ok("start", f"pid {seen.pid}", seen.started)
         yield _check_output(seen)
@@ -184,11 +199,9 @@ def _check_output(seen: Inspection) -> Check:
 
 
 def _check_handshake(seen: Inspection) -> Check:
-    info = seen.server_info
-    server = " ".join(str(info[key]) for key in ("name", "version") if key in info) or "a server without a name"
     revision = seen.status.protocol_version if seen.status is not None else None
     era = "handshake" if revision in HANDSHAKE_REVISIONS else "stateless"
-    return ok("handshake", f"{server}, protocol revision {revision} ({era} era)", seen.shaken)
+    return ok("handshake", f"{seen.server}, protocol revision {revision} ({era} era)", seen.shaken)
 
 
 def _check_tools(seen: Inspection) -> Check:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
-from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
-from gaia.mcp.doctor.remedies import for_missing_program
+from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, for_missing_program, ok, skipped, warned
 from gaia.mcp.errors import MCPError
 
 __all__ = ["check_program"]

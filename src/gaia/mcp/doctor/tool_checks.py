@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +35,6 @@ def check_schemas(definitions: Sequence[Any]) -> Check:
     if silent:
         detail = f"without a description: {_listed(silent)}"
         return warned("schemas", detail, f"A model has to guess what they are for. {_AUTHORS}")
-    if not _can_validate():
-        return skipped("schemas", "not checked against JSON Schema; run: pip install 'gaia-mcp[serve]'")
     return ok("schemas", f"{len(definitions)} valid, all with a description")
 
 
@@ -90,7 +87,7 @@ def _broken(tool: Any) -> str | None:
 
 
 def _invalid(schema: Any) -> str | None:
-    if schema is None or not _can_validate():
+    if schema is None:
         return None
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
@@ -108,10 +105,6 @@ def _invalid(schema: Any) -> str | None:
 def _says_something(tool: Mapping[str, Any]) -> bool:
     description = tool.get("description")
     return isinstance(description, str) and bool(description.strip())
-
-
-def _can_validate() -> bool:
-    return importlib.util.find_spec("jsonschema") is not None
 
 
 def _listed(items: Sequence[str]) -> str:

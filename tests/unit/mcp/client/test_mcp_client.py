@@ -644,17 +644,17 @@ class TestFilters:
 
 
 class TestBesidesTools:
-    """With the demo server, which has resources and prompts."""
+    """With a server that has resources and prompts."""
 
-    def test_resources(self, demo_server: Json, connect: Connect) -> None:
-        client = connect(demo_server)
+    def test_resources(self, feature_server: Json, connect: Connect) -> None:
+        client = connect(feature_server)
         resources = client.list_resources()
         assert resources
         assert client.read_resource(resources[0]["uri"])["contents"][0]["uri"] == resources[0]["uri"]
         assert isinstance(client.list_resource_templates(), list)
 
-    def test_prompts(self, demo_server: Json, connect: Connect) -> None:
-        client = connect(demo_server)
+    def test_prompts(self, feature_server: Json, connect: Connect) -> None:
+        client = connect(feature_server)
         (prompt, *_) = client.list_prompts()
         arguments = {argument["name"]: "danish" for argument in prompt.get("arguments", [])}
         assert client.get_prompt(prompt["name"], arguments)["messages"]

@@ -663,7 +663,7 @@ class TestRealServer:
         finally:
             agent.close_mcp()
 
-    def test_the_registry_follows_the_servers_list(self, demo_server: dict[str, Any], home: Path) -> None:
+    def test_the_registry_follows_the_servers_list(self, feature_server: dict[str, Any], home: Path) -> None:
         grown = threading.Event()
 
         class Watching(AgentFirst):
@@ -675,7 +675,7 @@ class TestRealServer:
         before: dict[str, Any] = dict.fromkeys(range(1000))  # type: ignore[arg-type]
         agent = Watching()
         try:
-            agent.connect_mcp_server("demo", demo_server)
+            agent.connect_mcp_server("demo", feature_server)
             before = _TOOL_REGISTRY.copy()
             agent._execute_tool("grow", {})
             assert grown.wait(10)

@@ -37,8 +37,8 @@ class TestAServerThatWorks:
         assert found(diagnosis, "command").detail == sys.executable
         assert found(diagnosis, "versions").detail == f"python {sys.version.split()[0]}"
         assert found(diagnosis, "handshake").detail == "gaia-demo 1.0.0, protocol revision 2025-11-25 (handshake era)"
-        assert found(diagnosis, "tools").detail == "9 tools"
-        assert len(diagnosis.tools) == 9
+        assert found(diagnosis, "tools").detail == "6 tools"
+        assert len(diagnosis.tools) == 6
 
     def test_findings_are_reported_when_they_are_made(self, demo_server: dict[str, Any]) -> None:
         reported: list[Check] = []
@@ -49,13 +49,13 @@ class TestAServerThatWorks:
     def test_what_filters_deny_is_counted_and_not_offered(self, demo_server: dict[str, Any]) -> None:
         diagnosis = diagnose("demo", demo_server | {"disabledTools": ["crash"]})
 
-        assert found(diagnosis, "tools").detail == "9 tools, 1 of them denied by filters"
+        assert found(diagnosis, "tools").detail == "6 tools, 1 of them denied by filters"
         assert "crash" not in diagnosis.tools
 
     def test_its_tools_are_looked_at_and_not_approved(self, demo_server: dict[str, Any], home: Path) -> None:
         diagnosis = diagnose("demo", demo_server | {"pinTools": "block"})
 
-        assert len(diagnosis.tools) == 9
+        assert len(diagnosis.tools) == 6
         assert not (home / ".gaia").exists()
 
 

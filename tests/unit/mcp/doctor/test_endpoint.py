@@ -61,7 +61,7 @@ def answering() -> Iterator[Answering]:
         (405, Verdict.OK, None),
         (401, Verdict.OK, None),
         (404, Verdict.WARN, "Is the path right?"),
-        (500, Verdict.FAIL, "Tell whoever runs the server."),
+        (500, Verdict.FAIL, "Tell the operators of the server."),
     ],
 )
 def test_the_status_of_an_answer_is_judged(

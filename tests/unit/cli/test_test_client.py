@@ -21,7 +21,7 @@ def test_a_working_server_passes_every_step(
     assert list(steps) == ["spawn", "handshake", "list", "ping"]
     assert all(step["ok"] and 0 <= step["seconds"] < 30 for step in steps.values())
     assert steps["handshake"]["detail"] == "gaia-demo 1.0.0, protocol 2025-11-25"
-    assert steps["list"]["detail"] == "9 tools"
+    assert steps["list"]["detail"] == "6 tools"
     assert (document["ok"], document["error"], document["hint"], document["warnings"]) == (True, None, None, [])
 
 
@@ -32,7 +32,7 @@ def test_people_get_a_table_and_a_verdict(
     shown = invoke("test-client", "demo").stdout
 
     assert shown.count("✓") == 4
-    assert "8 tools, 1 more denied by filters" in shown
+    assert "5 tools, 1 more denied by filters" in shown
     assert "Note: the key 'colour' means nothing here" in shown
     assert shown.endswith("demo works.\n")
 
