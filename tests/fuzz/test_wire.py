@@ -96,7 +96,7 @@ def test_any_interleaving(negotiated: NegotiatedProtocol, stream: bytes, cuts: l
         wire.receive(piece)
         call = wire.calls[data.draw(identifiers) - 1]
         if data.draw(st.booleans()) and call.finish(error=CallCancelled("given up")):
-            wire.connection.after_fork(call, "given up")
+            wire.connection.cancel_call(call, "given up")
     wire.close()
     wire.check()
 
