@@ -13,9 +13,7 @@ import orjson
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 
-__all__ = ["error_in", "excerpt", "is_forgotten", "is_mismatch", "reason", "refusal", "with_id"]
-
-HEADER_MISMATCH = -32020
+__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "reason", "refusal", "with_id"]
 
 _EXCERPT_CHARACTERS = 200
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
@@ -31,9 +29,9 @@ def error_in(body: bytes) -> ErrorResponse | None:
     return message if isinstance(message, ErrorResponse) else None
 
 
-def is_mismatch(error: ErrorResponse) -> bool:
-    """Whether the server says that the headers of a request do not agree with its body (2026-07-28)."""
-    return isinstance(error.error, dict) and error.error.get("code") == HEADER_MISMATCH
+def code_of(error: ErrorResponse) -> Any:
+    """The code of a JSON-RPC error; None if the server gave none."""
+    return error.error.get("code") if isinstance(error.error, dict) else None
 
 
 def is_forgotten(response: httpx2.Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:

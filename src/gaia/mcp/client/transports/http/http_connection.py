@@ -21,11 +21,11 @@ _SENDING = "http11.send_request_headers.started"
 
 
 class Interrupted(Exception):
-    """Nobody wants the request to be sent any more; for `on_sending` to raise."""
+    """The request was given up before it was sent; for `on_sending` to raise."""
 
 
 class HttpConnection:
-    """For one thread at a time; `interrupt` and `abandon` may be called from any."""
+    """For one thread at a time; `interrupt` and `after_fork` may be called from any."""
 
     def __init__(self, client: httpx2.Client) -> None:
         """`client` must open one connection at most."""

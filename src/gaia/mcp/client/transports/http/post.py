@@ -1,4 +1,4 @@
-"""One message on its way to a server: a POST, and whatever answers it."""
+"""One message on its way to a server: a POST, and what answers it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Any
 
 import httpx2
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import ErrorResponse
+from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, Response, decode, encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.client.rpc.channel import Outgoing
+from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.client.rpc.channel import Frame, Outgoing
 from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.event_stream import EventStream
-from gaia.mcp.client.transports.http.headers import SESSION_ID, is_stateless, message_headers
 from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
-from gaia.mcp.client.transports.http.tool_lists import relist
+from gaia.mcp.client.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, is_stateless
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
-
-if TYPE_CHECKING:
-    from gaia.mcp.client.transports.http.channel import HttpChannel
 
 __all__ = ["Post"]
 
@@ -33,30 +31,35 @@ _MAX_RECONNECTIONS = 3
 """So many times in a row a broken stream is asked for without success before its answer counts as lost."""
 
 _LISTEN = "subscriptions/listen"
-_REFUSAL_BYTES = 64 * 1024
+_OWN_ID = "http"
+"""The id of a request that this transport makes for itself; those of calls are numbers."""
+
+_MAX_REFUSAL_BYTES = 64 * 1024
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class Post:
     """Runs on a thread of the channel; `interrupt` may be called from any."""
 
-    def __init__(self, channel: HttpChannel, item: Outgoing) -> None:
-        self._channel = channel
+    def __init__(self, session: HttpSession, sink: HttpSink, item: Outgoing) -> None:
+        self._session = session
+        self._sink = sink
         self._item = item
         # A call that is repeated has another id and frame by then.
         self.id = item.id
         self.method = item.method
         self._frame = item.frame
-        self.negotiated: NegotiatedProtocol = channel.negotiated
-        self._session: str | None = None
+        self._negotiated: NegotiatedProtocol = session.negotiated
+        self._session_id: str | None = None
+        """What the message was sent with."""
         self._sent = False
         self._mismatch: ErrorResponse | None = None
         """The server says that headers and body do not agree."""
         self.answered = False
         """All that is still to come is the end of the stream."""
         self._lock = threading.Lock()
-        """Owns `_wire` and `_interrupted`: only a wire that is busy with this message is interrupted for it."""
-        self._http_connection: HttpConnection | None = None
+        """Owns `_connection` and `_interrupted`: a connection is interrupted only while it carries this message."""
+        self._connection: HttpConnection | None = None
         self._interrupted = threading.Event()
 
     @property
@@ -65,61 +68,62 @@ class Post:
         return self.id is not None and self.method != _LISTEN and not self.answered
 
     def interrupt(self) -> None:
-        """Let go of the message: it is not sent if it was not, and nobody waits for its answer."""
+        """Give up the message: it is not sent if it was not yet, and its answer is not read."""
         with self._lock:
             self._interrupted.set()
-            if self._http_connection is not None:
-                self._http_connection.interrupt()
+            if self._connection is not None:
+                self._connection.interrupt()
 
-    def run(self, http_connection: HttpConnection) -> None:
+    def run(self, connection: HttpConnection) -> None:
         """Send the message, and hand over what comes back. Never raises: what goes wrong is told to the channel."""
         try:
-            with self._busy(http_connection):
-                self._run(http_connection)
+            with self._busy(connection):
+                self._run(connection)
         except Interrupted:
             pass
         except MCPError as error:
             # An authorization that says why it cannot give one. The server has not acted.
             self._item.undo_write()
             # What is lost with a subscription is no reason to lose the calls that are under way.
-            if not (self.is_awaited and self._channel.is_locked_out(error)):
+            if not (self.is_awaited and self._sink.login_required(error)):
                 self._fail(error)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
             if not self._interrupted.is_set():
                 self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
-            logger.error("http_request_failed", server=self._channel.name, error=self._channel.redact(repr(error)))
-            self._fail(HttpError(f"the request failed: {self._channel.redact(repr(error))}"))
+            logger.error("http_request_failed", server=self._session.name, error=self._session.redact(repr(error)))
+            self._fail(HttpError(f"the request failed: {self._session.redact(repr(error))}"))
 
     @contextlib.contextmanager
-    def _busy(self, http_connection: HttpConnection) -> Iterator[None]:
+    def _busy(self, connection: HttpConnection) -> Iterator[None]:
         with self._lock:
             if self._interrupted.is_set():
                 raise Interrupted
-            self._http_connection = http_connection
+            self._connection = connection
         try:
             yield
         finally:
             with self._lock:
-                self._http_connection = None
+                self._connection = None
 
-    def _run(self, http_connection: HttpConnection) -> None:
-        stream = self._post(http_connection)
+    def _run(self, connection: HttpConnection) -> None:
+        stream = self._post(connection)
         if self._mismatch is not None:
-            stream = self._post_corrected(http_connection, self._mismatch)
+            stream = self._post_corrected(connection, self._mismatch)
         if stream is None or self._is_done() or self.id is None:
             return
-        if is_stateless(self.negotiated) or stream.last_id is None:
+        if is_stateless(self._negotiated) or stream.last_id is None:
             raise httpx2.RemoteProtocolError("the stream ended without the answer")
-        self._resume(http_connection, stream)
+        self._resume(connection, stream)
 
-    def _post(self, http_connection: HttpConnection) -> EventStream | None:
+    def _post(self, connection: HttpConnection) -> EventStream | None:
         """The stream of events that was the response, read to its end; None for all other responses."""
-        url = self._channel.url_of_messages()
+        url = self._session.message_url()
         for _ in range(_MAX_REDIRECTS + 1):
             # After a redirect, again: the session may be known by now.
-            headers = self._headers()
-            with http_connection.request("POST", url, headers, self._frame, on_sending=self._begin) as response:
+            headers = self._session.post_headers(self._item, self._negotiated)
+            self._session_id = headers.get(SESSION_ID)
+            with connection.request("POST", url, headers, self._frame, on_sending=self._begin) as response:
                 target = same_origin_redirect(response)
                 if target is None:
                     return self._receive(response)
@@ -128,29 +132,35 @@ class Post:
         self._fail(HttpError(f"the server redirects more than {_MAX_REDIRECTS} times"))
         return None
 
-    def _post_corrected(self, http_connection: HttpConnection, error: ErrorResponse) -> EventStream | None:
-        """Learn which headers the tool wants by now, and send the call once more (2026-07-28, "Custom Headers").
+    def _post_corrected(self, connection: HttpConnection, error: ErrorResponse) -> EventStream | None:
+        """Learn which headers the server wants by now, and send the message once more (2026-07-28, "Custom Headers").
 
-        The server has refused the call, so sending it again is safe; its id was answered, so it may be used again.
+        The server has refused the message, so sending it again is safe; its id was answered, so it may be used again.
         """
-        before = self._parameters()
-        relist(http_connection, self._channel.url, self.negotiated, self._channel.tool_headers, self._check)
-        if self._parameters() != before:
-            return self._post(http_connection)
+        headers = self._session.request_headers
+        before, update = headers.of(self.method, self._item.params), headers.update(self.method)
+        if update is not None:
+            with contextlib.suppress(InvalidResponse):
+                drive(update, lambda step: self._ask(connection, step), _no_other_step)
+        if headers.of(self.method, self._item.params) != before:
+            return self._post(connection)
         self._hand_over(error)
         return None
 
-    def _headers(self) -> dict[str, str]:
-        channel, item = self._channel, self._item
-        headers = message_headers(item, self.negotiated, self._parameters())
-        if not is_stateless(self.negotiated) and self.method != "initialize":
-            self._session = channel.session_id
-            if self._session is not None:
-                headers[SESSION_ID] = self._session
-        return headers
-
-    def _parameters(self) -> dict[str, str]:
-        return self._channel.tool_headers.of(self._item.params) if self.method == "tools/call" else {}
+    def _ask(self, connection: HttpConnection, step: Send) -> dict[str, Any]:
+        """The result of a request of this transport's own. Raises `InvalidResponse`, and `httpx2.HTTPError`."""
+        params = self._negotiated.add_meta(step.params or {}, None)
+        item = Frame(encode_request(_OWN_ID, step.method, params), step.method, params)
+        headers = self._session.post_headers(item, self._negotiated)
+        limit = self._session.max_message_bytes
+        with connection.request("POST", self._session.url, headers, item.frame, on_sending=self._check) as response:
+            streamed = content_type(response) == "text/event-stream"
+            for data in EventStream(limit).messages(response) if streamed else [read_up_to(response, limit)]:
+                with contextlib.suppress(NotAMessage):
+                    message = decode(data)
+                    if isinstance(message, Response) and message.id == _OWN_ID and isinstance(message.result, dict):
+                        return message.result
+        raise InvalidResponse(f"{step.method} was not answered")
 
     def _begin(self) -> None:
         with self._lock:
@@ -170,18 +180,18 @@ class Post:
 
     def _receive(self, response: httpx2.Response) -> EventStream | None:
         if not response.is_success:
-            self._refused(response, read_up_to(response, _REFUSAL_BYTES))
+            self._refused(response, read_up_to(response, _MAX_REFUSAL_BYTES))
             return None
         if self.method == "initialize":
-            self._channel.begin_session(response.headers.get(SESSION_ID))
+            self._session.id = response.headers.get(SESSION_ID)
         kind = content_type(response)
-        if self.id is None or self._channel.answers_elsewhere:
+        if self.id is None or self._session.endpoint is not None:
             if kind != "text/event-stream":
                 # Nothing that matters, but a connection whose response is read can be used again.
-                read_up_to(response, _REFUSAL_BYTES)
+                read_up_to(response, _MAX_REFUSAL_BYTES)
             return None
         if kind == "text/event-stream":
-            stream = EventStream(self._channel.max_message_bytes)
+            stream = EventStream(self._session.max_message_bytes)
             self._read(stream, response)
             return stream
         if kind == "application/json" or kind.endswith("+json"):
@@ -189,17 +199,17 @@ class Post:
         elif response.status_code in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
             self._fail(HttpError("the server accepted the request and will not answer it", status=response.status_code))
         else:
-            text = error_responses.excerpt(read_up_to(response, _REFUSAL_BYTES), self._channel.redact)
+            text = error_responses.excerpt(read_up_to(response, _MAX_REFUSAL_BYTES), self._session.redact)
             self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
         return None
 
     def _receive_body(self, response: httpx2.Response) -> None:
-        limit = self._channel.max_message_bytes
+        limit = self._session.max_message_bytes
         body = read_up_to(response, limit + 1)
         if len(body) > limit:
             self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
             return
-        self._channel.received(body, self.method)
+        self._sink.message_received(body, self.method)
         if not self._is_done():
             self._fail(InvalidResponse("the body of the response is not the answer to the request"))
 
@@ -207,34 +217,34 @@ class Post:
         """Hand over the messages of a stream, until its end or until nobody waits for what is in it."""
         try:
             for data in stream.messages(response):
-                self._channel.received(data, self.method)
+                self._sink.message_received(data, self.method)
                 if self._item.ended and not self.answered:
                     # It ends right after the answer. Read to its end, the connection can be used again.
                     self.answered = True
-                    self._channel.lingers(self)
+                    self._sink.answered()
         except httpx2.SSEError as error:
             self._fail(InvalidResponse(f"a message on the stream cannot be read: {error_responses.reason(error)}"))
         except httpx2.TransportError:
             # Perhaps it can be continued.
-            if not stream.resumable or is_stateless(self.negotiated):
+            if not stream.resumable or is_stateless(self._negotiated):
                 raise
 
-    def _resume(self, http_connection: HttpConnection, stream: EventStream) -> None:
+    def _resume(self, connection: HttpConnection, stream: EventStream) -> None:
         """Ask for the rest of a stream that ended early (2025-11-25, "Resumability and Redelivery")."""
         failed = 0
         while not self._is_done() and not self._interrupted.wait(stream.retry):
-            headers = self._channel.stream_headers(stream.last_id)
+            headers = self._session.stream_headers(stream.last_id)
             try:
-                with http_connection.request("GET", self._channel.url, headers, on_sending=self._check) as response:
-                    if error_responses.is_forgotten(response, self._session):
-                        self._channel.session_forgotten()
+                with connection.request("GET", self._session.url, headers, on_sending=self._check) as response:
+                    if error_responses.is_forgotten(response, self._session_id):
+                        self._sink.session_forgotten()
                         break
                     if not response.is_success or content_type(response) != "text/event-stream":
                         raise httpx2.RemoteProtocolError(f"resuming was answered with {response.status_code}")
                     self._read(stream, response)
                     failed = 0
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                self._channel.unreachable(error)
+                self._sink.unreachable(error)
                 return
             except httpx2.TransportError as error:
                 failed += 1
@@ -247,37 +257,32 @@ class Post:
     # What goes wrong.
 
     def _refused(self, response: httpx2.Response, body: bytes) -> None:
-        channel, status = self._channel, response.status_code
+        session, status = self._session, response.status_code
         error = error_responses.error_in(body)
-        if error_responses.is_forgotten(response, self._session, error):
+        if error_responses.is_forgotten(response, self._session_id, error):
             # It did not look at the message: that goes to the next session.
             self._item.undo_write()
-            channel.session_forgotten()
-            return
-        if self.method == "initialize" and status in _NOT_OFFERED and error is None and channel.fall_back():
-            self._again()
+            self._sink.session_forgotten()
+        elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
+            if not self._sink.fall_back(self._item):
+                self._fail(error_responses.refusal(response, body, session.name, session.redact))
         elif error is not None and self.id is not None:
-            if self.method == "tools/call" and error_responses.is_mismatch(error) and self._mismatch is None:
+            if self._mismatch is None and error_responses.code_of(error) == HEADER_MISMATCH:
                 self._mismatch = error
             else:
                 self._hand_over(error)
         else:
-            refusal = error_responses.refusal(response, body, channel.name, channel.redact)
             if status == HTTPStatus.UNAUTHORIZED:
                 self._item.undo_write()
-            self._fail(refusal)
+            self._fail(error_responses.refusal(response, body, session.name, session.redact))
 
     def _hand_over(self, error: ErrorResponse) -> None:
         assert self.id is not None, "only requests are answered"
-        self._channel.received(error_responses.with_id(error, self.id), self.method)
-
-    def _again(self) -> None:
-        """Send the message to where the older transport wants it."""
-        self._channel.resend(self._item)
+        self._sink.message_received(error_responses.with_id(error, self.id), self.method)
 
     def _broken(self, error: Exception) -> None:
         if not self._sent:
-            self._channel.unreachable(error)
+            self._sink.unreachable(error)
         elif isinstance(error, httpx2.LocalProtocolError):
             self._item.undo_write()
             self._fail(HttpError(f"the request cannot be sent: {error_responses.reason(error)}"))
@@ -285,11 +290,11 @@ class Post:
             self._fail(AnswerLost(f"the connection broke before the answer: {error_responses.reason(error)}"))
 
     def _fail(self, error: MCPError) -> None:
-        error.message = self._channel.redact(error.message)
+        error.message = self._session.redact(error.message)
         if self.id is not None:
-            self._channel.request_failed(self.id, error)
+            self._sink.request_failed(self.id, error)
         elif not self._interrupted.is_set():
-            logger.warning("http_message_lost", server=self._channel.name, method=self.method, error=error.message)
+            logger.warning("http_message_lost", server=self._session.name, method=self.method, error=error.message)
 
 
 def read_up_to(response: httpx2.Response, limit: int) -> bytes:
@@ -315,3 +320,7 @@ def same_origin_redirect(response: httpx2.Response) -> httpx2.URL | None:
     if following is None:
         return None
     return following.url if following.url.origin == response.request.url.origin else None
+
+
+def _no_other_step(_: Notify | SetProtocolVersion) -> None:
+    raise AssertionError("a listing only asks")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
-from gaia.log import enable_debug
+from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.transports.authorization import Authorization
@@ -26,9 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpTransport"]
 
+logger = get_logger(__name__)
+
 _PORTS = {"http": 80, "https": 443}
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+_MAX_SHOWN = 100
+"""Characters of a name that a server gave."""
 
 _OURS = frozenset({"accept", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"})
 """Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
@@ -101,7 +108,7 @@ class HttpTransport(StandaloneTransport):
         try:
             parts = _checked_url(self._expand()[0])
         except ValueError:
-            # Whoever connects is told what is wrong with it.
+            # `open` says what is wrong with it.
             return known
         return known | {"server.address": str(parts.hostname), "server.port": parts.port or _PORTS[parts.scheme]}
 
@@ -114,6 +121,7 @@ class HttpTransport(StandaloneTransport):
             import httpx2
 
             from gaia.mcp.client.transports.http.channel import HttpChannel
+            from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"server {name!r} is reached over HTTP, which needs the package {error.name}: "
@@ -139,13 +147,17 @@ class HttpTransport(StandaloneTransport):
                 f"server {name!r}: what the environment says of proxies and certificates (HTTP_PROXY, HTTPS_PROXY, "
                 f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {error}"
             ) from error
-        channel = HttpChannel(
+        session = HttpSession(
+            name,
             target,
-            new_client,
-            listener,
-            name=name,
             redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *secrets]),
             max_message_bytes=self._max_message_bytes,
+            request_headers=RequestHeaders(partial(_log_excluded, name)),
+        )
+        channel = HttpChannel(
+            session,
+            new_client,
+            listener,
             max_pending=self._max_pending,
             max_threads=self._max_connections,
             old=self._old,
@@ -205,6 +217,10 @@ class HttpTransport(StandaloneTransport):
             version = result.get("protocolVersion")
             connection.set_protocol_version(NegotiatedProtocol(version if isinstance(version, str) else None))
             connection.notify("notifications/initialized")
+
+
+def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:
+    logger.warning("tool_excluded", server=server, tool=tool[:_MAX_SHOWN], reason=str(reason))
 
 
 def _checked_url(url: str) -> SplitResult:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gaia.mcp.client.transports.http import connection_pool as pool_module
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
 from tests.waiting import wait_until
 
 
-class FakeWire:
+class FakeConnection:
     """Knows whether it is closed."""
 
     def __init__(self) -> None:
@@ -23,15 +22,15 @@ class FakeWire:
 
 
 class Setting:
-    """A pool, its wires, and the names of its threads."""
+    """A pool, its connections, and the names of its threads."""
 
     def __init__(self, limit: int) -> None:
-        self.wires: list[FakeWire] = []
-        self.pool = ConnectionPool(limit, lambda: f"pool-{len(self.wires)}", self._new_http_connection)  # type: ignore[arg-type]
+        self.connections: list[FakeConnection] = []
+        self.pool = ConnectionPool("pool", limit, self._new_connection)  # type: ignore[arg-type]
 
-    def _new_http_connection(self) -> FakeWire:
-        self.wires.append(FakeWire())
-        return self.wires[-1]
+    def _new_connection(self) -> FakeConnection:
+        self.connections.append(FakeConnection())
+        return self.connections[-1]
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def hire(no_leaks: None) -> Iterator[Callable[[int], Setting]]:
     for setting in hired:
         setting.pool.request_close()
         assert setting.pool.join(10)
-        assert all(http_connection.closed for http_connection in setting.wires)
+        assert all(connection.closed for connection in setting.connections)
 
 
 def test_no_more_work_is_done_at_once_than_allowed_and_all_of_it_in_the_end(hire: Callable[[int], Setting]) -> None:
@@ -54,18 +53,19 @@ def test_no_more_work_is_done_at_once_than_allowed_and_all_of_it_in_the_end(hire
     go, done, at_once = threading.Event(), [], []
     busy = threading.Semaphore(2)
 
-    def job(http_connection: object) -> None:
+    def job(connection: object) -> None:
         at_once.append(busy.acquire(blocking=False))
         go.wait(10)
         busy.release()
-        done.append(http_connection)
+        done.append(connection)
 
     for _ in range(10):
         setting.pool.submit(job)
+    assert wait_until(lambda: len(at_once) == 2)
     go.set()
     assert wait_until(lambda: len(done) == 10)
     assert all(at_once)
-    assert len(setting.wires) == 2
+    assert len(setting.connections) == 2
 
 
 def test_the_one_that_was_busy_last_is_asked_first(hire: Callable[[int], Setting]) -> None:
@@ -75,18 +75,18 @@ def test_the_one_that_was_busy_last_is_asked_first(hire: Callable[[int], Setting
         setting.pool.submit(lambda _, done=done: done.set())
         assert done.wait(10)
         # It becomes idle right after that.
-        assert wait_until(lambda: len(setting.pool._idle) == len(setting.wires)), number
-    assert len(setting.wires) == 1
+        assert wait_until(lambda: len(setting.pool._threads._idle) == len(setting.connections)), number
+    assert len(setting.connections) == 1
 
 
 def test_one_with_nothing_to_do_leaves(hire: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_IDLE_SECONDS", 0.01)
     setting = hire(1)
+    monkeypatch.setattr(setting.pool._threads, "_idle_seconds", 0.01)
     done: list[object] = []
     for number in range(1, 4):
         setting.pool.submit(done.append)
-        assert wait_until(lambda number=number: len(done) == number and not setting.pool._members)
-    assert len(setting.wires) == 3
+        assert wait_until(lambda number=number: len(done) == number and not setting.pool._threads._threads)
+    assert len(setting.connections) == 3
 
 
 def test_after_the_end_nothing_is_begun(hire: Callable[[int], Setting]) -> None:

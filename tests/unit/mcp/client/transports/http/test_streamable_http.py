@@ -236,7 +236,7 @@ class TestTheOldTransport:
         client.disconnect()
 
     def test_one_that_never_says_where_to_send_messages(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gaia.mcp.client.transports.http.old_server._ENDPOINT_SECONDS", 0.1)
+        monkeypatch.setattr("gaia.mcp.client.transports.http.server_streams._ENDPOINT_SECONDS", 0.1)
         server = serve(era="2024-11-05", on={"GET": lambda exchange: exchange.wait_for_client_to_leave()})
         client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
         assert not client.connect()

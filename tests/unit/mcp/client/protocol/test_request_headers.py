@@ -1,18 +1,16 @@
-"""Arguments as headers (2026-07-28, "Streamable HTTP": "Custom Headers")."""
+"""What requests say in HTTP headers (2026-07-28, "Streamable HTTP": "Request Metadata", "Custom Headers")."""
 
 from __future__ import annotations
 
 import base64
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.transports.http.headers import encode_value
-from gaia.mcp.client.transports.http.tool_headers import InvalidMark, ToolHeaders, marks
-from tests.servers.http_server import MODERN, Exchange
-from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
+from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders, encode_value, marks
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -24,7 +22,6 @@ def marked(mark: Any = "Region", kind: Any = "string") -> dict[str, Any]:
 
 
 REGION = {"name": "deploy", "inputSchema": schema(region=marked(), size=marked("Size", "integer"))}
-TEXT = {"content": [{"type": "text", "text": "hi"}]}
 
 
 class TestMarks:
@@ -112,61 +109,53 @@ class TestValues:
             assert encoded == text
 
     def test_of_arguments_that_are_missing_or_no_values_there_is_no_header(self) -> None:
-        headers = ToolHeaders("s")
-        headers.learn([REGION])
-        assert headers.of({"name": "deploy", "arguments": {"region": None}}) == {}
-        assert headers.of({"name": "deploy", "arguments": {"region": ["a"], "size": 2.0}}) == {"Mcp-Param-Size": "2"}
-        assert headers.of({"name": "other", "arguments": {"region": "a"}}) == {}
-        assert headers.of({"name": "deploy", "arguments": "?"}) == {}
-        assert headers.of(None) == {}
+        headers = RequestHeaders(lambda _name, _reason: None)
+        headers.learn_tools([REGION])
+
+        def custom(params: Any) -> dict[str, str]:
+            sent = headers.of("tools/call", params)
+            return {name: value for name, value in sent.items() if name.startswith("Mcp-Param-")}
+
+        assert custom({"name": "deploy", "arguments": {"region": None}}) == {}
+        assert custom({"name": "deploy", "arguments": {"region": ["a"], "size": 2.0}}) == {"Mcp-Param-Size": "2"}
+        assert custom({"name": "other", "arguments": {"region": "a"}}) == {}
+        assert custom({"name": "deploy", "arguments": "?"}) == {}
+        assert custom(None) == {}
 
 
-class TestOverHttp:
-    def test_arguments_are_sent_as_headers_too(self, serve: Serve, connect: Connect) -> None:
-        server = serve(era=MODERN, tools=[REGION])
-        client = connect(server)
-        client.call_tool("deploy", {"region": "Zürich", "size": 3})
-        (call,) = server.of("tools/call")
-        assert call.headers["mcp-param-region"] == encode_value("Zürich")
-        assert call.headers["mcp-param-size"] == "3"
-
-    def test_a_tool_that_cannot_be_called_is_not_offered(
-        self, serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+class TestMetadata:
+    @pytest.mark.parametrize(
+        ("method", "params", "headers"),
+        [
+            ("tools/call", {"name": "add"}, {"Mcp-Method": "tools/call", "Mcp-Name": "add"}),
+            ("resources/read", {"uri": "file:///ä"}, {"Mcp-Name": encode_value("file:///ä")}),
+            ("prompts/get", {"name": 5}, {"Mcp-Method": "prompts/get"}),
+            ("tools/list", None, {"Mcp-Method": "tools/list"}),
+            (None, None, {}),
+        ],
+    )
+    def test_the_method_and_what_a_request_is_about_are_headers(
+        self, method: str | None, params: dict[str, Any] | None, headers: dict[str, str]
     ) -> None:
+        sent = RequestHeaders(lambda _name, _reason: None).of(method, params)
+        assert sent == ({} if method is None else {"Mcp-Method": method}) | headers
+
+
+class TestListings:
+    def test_only_a_list_of_tools_that_has_some_that_must_not_be_offered_is_changed(self) -> None:
         bad = {"name": "bad", "inputSchema": schema(a=marked(kind="number"))}
-        client = connect(serve(era=MODERN, tools=[REGION, bad]))
-        assert [tool.name for tool in client.list_tools()] == ["deploy"]
-        (record,) = [record for record in caplog.records if "tool_excluded" in record.getMessage()]
-        assert "'bad'" in record.getMessage()
-        assert "only a string, integer, boolean can be a header" in record.getMessage()
+        excluded: list[str] = []
+        headers = RequestHeaders(lambda name, _reason: excluded.append(name))
 
-    def test_a_server_of_the_other_era_knows_no_such_marks(self, serve: Serve, connect: Connect) -> None:
-        bad = {"name": "bad", "inputSchema": schema(a=marked(kind="number"))}
-        assert [tool.name for tool in connect(serve(tools=[bad])).list_tools()] == ["bad"]
+        def answer(*tools: Any) -> bytes:
+            return orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})
 
-    @pytest.mark.parametrize("answer_in_streams", [False, True])
-    def test_a_call_whose_headers_are_outdated_is_sent_once_more_with_the_new_ones(
-        self, answer_in_streams: bool, serve: Serve, connect: Connect
-    ) -> None:
-        server = serve(era=MODERN, tools=[{"name": "deploy", "inputSchema": schema(region={"type": "string"})}])
-        server.answer_in_streams = answer_in_streams
+        assert headers.learn("tools/list", answer(REGION, "?", {})) == answer(REGION, "?", {})
+        assert headers.learn("tools/call", answer(bad)) == answer(bad)
+        assert excluded == []
+        assert headers.learn("tools/list", answer(REGION, bad)) == answer(REGION)
+        assert excluded == ["bad"]
 
-        def strict(exchange: Exchange) -> None:
-            if "mcp-param-region" in exchange.seen.headers:
-                server.respond(exchange, exchange.answer(TEXT))
-            else:
-                exchange.json(exchange.error(-32020, "Header mismatch"), status=400)
-
-        client = connect(server)
-        server.on["tools/call"] = strict
-        server.tools = [REGION]
-        assert client.call_tool("deploy", {"region": "a"}) == TEXT
-        assert len(server.of("tools/call")) == 2
-
-    def test_and_not_if_nothing_has_changed(self, serve: Serve, connect: Connect) -> None:
-        server = serve(era=MODERN, tools=[REGION])
-        client = connect(server)
-        server.on["tools/call"] = lambda exchange: exchange.json(exchange.error(-32020, "no"), status=400)
-        result = client.call_tool("deploy", {"region": "a"})
-        assert (result["error_type"], result["code"]) == ("jsonrpc", -32020)
-        assert len(server.of("tools/call")) == 1
+    @pytest.mark.parametrize("other", [b"{", b"[]", b'{"result": []}', b'{"result": {"tools": {}}}', b'{"error": {}}'])
+    def test_what_is_no_list_stays_as_it_is(self, other: bytes) -> None:
+        assert RequestHeaders(lambda _name, _reason: None).learn("tools/list", other) == other

@@ -1,0 +1,105 @@
+"""What is known of one server over HTTP, and what the threads of its channel report. No threads and no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import httpx2
+
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.client.protocol.request_headers import RequestHeaders
+from gaia.mcp.client.rpc.channel import Ending, Outgoing
+from gaia.mcp.errors import MCPError
+
+__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "is_stateless"]
+
+SESSION_ID = "Mcp-Session-Id"
+_REVISION = "MCP-Protocol-Version"
+
+
+class HttpSession:
+    """The state that all requests to one server share. Any thread reads it; each attribute is replaced as a whole."""
+
+    def __init__(
+        self,
+        name: str,
+        url: httpx2.URL,
+        *,
+        redact: Callable[[str], str],
+        max_message_bytes: int,
+        request_headers: RequestHeaders,
+    ) -> None:
+        """`name` is the server's, for log lines; `redact` masks its secrets."""
+        self.name = name
+        self.url = url
+        self.redact = redact
+        self.max_message_bytes = max_message_bytes
+        self.request_headers = request_headers
+        self.negotiated: NegotiatedProtocol = NOT_NEGOTIATED
+        self.id: str | None = None
+        """What the server calls the session, if it has one."""
+        self.endpoint: Callable[[], httpx2.URL] | None = None
+        """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `httpx2.TransportError`.
+
+        Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
+        """
+
+    def message_url(self) -> httpx2.URL:
+        """Where messages are sent. Raises `httpx2.TransportError` if a server of 2024-11-05 does not say it."""
+        return self.url if self.endpoint is None else self.endpoint()
+
+    def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> dict[str, str]:
+        """The headers of the POST that carries `item`."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if negotiated.revision is not None:
+            headers[_REVISION] = negotiated.revision
+        if is_stateless(negotiated):
+            headers |= self.request_headers.of(item.method, item.params)
+        elif self.id is not None and item.method != "initialize":
+            headers[SESSION_ID] = self.id
+        return headers
+
+    def stream_headers(self, last_event_id: str | None) -> dict[str, str]:
+        """The headers of a GET that asks for a stream, after the event with this id."""
+        headers = {"Accept": "text/event-stream"}
+        if self.negotiated.revision is not None:
+            headers[_REVISION] = self.negotiated.revision
+        if self.id is not None:
+            headers[SESSION_ID] = self.id
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        return headers
+
+
+class HttpSink(Protocol):
+    """What requests and streams report to their channel, each on its own thread."""
+
+    def message_received(self, data: bytes, method: str | None = None) -> None:
+        """The server sent a message, in answer to `method` if that is not None."""
+
+    def answered(self) -> None:
+        """A request has its answer, and only reads on to the end of the stream on which that came."""
+
+    def request_failed(self, call_id: int, error: MCPError) -> None:
+        """One request came to nothing, and the channel goes on."""
+
+    def unreachable(self, error: Exception) -> None:
+        """No connection to the server can be had."""
+
+    def session_forgotten(self) -> None:
+        """The server says that there is no such session."""
+
+    def login_required(self, error: MCPError) -> bool:
+        """Whether `error` says that the server lets no request in without a login; if so, the channel ends soon."""
+
+    def ended(self, ending: Ending) -> None:
+        """The channel is over; the first report says why."""
+
+    def fall_back(self, item: Outgoing) -> bool:
+        """Try the transport of 2024-11-05. If the server speaks it, `item` and all that follows go that way: True."""
+
+
+def is_stateless(negotiated: NegotiatedProtocol) -> bool:
+    """Whether there are no sessions, and closing a stream cancels its request (2026-07-28)."""
+    return not negotiated.server_may_ask

@@ -1,0 +1,212 @@
+"""Threads that read what a server says on the response to a GET: what is no answer, or all that an old server says."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from http import HTTPStatus
+
+import httpx2
+
+from gaia.log import get_logger
+from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.client.transports.http import error_responses
+from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
+from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
+from gaia.mcp.errors import MCPError, NeedsAuthorization
+
+__all__ = ["OldServerStream", "ServerStream"]
+
+logger = get_logger(__name__)
+
+_MAX_WAIT_SECONDS = 60.0
+_ENDPOINT_SECONDS = 10.0
+"""How long a server gets to say where messages are to be sent."""
+
+_CLOSED = "closed its stream"
+
+
+class _StreamThread(ABC):
+    """A thread with a connection of its own. It is not started yet."""
+
+    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
+        self._session = session
+        self._sink = sink
+        self._connection = connection
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"mcp-{session.name}-http-events", daemon=True)
+
+    def interrupt(self) -> None:
+        """Have the thread end soon, whatever it waits for. From any thread."""
+        self._closing.set()
+        self._connection.interrupt()
+
+    def join(self, seconds: float) -> bool:
+        """False if the thread is still there after `seconds`."""
+        if self._thread.ident is None:
+            self._connection.close()
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """What the thread does; it closes the connection in the end."""
+
+    def _get(self, last_event_id: str | None) -> AbstractContextManager[httpx2.Response]:
+        """Ask for the stream after the event with this id. Raises `Interrupted`, and as `HttpConnection.request`."""
+        headers = self._session.stream_headers(last_event_id)
+        return self._connection.request("GET", self._session.url, headers, on_sending=self._check)
+
+    def _check(self) -> None:
+        if self._closing.is_set():
+            raise Interrupted
+
+    def _reason(self, error: Exception) -> str:
+        return self._session.redact(error_responses.reason(error))
+
+
+class ServerStream(_StreamThread):
+    """Notifications and requests of a server of the handshake era (2025-11-25, "Listening for Messages").
+
+    The stream is kept open for as long as the server offers it.
+    """
+
+    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
+        """Start to listen. If no thread can be started, that is not done: the stream is optional."""
+        super().__init__(session, sink, connection)
+        self._session_id = session.id
+        self._opened = False
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
+
+    def _run(self) -> None:
+        stream = EventStream(self._session.max_message_bytes)
+        wait = 0.0
+        try:
+            while not self._closing.wait(wait):
+                heard = self._listen(stream)
+                if heard is None:
+                    return
+                # A server that only ever closes the stream is not asked more and more often.
+                wait = stream.retry if heard else min(max(stream.retry, wait * 2), _MAX_WAIT_SECONDS)
+        finally:
+            self._connection.close()
+
+    def _listen(self, stream: EventStream) -> bool | None:
+        """Read one response to its end. Whether anything came; None if it is of no use to ask again."""
+        heard = False
+        try:
+            with self._get(stream.last_id) as response:
+                if self._closing.is_set() or not self._is_offered(response):
+                    return None
+                self._opened = True
+                for data in stream.messages(response):
+                    heard = True
+                    self._sink.message_received(data)
+        except Interrupted:
+            return None
+        except NeedsAuthorization as error:
+            # The next call finds out, too; those that are under way must not be lost for the sake of this.
+            logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
+            return None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if not self._closing.is_set():
+                self._sink.unreachable(error)
+            return None
+        except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
+            logger.debug("server_stream_broken", server=self._session.name, error=self._reason(error))
+        return None if self._closing.is_set() else heard
+
+    def _is_offered(self, response: httpx2.Response) -> bool:
+        if response.status_code == HTTPStatus.OK:
+            return True
+        # The very first request may be answered with 404 by a server that knows no GET.
+        if self._opened and error_responses.is_forgotten(response, self._session_id):
+            self._sink.session_forgotten()
+        else:
+            logger.debug("server_stream_not_offered", server=self._session.name, status=response.status_code)
+        return False
+
+
+class OldServerStream(_StreamThread):
+    """All that a server of 2024-11-05 says; the URL to which it wants messages sent comes first.
+
+    The thread starts when that URL is first asked for. The end of the stream is the end of the channel, unless the URL
+    never came.
+    """
+
+    def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
+        super().__init__(session, sink, connection)
+        self._known = threading.Event()
+        """Set when the URL is known, or when it is known that there is none."""
+        self._endpoint: httpx2.URL | None = None
+        self._failure: httpx2.TransportError | None = None
+        self._starting = threading.Lock()
+
+    def is_there(self) -> bool:
+        """Whether the server speaks this transport."""
+        try:
+            self.endpoint()
+        except httpx2.TransportError as error:
+            logger.debug("no_old_server", server=self._session.name, error=self._reason(error))
+            return False
+        return True
+
+    def endpoint(self) -> httpx2.URL:
+        """Where messages are sent, waiting for the server to say so. Raises `httpx2.TransportError`."""
+        with self._starting:
+            if self._thread.ident is None:
+                self._thread.start()
+        if not self._known.wait(_ENDPOINT_SECONDS):
+            raise httpx2.ReadTimeout("it does not say where to send messages")
+        if self._endpoint is None:
+            raise self._failure or httpx2.ReadError(_CLOSED)
+        return self._endpoint
+
+    def interrupt(self) -> None:
+        super().interrupt()
+        self._known.set()
+
+    def _run(self) -> None:
+        try:
+            self._listen()
+        except Interrupted:
+            pass
+        except MCPError as error:
+            self._failure = httpx2.ReadError(error.message)
+            self._sink.login_required(error)
+        except httpx2.TransportError as error:
+            self._failure = error
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
+            self._failure = httpx2.ReadError(error_responses.reason(error))
+        finally:
+            self._connection.close()
+            self._known.set()
+            if self._endpoint is not None and not self._closing.is_set():
+                reason = "" if self._failure is None else f": {self._reason(self._failure)}"
+                self._sink.ended(Ending(cause=f"{_CLOSED}{reason}"))
+
+    def _listen(self) -> None:
+        stream = EventStream(self._session.max_message_bytes)
+        with self._get(None) as response:
+            if response.status_code != HTTPStatus.OK:
+                raise httpx2.RemoteProtocolError(f"the server answered {response.status_code}")
+            for name, data in stream.events(response):
+                if self._closing.is_set():
+                    return
+                if name == "endpoint" and self._endpoint is None:
+                    self._endpoint = self._join(data.decode())
+                    self._known.set()
+                elif name == "message" and data:
+                    self._sink.message_received(data)
+
+    def _join(self, reference: str) -> httpx2.URL:
+        url = self._session.url.join(reference)
+        # What is written on the stream must not decide which server gets our headers.
+        if url.origin != self._session.url.origin:
+            raise httpx2.RemoteProtocolError("the server sends messages to another place, which is not trusted")
+        return url
