@@ -15,7 +15,8 @@ from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
-    from gaia.mcp.client.authorization.configured import AuthorizationRequest, ConfiguredAuthorization
+    from gaia.mcp.client.authorization.config import AuthorizationRequest
+    from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 
 __all__ = ["login", "logout"]
 

@@ -1,6 +1,6 @@
 """The MCP client: servers under supervision, their tools, their configuration."""
 
-from gaia.mcp.client.authorization.configured import AuthorizationRequest
+from gaia.mcp.client.authorization.config import AuthorizationRequest
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest

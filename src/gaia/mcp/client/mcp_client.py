@@ -9,7 +9,8 @@ from typing import Any
 
 from gaia import __version__
 from gaia.log import enable_debug, get_logger
-from gaia.mcp.client.authorization.configured import ConfiguredAuthorization, OnAuthorization
+from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.output_validation import OutputValidation

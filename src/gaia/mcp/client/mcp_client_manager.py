@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gaia.log import enable_debug, get_logger
-from gaia.mcp.client.authorization.configured import OnAuthorization
+from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_of

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from gaia.mcp.client.authorization.config import AuthConfig, NoLogin
-from gaia.mcp.client.authorization.configured import ConfiguredAuthorization, OnAuthorization
+from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
+from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.launch import in_arguments, launch
 from gaia.mcp.client.server_config import ServerConfig, expand, secrets
 from gaia.mcp.client.transports.base import ChannelTransport

@@ -1,19 +1,51 @@
-"""The ``auth`` object of a server's configuration: how to log in there."""
+"""How to log in at a server: the ``auth`` object of its configuration, and the application's part in it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["AuthConfig", "ClientCredentials", "NoLogin", "OAuth", "PrivateKeyJwt", "WorkloadIdentity"]
+__all__ = [
+    "LOGIN_SECONDS",
+    "LOOPBACK_HOSTS",
+    "AuthConfig",
+    "AuthorizationRequest",
+    "ClientCredentials",
+    "NoLogin",
+    "OAuth",
+    "OnAuthorization",
+    "PrivateKeyJwt",
+    "WorkloadIdentity",
+]
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+
+LOGIN_SECONDS = 300.0
+"""How long a person may take to log in."""
+
+
+class AuthorizationRequest(msgspec.Struct, frozen=True):
+    """A server wants a person to log in."""
+
+    server: str
+    """Its name."""
+    url: str
+    """Where the person logs in: to be opened in a browser, and shown whole."""
+
+
+OnAuthorization = Callable[[AuthorizationRequest], str | None]
+"""Takes a person to the authorization server.
+
+Returns the address that the browser was sent back to, if the application received it itself; None if that is to be
+waited for on a port of this machine. Runs in a thread of its own, and may wait for the person.
+"""
 
 
 class OAuth(msgspec.Struct, frozen=True, kw_only=True, tag="oauth", tag_field="type", rename="camel"):
-    """A person logs in, in a browser (the authorization code flow with PKCE). What counts when nothing is configured.
+    """A person logs in, in a browser (the authorization code flow with PKCE). The default if nothing is configured.
 
     Without `client_id` this client makes itself known to the authorization server: by `client_metadata_url` where the
     server takes that, else by dynamic registration. The `repr` shows no secret.
@@ -44,7 +76,7 @@ class OAuth(msgspec.Struct, frozen=True, kw_only=True, tag="oauth", tag_field="t
             _require_url("issuer", self.issuer)
         if self.redirect_uri is not None:
             parts = urlsplit(self.redirect_uri)
-            if parts.scheme == "http" and (parts.hostname not in _LOOPBACK or not parts.port):
+            if parts.scheme == "http" and (parts.hostname not in LOOPBACK_HOSTS or not parts.port):
                 raise ValueError("redirect_uri: over http, only a port of this machine: http://127.0.0.1:<port>/…")
 
     def __repr__(self) -> str:
@@ -54,7 +86,7 @@ class OAuth(msgspec.Struct, frozen=True, kw_only=True, tag="oauth", tag_field="t
 class ClientCredentials(
     msgspec.Struct, frozen=True, kw_only=True, tag="client_credentials", tag_field="type", rename="camel"
 ):
-    """The program logs in as itself, with a secret. Nobody is asked."""
+    """The program logs in as itself, with a secret. No person is asked."""
 
     client_id: str
     client_secret: str
@@ -72,7 +104,7 @@ class ClientCredentials(
 
 
 class PrivateKeyJwt(msgspec.Struct, frozen=True, kw_only=True, tag="private_key_jwt", tag_field="type", rename="camel"):
-    """The program logs in as itself, and proves it with a signature (RFC 7523). Nobody is asked."""
+    """The program logs in as itself, and proves it with a signature (RFC 7523). No person is asked."""
 
     client_id: str
     private_key: str

@@ -6,36 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from gaia.mcp.client.authorization.config import AuthConfig
+from gaia.mcp.client.authorization.config import LOGIN_SECONDS, AuthConfig, OnAuthorization
 from gaia.mcp.errors import NeedsAuthorization
 
 if TYPE_CHECKING:
     from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 
-__all__ = ["LOGIN_SECONDS", "AuthorizationRequest", "ConfiguredAuthorization", "OnAuthorization"]
-
-
-LOGIN_SECONDS = 300.0
-"""How long a person may take to log in."""
-
-
-class AuthorizationRequest(msgspec.Struct, frozen=True):
-    """A server wants a person to log in."""
-
-    server: str
-    """Its name."""
-    url: str
-    """Where the person logs in: to be opened in a browser, and shown whole."""
-
-
-OnAuthorization = Callable[[AuthorizationRequest], str | None]
-"""Takes a person to the authorization server.
-
-Returns the address that the browser was sent back to, if the application received it itself; None if that is to be
-waited for on a port of this machine. Runs in a thread of its own, and may wait for the person.
-"""
+__all__ = ["ConfiguredAuthorization"]
 
 
 class ConfiguredAuthorization:

@@ -32,12 +32,12 @@ from pydantic import BaseModel, Field, field_serializer
 from gaia.mcp.client.authorization.config import ClientCredentials, OAuth, PrivateKeyJwt, WorkloadIdentity
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
 
-__all__ = ["Keeper", "credentials_provider", "person_provider"]
+__all__ = ["LoginStorage", "PersonProvider", "credentials_provider"]
 
 # The SDK logs each failure with a traceback. It is ours to report; an application that wants it still gets it.
 logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
-_NOBODY = "http://127.0.0.1/callback"
+_UNUSED_REDIRECT_URI = "http://127.0.0.1/callback"
 """The redirect URI of flows that never get as far as a browser."""
 
 M = TypeVar("M", bound=BaseModel)
@@ -46,7 +46,7 @@ OnRedirect = Callable[[str], Awaitable[None]]
 OnCallback = Callable[[], Awaitable[AuthorizationCodeResult]]
 
 
-class Keeper:
+class LoginStorage:
     """The SDK's token storage: keeps what one flow learns in the file, as soon as it is known."""
 
     def __init__(self, file: TokenFile, *, keeps_token: bool = False) -> None:
@@ -94,21 +94,21 @@ class Keeper:
 class _Registration(OAuthClientMetadata):
     """What this client tells of itself when it registers. Some servers refuse scopes that are not in there."""
 
-    chosen: str | None = Field(default=None, exclude=True)
+    scope_override: str | None = Field(default=None, exclude=True)
 
     @field_serializer("scope")
     def _all_scopes(self, scope: str | None) -> str | None:
-        return union_scopes(self.chosen, scope)
+        return union_scopes(self.scope_override, scope)
 
 
 class _Scoped(OAuthClientProvider):
-    """Asks for the scopes that somebody chose, where somebody did, and not for those that the server suggests."""
+    """Asks for `scope_override`, if it is set, instead of the scopes that the server suggests."""
 
-    chosen: str | None = None
+    scope_override: str | None = None
 
     async def _perform_authorization(self) -> httpx2.Request:
-        if self.chosen is not None:
-            self.context.client_metadata.scope = self.chosen
+        if self.scope_override is not None:
+            self.context.client_metadata.scope = self.scope_override
         return await super()._perform_authorization()
 
 
@@ -120,7 +120,7 @@ class _PrivateKeyJwtProvider(_Scoped, PrivateKeyJWTOAuthProvider):
     pass
 
 
-class _PersonProvider(_Scoped):
+class PersonProvider(_Scoped):
     """The authorization code flow, going on from an earlier login.
 
     The SDK itself forgets with the process when a token expires and where it is renewed.
@@ -131,23 +131,29 @@ class _PersonProvider(_Scoped):
         config: OAuth,
         url: str,
         login: Login | None,
-        keeper: Keeper,
+        storage: LoginStorage,
         *,
-        expired: bool,
-        redirect_uri: str,
-        chosen: str | None,
-        on_redirect: OnRedirect | None,
-        on_callback: OnCallback | None,
+        expired: bool = False,
+        redirect_uri: str | None = None,
+        scope: str | None = None,
+        on_redirect: OnRedirect | None = None,
+        on_callback: OnCallback | None = None,
     ) -> None:
+        """Can renew a login, and with `on_redirect` and `on_callback` make a new one.
+
+        `expired` says that the token of `login` is no longer good. `scope` is asked for instead of what the server
+        suggests.
+        """
+        uri = redirect_uri or (login is not None and login.redirect_uri) or _UNUSED_REDIRECT_URI
         metadata = _Registration.model_validate(
-            {"redirect_uris": [redirect_uri], "client_name": "gaia-mcp", "chosen": chosen}
+            {"redirect_uris": [uri], "client_name": "gaia-mcp", "scope_override": scope}
         )
-        super().__init__(url, metadata, keeper, on_redirect, on_callback, config.client_metadata_url)
-        self.chosen = chosen
+        super().__init__(url, metadata, storage, on_redirect, on_callback, config.client_metadata_url)
+        self.scope_override = scope
         self._config = config
         self._login = login
         self._expired = expired
-        keeper.provider = self
+        storage.provider = self
 
     async def _initialize(self) -> None:
         login, context = self._login, self.context
@@ -199,13 +205,13 @@ class _PersonProvider(_Scoped):
 class _WorkloadIdentityProvider(_Scoped):
     """The grant of RFC 7523, section 2.1: the platform's token is the authorization. A failure is not tried again."""
 
-    def __init__(self, config: WorkloadIdentity, url: str, keeper: Keeper) -> None:
+    def __init__(self, config: WorkloadIdentity, url: str, storage: LoginStorage) -> None:
         metadata = OAuthClientMetadata(
             redirect_uris=None,
             grant_types=[JWT_BEARER_GRANT_TYPE],
             token_endpoint_auth_method="none",  # noqa: S106 - there is no secret
         )
-        super().__init__(url, metadata, keeper)
+        super().__init__(url, metadata, storage)
         self._config = config
 
     async def _initialize(self) -> None:
@@ -220,8 +226,8 @@ class _WorkloadIdentityProvider(_Scoped):
         return next((one for one in advertised if issuers_match(one, self._config.issuer)), advertised[0])
 
     async def _perform_authorization(self) -> httpx2.Request:
-        if self.chosen is not None:
-            self.context.client_metadata.scope = self.chosen
+        if self.scope_override is not None:
+            self.context.client_metadata.scope = self.scope_override
         metadata = self.context.oauth_metadata
         if metadata is None or not issuers_match(str(metadata.issuer), self._config.issuer):
             raise OAuthFlowError(f"the server does not name the configured authorization server {self._config.issuer}")
@@ -244,43 +250,13 @@ class _WorkloadIdentityProvider(_Scoped):
             raise OAuthFlowError(f"{self._config.assertion_file}: cannot be read: {error.strerror or error}") from error
 
 
-def person_provider(
-    config: OAuth,
-    url: str,
-    login: Login | None,
-    keeper: Keeper,
-    *,
-    expired: bool = False,
-    redirect_uri: str | None = None,
-    scope: str | None = None,
-    on_redirect: OnRedirect | None = None,
-    on_callback: OnCallback | None = None,
-) -> OAuthClientProvider:
-    """A provider that can renew a login, and with `on_redirect` and `on_callback` make a new one.
-
-    `expired` says that the token of `login` is no longer good. `scope` is asked for instead of what the server
-    suggests.
-    """
-    return _PersonProvider(
-        config,
-        url,
-        login,
-        keeper,
-        expired=expired,
-        redirect_uri=redirect_uri or (login is not None and login.redirect_uri) or _NOBODY,
-        chosen=scope,
-        on_redirect=on_redirect,
-        on_callback=on_callback,
-    )
-
-
 def credentials_provider(
-    config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, url: str, keeper: Keeper
+    config: ClientCredentials | PrivateKeyJwt | WorkloadIdentity, url: str, storage: LoginStorage
 ) -> OAuthClientProvider:
-    """A provider that needs nobody."""
+    """A provider that gets a token without a person."""
     provider: _Scoped
     if isinstance(config, WorkloadIdentity):
-        provider = _WorkloadIdentityProvider(config, url, keeper)
+        provider = _WorkloadIdentityProvider(config, url, storage)
     elif isinstance(config, PrivateKeyJwt):
         signer = SignedJWTParameters(
             issuer=config.client_id,
@@ -289,18 +265,18 @@ def credentials_provider(
             signing_algorithm=config.algorithm,
         )
         assertions = signer.create_assertion_provider()
-        provider = _PrivateKeyJwtProvider(url, keeper, config.client_id, assertions, issuer=config.issuer)
+        provider = _PrivateKeyJwtProvider(url, storage, config.client_id, assertions, issuer=config.issuer)
     else:
         provider = _ClientCredentialsProvider(
             url,
-            keeper,
+            storage,
             config.client_id,
             config.client_secret,
             "client_secret_basic" if config.token_auth == "basic" else "client_secret_post",  # noqa: S105 - no secret
             issuer=config.issuer,
         )
-    provider.chosen = " ".join(config.scopes or []) or None
-    keeper.provider = provider
+    provider.scope_override = " ".join(config.scopes or []) or None
+    storage.provider = provider
     return provider
 
 

@@ -13,8 +13,14 @@ import msgspec
 
 from gaia.log import get_logger
 from gaia.mcp.client.authorization.challenge import Challenge
-from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OAuth
-from gaia.mcp.client.authorization.configured import LOGIN_SECONDS, AuthorizationRequest, OnAuthorization
+from gaia.mcp.client.authorization.config import (
+    LOGIN_SECONDS,
+    AuthConfig,
+    AuthorizationRequest,
+    NoLogin,
+    OAuth,
+    OnAuthorization,
+)
 from gaia.mcp.client.authorization.token_file import Login, Stamp, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 
@@ -217,7 +223,7 @@ class ServerAuthorization(httpx2.Auth):
                     challenge,
                     self._file,
                     scope=None if chosen is None else " ".join(dict.fromkeys(chosen)),
-                    inspect_server=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
+                    open_browser=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
                     seconds=self._login_seconds,
                 )
             )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client.authorization.configured import AuthorizationRequest
+from gaia.mcp.client.authorization.config import AuthorizationRequest
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.events import ServerState

@@ -14,8 +14,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from gaia.mcp.client.authorization.config import ClientCredentials, NoLogin, OAuth, WorkloadIdentity
-from gaia.mcp.client.authorization.server_authorization import AuthorizationRequest, ServerAuthorization
+from gaia.mcp.client.authorization.config import (
+    AuthorizationRequest,
+    ClientCredentials,
+    NoLogin,
+    OAuth,
+    WorkloadIdentity,
+)
+from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.authorization.token_file import TokenFile
 from gaia.mcp.errors import CallCancelled, NeedsAuthorization, ServerUnavailable
 from tests.servers.protected_server import Protected, protected_server

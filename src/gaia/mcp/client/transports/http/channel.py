@@ -225,7 +225,7 @@ class HttpChannel:
     # Inside.
 
     def _new_connection(self) -> HttpConnection:
-        connection = HttpConnection(self._new_client())
+        connection = HttpConnection(self._new_client)
         self._connections.add(connection)
         return connection
 

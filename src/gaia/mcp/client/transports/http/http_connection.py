@@ -27,9 +27,10 @@ class Interrupted(Exception):
 class HttpConnection:
     """For one thread at a time; `interrupt` and `after_fork` may be called from any."""
 
-    def __init__(self, client: httpx2.Client) -> None:
-        """`client` must open one connection at most."""
-        self._client = client
+    def __init__(self, new_client: Callable[[], httpx2.Client]) -> None:
+        """`new_client` makes a client that opens one connection at most; it is made for the first request."""
+        self._new_client = new_client
+        self._client: httpx2.Client | None = None
         self._socket: socket.socket | None = None
         self._cut = False
 
@@ -45,8 +46,8 @@ class HttpConnection:
     ) -> Iterator[httpx2.Response]:
         """Send a request and give the response, whose body is to be read inside of the context.
 
-        `on_sending` is called when there is a connection, right before the first byte. Raises `httpx2.HTTPError`, and
-        what `on_sending` raises.
+        `on_sending` is called when there is a connection, right before the first byte. Raises `httpx2.HTTPError`, what
+        `on_sending` raises, and ValueError or OSError for proxies or certificates that cannot be used.
         """
         self._cut = False
 
@@ -57,8 +58,9 @@ class HttpConnection:
                 # To a proxy that only makes a tunnel, the message itself is not sent yet.
                 on_sending()
 
-        request = self._client.build_request(method, url, headers=headers, content=content, extensions={"trace": trace})
-        response = self._client.send(request, stream=True)
+        client = self._client = self._client or self._new_client()
+        request = client.build_request(method, url, headers=headers, content=content, extensions={"trace": trace})
+        response = client.send(request, stream=True)
         try:
             yield response
         finally:
@@ -73,7 +75,8 @@ class HttpConnection:
         self._shut_down()
 
     def close(self) -> None:
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def after_fork(self) -> None:
         """In a forked child: close our copy of the connection, which stays the parent's."""
