@@ -1,6 +1,7 @@
 """The SDK's OAuth providers, made from our configuration and from what is kept of the last login.
 
-Importing this module imports the SDK: only what asks for a token does.
+Importing this module imports the SDK: only what asks for a token does. Two methods are overridden that are private to
+the SDK: `_perform_authorization` and `_select_authorization_server`. A test says when a release changes them.
 """
 
 from __future__ import annotations
@@ -54,19 +55,22 @@ class LoginStorage:
         self._file = file
         self._keeps_token = keeps_token
         self.provider: OAuthClientProvider | None = None
-        """Whose context is kept."""
+        """The one that uses this storage."""
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+        """What the flow begins with."""
         self.login: Login | None = None
         """What has been kept, once there is a new token."""
 
     async def get_tokens(self) -> OAuthToken | None:
-        return None
+        return self.tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         self.login = self._login(tokens)
         self._file.write(self.login)
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         if not self._keeps_token:
@@ -151,31 +155,25 @@ class PersonProvider(_Scoped):
         super().__init__(url, metadata, storage, on_redirect, on_callback, config.client_metadata_url)
         self.scope_override = scope
         self._config = config
-        self._login = login
-        self._expired = expired
-        storage.provider = self
-
-    async def _initialize(self) -> None:
-        login, context = self._login, self.context
+        storage.provider, context = self, self.context
         if login is not None:
             context.oauth_metadata = _from_json(OAuthMetadata, login.authorization_server)
             context.protected_resource_metadata = _from_json(ProtectedResourceMetadata, login.protected_resource)
-            context.client_info = _from_json(OAuthClientInformationFull, login.client)
             if context.protected_resource_metadata is not None:
                 context.auth_server_url = login.issuer
+            storage.client = _from_json(OAuthClientInformationFull, login.client)
             if login.access_token is not None:
-                context.current_tokens = OAuthToken(
+                storage.tokens = OAuthToken(
                     access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
                 )
-                context.token_expiry_time = 1.0 if self._expired else None
-        if self._config.client_id is not None:
-            context.client_info = OAuthClientInformationFull(
-                client_id=self._config.client_id,
-                client_secret=self._config.client_secret,
+                context.token_expiry_time = 1.0 if expired else None
+        if config.client_id is not None:
+            storage.client = OAuthClientInformationFull(
+                client_id=config.client_id,
+                client_secret=config.client_secret,
                 token_endpoint_auth_method=self._secret_method(),
-                issuer=self._config.issuer,
+                issuer=config.issuer,
             )
-        self._initialized = True
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
         issuer = self._config.issuer
@@ -213,14 +211,11 @@ class _WorkloadIdentityProvider(_Scoped):
         )
         super().__init__(url, metadata, storage)
         self._config = config
-
-    async def _initialize(self) -> None:
-        self.context.client_info = OAuthClientInformationFull(
-            client_id=self._config.client_id,
+        storage.client = OAuthClientInformationFull(
+            client_id=config.client_id,
             grant_types=[JWT_BEARER_GRANT_TYPE],
             token_endpoint_auth_method="none",  # noqa: S106 - there is no secret
         )
-        self._initialized = True
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
         return next((one for one in advertised if issuers_match(one, self._config.issuer)), advertised[0])
@@ -239,7 +234,7 @@ class _WorkloadIdentityProvider(_Scoped):
         }
         if self.context.client_metadata.scope:
             form["scope"] = self.context.client_metadata.scope
-        return httpx2.Request("POST", self._get_token_endpoint(), data=form)
+        return httpx2.Request("POST", str(metadata.token_endpoint), data=form)
 
     def _assertion(self) -> str:
         if self._config.assertion_file is None:
