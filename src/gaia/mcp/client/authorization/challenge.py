@@ -1,4 +1,4 @@
-"""What a server says when it does not let a request in (RFC 6750, RFC 9728)."""
+"""What a server says when it refuses a request for want of authorization (RFC 6750, RFC 9728)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Challenge(msgspec.Struct, frozen=True):
     status: int = 401
     www_authenticate: str = ""
     revision: str | None = None
-    """The protocol revision of the request that was not let in."""
+    """The protocol revision of the refused request."""
 
     @classmethod
     def of(cls, response: httpx2.Response) -> Challenge | None:
-        """What `response` asks for; None if it is no matter of authorization."""
+        """What `response` asks for; None if that has nothing to do with authorization."""
         wanted = response.headers.get("WWW-Authenticate", "")
         error = _parameter(_ERROR, wanted)
         if response.status_code == 401 or (response.status_code == 403 and error == "insufficient_scope"):
@@ -42,7 +42,7 @@ class Challenge(msgspec.Struct, frozen=True):
         return _parameter(_SCOPE, self.www_authenticate)
 
     def replay(self, url: str) -> tuple[httpx2.Request, httpx2.Response]:
-        """A request like the one that was not let in, and what it was answered."""
+        """A request like the refused one, and its answer."""
         request = httpx2.Request("POST", url, headers={} if self.revision is None else {_REVISION: self.revision})
         headers = {"WWW-Authenticate": self.www_authenticate} if self.www_authenticate else {}
         return request, httpx2.Response(self.status, headers=headers, request=request, content=b"")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Coroutine, Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 import msgspec
@@ -28,8 +28,6 @@ __all__ = ["ServerAuthorization"]
 
 logger = get_logger(__name__)
 
-T = TypeVar("T")
-
 
 class ServerAuthorization(httpx2.Auth):
     """The login at one server, for a synchronous HTTP client. Thread-safe.
@@ -47,7 +45,10 @@ class ServerAuthorization(httpx2.Auth):
         on_authorization: OnAuthorization | None = None,
         login_seconds: float = LOGIN_SECONDS,
     ) -> None:
-        """`name` and `url` are the server's. Without `config` a person logs in; before, if there is no callback."""
+        """`name` and `url` are the server's. `config` is `OAuth()` if it is None.
+
+        Without `on_authorization` only a login that was made before is used and renewed.
+        """
         self._name = name
         self._config = OAuth() if config is None else config
         self._on_authorization = on_authorization
@@ -62,7 +63,10 @@ class ServerAuthorization(httpx2.Auth):
         """Held while a token is asked for: one at a time."""
         self._failures = 0
         self._failure: MCPError | None = None
-        """Those who waited for a login that failed do not begin another one. Written by the holder of `_asking`."""
+        """A thread that waited while a login failed raises that failure, and does not begin another login.
+
+        Written by the holder of `_asking`.
+        """
         self._loaded: Stamp = None
         self._refused: Stamp = None
         """The file as it was when the server last refused what it holds."""
@@ -144,13 +148,13 @@ class ServerAuthorization(httpx2.Auth):
     # Inside.
 
     def _token(self) -> str | None:
-        """The token to begin with; None to see what the server says without one."""
+        """The token for the first attempt; None if there is none."""
         login = self._login or self._read()
         if login is None:
             return None
         token = login.token
         if token is None and login.refresh_token is not None and isinstance(self._config, OAuth):
-            # It is known to have expired: the server need not say so.
+            # It is known to have expired, so it need not be sent to find that out.
             with contextlib.suppress(NeedsAuthorization):
                 return self._new_token(None, None)
         return token
@@ -177,7 +181,7 @@ class ServerAuthorization(httpx2.Auth):
     def _renew(self, login: Login | None) -> str | None:
         if login is None or login.refresh_token is None:
             return None
-        assert isinstance(self._config, OAuth), "programs log in anew instead"
+        assert isinstance(self._config, OAuth), "other logins are made anew, not renewed"
         from gaia.mcp.client.authorization import flows
 
         with self._file.locked():
@@ -185,13 +189,13 @@ class ServerAuthorization(httpx2.Auth):
             if current is None or current.access_token != login.access_token:
                 # Another process was first.
                 return None if current is None else current.token
-            renewed = self._run(flows.renew(self._config, current, self._file))
-            if renewed is None:
+            token = self._run(flows.renew(self._config, current, self._file))
+            if token is None:
                 logger.info("login_expired", server=self._name)
                 self._file.write(msgspec.structs.replace(current, access_token=None, refresh_token=None))
             else:
                 logger.info("login_renewed", server=self._name)
-        return self._take(renewed)
+        return token
 
     def _step_up(self, login: Login | None, challenge: Challenge) -> str:
         suggested = (login.protected_resource or {}).get("scopes_supported") if login is not None else None
@@ -207,7 +211,7 @@ class ServerAuthorization(httpx2.Auth):
         on_authorization = self._on_authorization
         if on_authorization is None:
             raise self._needs("needs authorization", challenge)
-        assert isinstance(self._config, OAuth), "nobody else asks a person"
+        assert isinstance(self._config, OAuth), "the other configurations need no person"
         from gaia.mcp.client.authorization import flows
 
         chosen = self._config.scopes
@@ -215,17 +219,15 @@ class ServerAuthorization(httpx2.Auth):
             before = login.scope if login is not None and challenge.wants_more else None
             chosen = [*(chosen or []), *f"{challenge.scope or ''} {before or ''} {scope or ''}".split()]
         logger.info("login_begins", server=self._name)
-        token = self._take(
-            self._run(
-                flows.log_in(
-                    self._config,
-                    login,
-                    challenge,
-                    self._file,
-                    scope=None if chosen is None else " ".join(dict.fromkeys(chosen)),
-                    open_browser=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
-                    seconds=self._login_seconds,
-                )
+        token = self._run(
+            flows.log_in(
+                self._config,
+                login,
+                challenge,
+                self._file,
+                scope=None if chosen is None else " ".join(dict.fromkeys(chosen)),
+                open_browser=lambda url: on_authorization(AuthorizationRequest(self._name, url)),
+                seconds=self._login_seconds,
             )
         )
         if token is None:
@@ -238,16 +240,19 @@ class ServerAuthorization(httpx2.Auth):
             raise ConfigError(f"server {self._name!r}: auth: its configuration says not to log in there")
         from gaia.mcp.client.authorization import flows
 
-        token = self._take(self._run(flows.use_credentials(self._config, challenge, self._file)))
+        token = self._run(flows.use_credentials(self._config, challenge, self._file))
         if token is None:
             raise self._needs("needs authorization, and the configured credentials gave no token", challenge)
         return token
 
-    def _run(self, flow: Coroutine[Any, Any, T]) -> T:
-        """Run a flow in this thread, in an event loop of its own. Raises MCPError, and `httpx2.TransportError`."""
+    def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
+        """Run a flow in this thread, in an event loop of its own. Gives the new token, if there is one.
+
+        Raises MCPError.
+        """
         from gaia.mcp.client.authorization.flows import OAuthFlowError
 
-        async def run() -> T:
+        async def run() -> Login | None:
             task = asyncio.current_task()
             assert task is not None, "this runs in a task"
             with self._run_lock:
@@ -257,7 +262,7 @@ class ServerAuthorization(httpx2.Auth):
             return await flow
 
         try:
-            return asyncio.run(run())
+            login = asyncio.run(run())
         except asyncio.CancelledError as error:
             raise CallCancelled(f"the login at server {self._name!r} was given up") from error
         except OAuthFlowError as error:
@@ -275,8 +280,6 @@ class ServerAuthorization(httpx2.Auth):
             flow.close()
             with self._run_lock:
                 self._task = None
-
-    def _take(self, login: Login | None) -> str | None:
         if login is None:
             return None
         self._login = login

@@ -23,9 +23,9 @@ __all__ = ["Login", "Stamp", "TokenFile", "folder"]
 logger = get_logger(__name__)
 
 _LOCK_SECONDS = 60.0
-"""Longer than a token is renewed for; whoever holds the lock for longer is stuck."""
+"""Longer than renewing a token takes; a process that holds the lock for longer is stuck."""
 
-_EARLY_SECONDS = 10.0
+_MIN_LIFETIME_SECONDS = 10.0
 """A token that is about to expire would arrive expired."""
 
 Stamp = tuple[int, ...] | None
@@ -58,7 +58,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def token(self) -> str | None:
         """The access token, if there is one that has not expired."""
-        if self.expires_at is not None and time.time() > self.expires_at - _EARLY_SECONDS:
+        if self.expires_at is not None and time.time() > self.expires_at - _MIN_LIFETIME_SECONDS:
             return None
         return self.access_token
 

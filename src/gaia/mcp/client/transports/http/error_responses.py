@@ -1,4 +1,4 @@
-"""What an HTTP response that is no MCP message tells, and how it is said to people."""
+"""What an HTTP response means that has no MCP message as its body, and the error messages for it."""
 
 from __future__ import annotations
 

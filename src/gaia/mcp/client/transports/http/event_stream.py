@@ -13,7 +13,7 @@ _MAX_RETRY_SECONDS = 300.0
 
 
 class EventStream:
-    """What is known of one stream. Belongs to the thread that reads it."""
+    """The place that was reached in one stream. Belongs to the thread that reads it."""
 
     def __init__(self, max_message_bytes: int) -> None:
         self._max_message_bytes = max_message_bytes
@@ -22,12 +22,8 @@ class EventStream:
         self.retry = _RETRY_SECONDS
         """How many seconds to wait before asking for the rest."""
 
-    @property
-    def resumable(self) -> bool:
-        return self.last_id is not None
-
     def messages(self, response: httpx2.Response) -> Iterator[bytes]:
-        """The data of the events that are messages. Raises `httpx2.SSEError` for what is no such stream."""
+        """The data of the events that are messages. Raises `httpx2.SSEError` for anything but events."""
         for name, data in self.events(response):
             # An event without data only says from where to go on.
             if name == "message" and data:

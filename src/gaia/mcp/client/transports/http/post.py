@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.client.protocol.exchange import Send, drive
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, Response, decode, encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
@@ -84,7 +84,7 @@ class Post:
         except MCPError as error:
             # An authorization that says why it cannot give one. The server has not acted.
             self._item.undo_write()
-            # What is lost with a subscription is no reason to lose the calls that are under way.
+            # A subscription that is refused does not end the channel, because calls may be under way.
             if not (self.is_awaited and self._sink.login_required(error)):
                 self._fail(error)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
@@ -141,7 +141,7 @@ class Post:
         before, update = headers.of(self.method, self._item.params), headers.update(self.method)
         if update is not None:
             with contextlib.suppress(InvalidResponse):
-                drive(update, lambda step: self._ask(connection, step), _no_other_step)
+                drive(update, lambda step: self._ask(connection, step), lambda _: None)
         if headers.of(self.method, self._item.params) != before:
             return self._post(connection)
         self._hand_over(error)
@@ -214,7 +214,7 @@ class Post:
             self._fail(InvalidResponse("the body of the response is not the answer to the request"))
 
     def _read(self, stream: EventStream, response: httpx2.Response) -> None:
-        """Hand over the messages of a stream, until its end or until nobody waits for what is in it."""
+        """Hand over the messages of a stream, until its end or until the message is given up."""
         try:
             for data in stream.messages(response):
                 self._sink.message_received(data, self.method)
@@ -226,7 +226,7 @@ class Post:
             self._fail(InvalidResponse(f"a message on the stream cannot be read: {error_responses.reason(error)}"))
         except httpx2.TransportError:
             # Perhaps it can be continued.
-            if not stream.resumable or is_stateless(self._negotiated):
+            if stream.last_id is None or is_stateless(self._negotiated):
                 raise
 
     def _resume(self, connection: HttpConnection, stream: EventStream) -> None:
@@ -320,7 +320,3 @@ def same_origin_redirect(response: httpx2.Response) -> httpx2.URL | None:
     if following is None:
         return None
     return following.url if following.url.origin == response.request.url.origin else None
-
-
-def _no_other_step(_: Notify | SetProtocolVersion) -> None:
-    raise AssertionError("a listing only asks")

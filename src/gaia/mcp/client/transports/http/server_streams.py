@@ -1,4 +1,4 @@
-"""Threads that read what a server says on the response to a GET: what is no answer, or all that an old server says."""
+"""Threads that read the response to a GET: what is not an answer, or all messages of a server of 2024-11-05."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class HttpTransport(StandaloneTransport):
             self._tls = httpx2.create_ssl_context()
         context = self._tls
         cookies = CookieJar()
-        # What stands between often ends idle connections after 5 s, and a request that meets that end is lost.
+        # Proxies often close idle connections after 5 s, and a request that is sent in that moment is lost.
         limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=3.0)
         # Calls have deadlines of their own, and are interrupted when they pass.
         timeout = httpx2.Timeout(None, connect=min(10.0, self.timeout))
