@@ -84,8 +84,11 @@ def broken(
 
 
 @contextlib.contextmanager
-def locked(file: Path) -> Iterator[Path]:
-    """Hold the lock beside the file; gives where to write. A symbolic link is followed, so that it stays one."""
+def locked(file: Path, seconds: float = _LOCK_SECONDS) -> Iterator[Path]:
+    """Hold the lock beside the file, and wait up to `seconds` for it; gives where to write. Raises ConfigError.
+
+    A symbolic link is followed, so that it stays one.
+    """
     try:
         # Imported here because most programs only read their configuration.
         from filelock import FileLock, Timeout
@@ -95,11 +98,11 @@ def locked(file: Path) -> Iterator[Path]:
     lock_file = target.with_name(f".{target.name}.lock")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(lock_file, timeout=_LOCK_SECONDS, mode=0o600):
+        with FileLock(lock_file, timeout=seconds, mode=0o600):
             yield target
     except Timeout as error:
         raise ConfigError(
-            f"{file}: cannot be saved: another program has held {lock_file} for {_LOCK_SECONDS:g} s; "
+            f"{file}: cannot be saved: another program has held {lock_file} for {seconds:g} s; "
             "end it, or try again later"
         ) from error
     except (OSError, NotImplementedError) as error:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -121,21 +120,9 @@ class TokenFile:
             raise ConfigError(f"{self.path}: cannot be deleted: {error.strerror or error}") from error
         return True
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[Path]:
         """Renewing a token is for one process at a time: many authorization servers take a refresh token only once."""
-        # Imported here because most programs only read their logins.
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=_LOCK_SECONDS, mode=0o600)
-        try:
-            lock.acquire()
-        except (Timeout, OSError) as error:
-            raise ConfigError(f"{self.path}: cannot be locked: {error}") from error
-        try:
-            yield
-        finally:
-            lock.release()
+        return json_file.locked(self.path, _LOCK_SECONDS)
 
 
 def folder() -> Path:

@@ -19,7 +19,6 @@ import httpx2
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
-from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
 from gaia.mcp.client.transports.http.http_connection import HttpConnection
 from gaia.mcp.client.transports.http.http_session import HttpSession, is_stateless
@@ -186,7 +185,7 @@ class HttpChannel:
         self._listener.request_failed(call_id, error)
 
     def unreachable(self, error: Exception) -> None:
-        self._drain(Ending(cause=f"cannot be reached: {self.redact(error_responses.reason(error))}"))
+        self._drain(Ending(cause=f"cannot be reached: {self._session.reason(error)}"))
 
     def session_forgotten(self) -> None:
         self._drain(Ending(cause="has forgotten the session", renewable=True))
@@ -212,15 +211,18 @@ class HttpChannel:
             if self._closed or self._old_stream is not None:
                 return False
             self._old_stream = stream
-        if stream.is_there():
-            self._session.endpoint = stream.endpoint
-            self._submit(item)
-            return True
-        stream.interrupt()
-        stream.join(_JOIN_SECONDS)
-        with self._lock:
-            self._old_stream = None
-        return False
+        try:
+            stream.endpoint()
+        except httpx2.TransportError as error:
+            logger.debug("no_old_server", server=self._session.name, error=self._session.reason(error))
+            stream.interrupt()
+            stream.join(_JOIN_SECONDS)
+            with self._lock:
+                self._old_stream = None
+            return False
+        self._session.endpoint = stream.endpoint
+        self._submit(item)
+        return True
 
     # Inside.
 
@@ -304,7 +306,7 @@ class HttpChannel:
             with self._new_client() as client:
                 client.delete(session.url, headers=session.stream_headers(None), timeout=seconds)
         except (httpx2.HTTPError, MCPError, OSError, ValueError) as error:
-            logger.debug("session_delete_failed", server=session.name, error=self.redact(error_responses.reason(error)))
+            logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
 
 
 _open_channels: weakref.WeakSet[HttpChannel] = weakref.WeakSet()

@@ -13,7 +13,7 @@ import orjson
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 
-__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "reason", "refusal", "with_id"]
+__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "refusal", "with_id"]
 
 _EXCERPT_CHARACTERS = 200
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
@@ -67,11 +67,6 @@ def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
     if not text:
         return ""
     return f": {text[:_EXCERPT_CHARACTERS]}{'…' if len(text) > _EXCERPT_CHARACTERS else ''}"
-
-
-def reason(error: Exception) -> str:
-    """What went wrong with a connection."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _words(status: int) -> str:

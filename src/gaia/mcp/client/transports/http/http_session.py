@@ -45,6 +45,10 @@ class HttpSession:
         Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
         """
 
+    def reason(self, error: Exception) -> str:
+        """What went wrong with a connection, without secrets."""
+        return self.redact(" ".join(str(error).split())) or type(error).__name__
+
     def message_url(self) -> httpx2.URL:
         """Where messages are sent. Raises `httpx2.TransportError` if a server of 2024-11-05 does not say it."""
         return self.url if self.endpoint is None else self.endpoint()

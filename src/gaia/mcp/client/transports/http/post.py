@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -76,9 +75,12 @@ class Post:
 
     def run(self, connection: HttpConnection) -> None:
         """Send the message, and hand over what comes back. Never raises: what goes wrong is told to the channel."""
+        with self._lock:
+            if self._interrupted.is_set():
+                return
+            self._connection = connection
         try:
-            with self._busy(connection):
-                self._run(connection)
+            self._run(connection)
         except Interrupted:
             pass
         except MCPError as error:
@@ -93,15 +95,6 @@ class Post:
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
             logger.error("http_request_failed", server=self._session.name, error=self._session.redact(repr(error)))
             self._fail(HttpError(f"the request failed: {self._session.redact(repr(error))}"))
-
-    @contextlib.contextmanager
-    def _busy(self, connection: HttpConnection) -> Iterator[None]:
-        with self._lock:
-            if self._interrupted.is_set():
-                raise Interrupted
-            self._connection = connection
-        try:
-            yield
         finally:
             with self._lock:
                 self._connection = None
@@ -223,7 +216,7 @@ class Post:
                     self.answered = True
                     self._sink.answered()
         except httpx2.SSEError as error:
-            self._fail(InvalidResponse(f"a message on the stream cannot be read: {error_responses.reason(error)}"))
+            self._fail(InvalidResponse(f"a message on the stream cannot be read: {self._session.reason(error)}"))
         except httpx2.TransportError:
             # Perhaps it can be continued.
             if stream.last_id is None or is_stateless(self._negotiated):
@@ -285,9 +278,9 @@ class Post:
             self._sink.unreachable(error)
         elif isinstance(error, httpx2.LocalProtocolError):
             self._item.undo_write()
-            self._fail(HttpError(f"the request cannot be sent: {error_responses.reason(error)}"))
+            self._fail(HttpError(f"the request cannot be sent: {self._session.reason(error)}"))
         else:
-            self._fail(AnswerLost(f"the connection broke before the answer: {error_responses.reason(error)}"))
+            self._fail(AnswerLost(f"the connection broke before the answer: {self._session.reason(error)}"))
 
     def _fail(self, error: MCPError) -> None:
         error.message = self._session.redact(error.message)
@@ -314,9 +307,6 @@ def content_type(response: httpx2.Response) -> str:
 
 def same_origin_redirect(response: httpx2.Response) -> httpx2.URL | None:
     """Where a message has to be sent instead, if that is the same server and the message stays what it is."""
-    if response.status_code not in (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT):
-        return None
-    following = response.next_request
-    if following is None:
-        return None
-    return following.url if following.url.origin == response.request.url.origin else None
+    keeps_method = response.status_code in (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
+    target = response.next_request.url if keeps_method and response.next_request is not None else None
+    return None if target is None or target.origin != response.request.url.origin else target

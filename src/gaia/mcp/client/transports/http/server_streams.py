@@ -65,9 +65,6 @@ class _StreamThread(ABC):
         if self._closing.is_set():
             raise Interrupted
 
-    def _reason(self, error: Exception) -> str:
-        return self._session.redact(error_responses.reason(error))
-
 
 class ServerStream(_StreamThread):
     """Notifications and requests of a server of the handshake era (2025-11-25, "Listening for Messages").
@@ -118,7 +115,7 @@ class ServerStream(_StreamThread):
                 self._sink.unreachable(error)
             return None
         except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
-            logger.debug("server_stream_broken", server=self._session.name, error=self._reason(error))
+            logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
         return None if self._closing.is_set() else heard
 
     def _is_offered(self, response: httpx2.Response) -> bool:
@@ -147,15 +144,6 @@ class OldServerStream(_StreamThread):
         self._failure: httpx2.TransportError | None = None
         self._starting = threading.Lock()
 
-    def is_there(self) -> bool:
-        """Whether the server speaks this transport."""
-        try:
-            self.endpoint()
-        except httpx2.TransportError as error:
-            logger.debug("no_old_server", server=self._session.name, error=self._reason(error))
-            return False
-        return True
-
     def endpoint(self) -> httpx2.URL:
         """Where messages are sent, waiting for the server to say so. Raises `httpx2.TransportError`."""
         with self._starting:
@@ -182,12 +170,12 @@ class OldServerStream(_StreamThread):
         except httpx2.TransportError as error:
             self._failure = error
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
-            self._failure = httpx2.ReadError(error_responses.reason(error))
+            self._failure = httpx2.ReadError(self._session.reason(error))
         finally:
             self._connection.close()
             self._known.set()
             if self._endpoint is not None and not self._closing.is_set():
-                reason = "" if self._failure is None else f": {self._reason(self._failure)}"
+                reason = "" if self._failure is None else f": {self._session.reason(self._failure)}"
                 self._sink.ended(Ending(cause=f"{_CLOSED}{reason}"))
 
     def _listen(self) -> None:
