@@ -18,7 +18,7 @@ from gaia.mcp.errors import ConfigError
 __all__ = ["broken", "decode", "home_folder", "locked", "read", "read_bytes", "read_version", "write"]
 
 _LOCK_SECONDS = 10.0
-"""A save takes milliseconds; whoever holds the lock for longer is stuck."""
+"""A save takes milliseconds; a process that holds the lock for longer is stuck."""
 
 
 def home_folder(file_name: str) -> Path:
@@ -84,11 +84,12 @@ def broken(
 
 
 @contextlib.contextmanager
-def locked(file: Path, seconds: float = _LOCK_SECONDS) -> Iterator[Path]:
+def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
     """Hold the lock beside the file, and wait up to `seconds` for it; gives where to write. Raises ConfigError.
 
     A symbolic link is followed, so that it stays one.
     """
+    seconds = seconds or _LOCK_SECONDS
     try:
         # Imported here because most programs only read their configuration.
         from filelock import FileLock, Timeout
