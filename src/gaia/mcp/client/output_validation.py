@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.json_schema import JsonSchema, SchemaUnusable
 from gaia.mcp.client.server_config import OutputMode
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
+from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["OutputValidation"]
 

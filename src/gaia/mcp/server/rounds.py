@@ -26,7 +26,7 @@ from gaia.agents.base.mcp_context import (
     MCPRequestCancelled,
 )
 from gaia.cancellation import CancelScope
-from gaia.mcp.server import schema
+from gaia.mcp.json_schema import problems_by_own_schema
 from gaia.mcp.server.logging_levels import wants
 
 __all__ = ["ServedContext"]
@@ -128,7 +128,7 @@ class ServedContext(MCPContext):
         if form is None or answer.get("action") != "accept":
             return True
         # A form that is filled in wrong is shown again.
-        return not schema.problems(form, answer.get("content") or {})
+        return not problems_by_own_schema(form, answer.get("content") or {})
 
     async def _send(self, request: dict[str, Any]) -> dict[str, Any]:
         request_type, result_type = REQUESTS[request["method"]]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancelled
 from gaia.log import get_logger
-from gaia.mcp.server import schema
+from gaia.mcp.json_schema import SchemaUnusable, problems_by_own_schema
 from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.failures import log_failure
 from gaia.mcp.server.offering import Offering
@@ -51,8 +51,8 @@ class Tools:
                 # An object, even if the agent says only {}: the protocol wants the word.
                 input_schema = {"type": "object", **(definition.get("inputSchema") or {})}
                 tool = types.Tool.model_validate({**definition, "inputSchema": input_schema}, by_name=False)
-                schema.problems(input_schema, {})
-            except (ValidationError, schema.SchemaUnusable) as error:
+                problems_by_own_schema(input_schema, {})
+            except (ValidationError, SchemaUnusable) as error:
                 logger.error("tool_definition_invalid", tool=definition.get("name"), error=str(error))
                 continue
             if tools.setdefault(tool.name, tool) is not tool:
@@ -65,7 +65,7 @@ class Tools:
         if definition is None:
             raise _unknown(name)
         try:
-            wrong = schema.problems({"type": "object", **(definition.get("inputSchema") or {})}, arguments)
+            wrong = problems_by_own_schema({"type": "object", **(definition.get("inputSchema") or {})}, arguments)
             if wrong:
                 # For the model to read and do better; the protocol has it so since 2025-11-25.
                 return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
@@ -90,7 +90,7 @@ class Tools:
         promised = definition.get("outputSchema")
         if not promised or result.is_error:
             return result
-        wrong = schema.problems(promised, result.structured_content)
+        wrong = problems_by_own_schema(promised, result.structured_content)
         if wrong:
             logger.error("tool_result_invalid", tool=name, problems=wrong)
             return error_result(f"Tool {name} returned a result that does not fit its output schema")

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from gaia.mcp.client.protocol.json_schema import JsonSchema, SchemaUnusable
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.refusal import Refusal, optional, required
+from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_result"]
 
@@ -82,7 +82,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         try:
             JsonSchema(schema)
         except SchemaUnusable as error:
-            raise Refusal(INVALID_PARAMS, f"requestedSchema: {error}") from None
+            raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
         return cls(server=server, message=message, requested_schema=schema)
 
 
