@@ -77,8 +77,8 @@ class JsonSchema:
             counting: Any = validators.extend(  # type: ignore[no-untyped-call]
                 kind, {name: _counted(name, check) for name, check in kind.VALIDATORS.items()}
             )
-            # Validators are attrs classes, whose own `evolve` changes to the class of a dialect that a part of the schema
-            # declares, or refers to; that class counts nothing.
+            # Validators are attrs classes, whose own `evolve` changes to the class of a dialect that a part of the
+            # schema declares or refers to. That class counts nothing.
             counting.evolve = attrs.evolve
             self._validator = counting(schema, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
         self._max_found = None if trusted else _MAX_PROBLEMS

@@ -27,7 +27,7 @@ from gaia.agents.base.mcp_context import (
 )
 from gaia.cancellation import CancelScope
 from gaia.mcp.json_schema import problems_by_own_schema
-from gaia.mcp.server.logging_levels import wants
+from gaia.mcp.server.changes import wants_log
 
 __all__ = ["ServedContext"]
 
@@ -75,7 +75,7 @@ class ServedContext(MCPContext):
         self._await(self._ctx.session.report_progress(progress, total, message))
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        if not wants(self._ctx, level):
+        if not wants_log(self._ctx, level):
             return
         notification = types.LoggingMessageNotification.model_validate(
             {"params": {"level": level, "data": data, **({} if logger is None else {"logger": logger})}}
