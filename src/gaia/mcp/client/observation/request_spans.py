@@ -15,14 +15,11 @@ from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.telemetry import attributes as names
 from gaia.telemetry import content, metrics, spans
 from gaia.telemetry.content import ContentPolicy, Recorded
-from gaia.telemetry.spans import Attributes, ClientSpan, Outcome
+from gaia.telemetry.spans import Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
 __all__ = ["Executor", "Observation", "Observer"]
 
 logger = get_logger(__name__)
-
-Executor = Callable[[Callable[[], object]], object]
-"""Runs what may run the application's span processors: at once, or on a thread that has the time."""
 
 _MAX_DESCRIPTIONS = 1024
 
@@ -106,7 +103,7 @@ class Observer:
     ) -> Observation:
         """Follow a message that is about to be sent. `context` is where it was wanted; None is here and now.
 
-        `run` runs what may take the application's time when it has ended; None: the thread that reports the end.
+        `executor` ends the span; None: the thread that reports the end.
         """
         target = params.get("name") if params is not None and method in _TARGETS else None
         description = self._descriptions.get((method, target)) if target.__class__ in _PLAIN else None
@@ -125,6 +122,14 @@ class Observer:
         if spans.nobody_traces() and metrics.nobody_measures() and not logger.is_enabled_for(logging.DEBUG):
             return None
         return self.begin(method, params)
+
+    def serve(
+        self, method: str, params: Mapping[str, Any] | None, request_id: object, executor: Executor | None = None
+    ) -> ServerSpan:
+        """Follow a request of the server, from its arrival to the answer; `executor` as for `begin`."""
+        details = {} if request_id is None else {names.REQUEST_ID: str(request_id)}
+        attributes = {names.METHOD_NAME: method, **self.common}
+        return ServerSpan(method, attributes, details, (params or {}).get("_meta"), executor=executor)
 
     def refused(self, error: MCPError) -> None:
         """A call was not made at all."""
