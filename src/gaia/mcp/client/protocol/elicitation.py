@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.refusal import Refusal, optional, required
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, optional, required
 from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_result"]
