@@ -26,10 +26,10 @@ __all__ = [
     "Executor",
     "Outcome",
     "ServerSpan",
-    "nobody_traces",
     "reuse_execute_tool_spans",
     "start_client_span",
     "start_internal_span",
+    "tracing_is_off",
 ]
 
 Attributes = Mapping[str, AttributeValue]
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
     """For people; what `error_type` does not say already."""
     delivery: str | None = None
     handled: bool = False
-    """Whoever made the request reckoned with the error and goes on: a probe that was refused, for example."""
+    """The caller expected the error and goes on: a probe that was refused, for example."""
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
@@ -91,7 +91,7 @@ class Outcome(NamedTuple):
 class ClientSpan:
     """The CLIENT span of one request or notification.
 
-    Thread-safe, except that whoever ends it does so once. Ending runs the application's span processors.
+    Thread-safe; to be ended once. Ending runs the application's span processors.
     """
 
     __slots__ = ("_context", "_owned", "_span")
@@ -155,10 +155,10 @@ def start_client_span(
 ) -> ClientSpan | None:
     """A span for a message about to be sent, child of what `context` says (None: of the current span).
 
-    None when nobody is tracing. `tools` are the names of the tool that is called, if it is a tool call: if the current
+    None when tracing is off. `tools` are the names of the tool that is called, if it is a tool call: if the current
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
-    if nobody_traces(context):
+    if tracing_is_off(context):
         return None
     here = contexts.get_current() if context is None else context
     if tools and _reuse_execute_tool_spans:
@@ -173,11 +173,11 @@ def start_client_span(
     return ClientSpan(span, trace.set_span_in_context(span, here), owned=True)
 
 
-def nobody_traces(context: Context | None = None) -> bool:
+def tracing_is_off(context: Context | None = None) -> bool:
     """Whether the process has no tracer yet and `context` (None: the current one) is empty, so nothing can be traced.
 
-    Every request asks, and starting a span that is none takes several times as long. What provider was set the API
-    keeps to itself; if it ever calls that something else, spans are started all the same.
+    Every request asks, and starting a span that is none takes several times as long. The API has no public name for the
+    provider that was set; if its private one changes, spans are started all the same.
     """
     if type(_tracer) is not trace.ProxyTracer or getattr(trace, "_TRACER_PROVIDER", _UNKNOWN) is not None:
         return False
@@ -185,7 +185,7 @@ def nobody_traces(context: Context | None = None) -> bool:
 
 
 def start_internal_span(name: str, attributes: Attributes, context: Context | None) -> Span:
-    """A span about something that the conventions know nothing of; it records nothing when nobody is tracing."""
+    """A span that the conventions do not define; it records nothing when tracing is off."""
     return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes)
 
 

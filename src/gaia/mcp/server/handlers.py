@@ -155,7 +155,7 @@ class Handlers:
             raise
         except MCPRequestCancelled:
             return error_result("The call was cancelled")
-        except Exception as error:  # noqa: BLE001 - a tool is anybody's code
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything
             return _tool_failure(name, error)
 
     def _get_prompt(self, name: str, arguments: dict[str, str]) -> Any:
@@ -170,7 +170,7 @@ class Handlers:
             return value if _requires_input(value) else prompt_result(value)
         except (MCPError, MCPCapabilityMissing):
             raise
-        except Exception as error:  # noqa: BLE001 - a prompt is anybody's code
+        except Exception as error:  # noqa: BLE001 - a prompt may raise anything
             if type(error) is ValueError:
                 raise MCPError(types.INVALID_PARAMS, str(error)) from None
             logger.error("prompt_failed", prompt=name, **_raised(error))
@@ -183,7 +183,7 @@ class Handlers:
             return value if _requires_input(value) else resource_result(uri, listed.get("mimeType"), value)
         except (MCPError, MCPCapabilityMissing):
             raise
-        except Exception as error:  # noqa: BLE001 - a resource is anybody's code
+        except Exception as error:  # noqa: BLE001 - a resource may raise anything
             if type(error) is ValueError:
                 raise MCPError(not_found, "Resource not found", {"uri": uri}) from None
             logger.error("resource_failed", uri=uri, **_raised(error))

@@ -118,8 +118,8 @@ class Observer:
         return observation
 
     def follow(self, method: str, params: Mapping[str, Any]) -> Observation | None:
-        """Like `begin`, here and now; None when nobody would notice, which is what calls cost least."""
-        if spans.nobody_traces() and metrics.nobody_measures() and not logger.is_enabled_for(logging.DEBUG):
+        """Like `begin`, here and now; None when nothing is recorded, which makes a call cheapest."""
+        if spans.tracing_is_off() and metrics.metering_is_off() and not logger.is_enabled_for(logging.DEBUG):
             return None
         return self.begin(method, params)
 
@@ -211,7 +211,7 @@ class Observation:
 
     @property
     def context(self) -> Context | None:
-        """Where what belongs to the request is recorded; None when nobody is tracing."""
+        """Where what belongs to the request is recorded; None when tracing is off."""
         return None if self.span is None else self.span.context
 
     # What a call tells of itself (`gaia.mcp.client.rpc.call.CallObserver`).
@@ -260,7 +260,7 @@ class Observation:
     # The end.
 
     def stop(self) -> None:
-        """The answer is there, although it may take a while until somebody can say what it means."""
+        """The answer is there, although it may take a while until it is known what it means."""
         self._stopped = (time.perf_counter(), time.time_ns())
 
     def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
-"""No honest server has more. A list that never ends must not keep the client for ever, or fill its memory."""
+"""No well-behaved server has more. A list that never ends must not keep the client for ever, or fill its memory."""
 
 
 class Send(msgspec.Struct, frozen=True):
