@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
 from typing import Any, cast
 
 import orjson
@@ -62,7 +62,7 @@ class JsonSchema:
         if kind is None:
             raise SchemaUnusable(f"its dialect {declared!r} is not supported")
         if not trusted:
-            schema = _without_dialects(schema, _Size())
+            schema = _without_dialects(schema, count(1))
         try:
             kind.check_schema(schema)
         except SchemaError as error:
@@ -117,29 +117,18 @@ def _own_schema(schema: bytes) -> JsonSchema:
     return JsonSchema(orjson.loads(schema), trusted=True)
 
 
-class _Size:
-    """How much of a schema has been seen."""
-
-    def __init__(self) -> None:
-        self.nodes = 0
-
-    def enter(self, depth: int) -> None:
-        self.nodes += 1
-        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise SchemaUnusable(f"it has more than {_MAX_NODES} parts, or more than {_MAX_DEPTH} within one another")
-
-
-def _without_dialects(node: Any, size: _Size, depth: int = 0) -> Any:
-    """A copy without ``$schema``: one dialect holds for the whole schema."""
-    size.enter(depth)
+def _without_dialects(node: Any, parts: Iterator[int], depth: int = 0) -> Any:
+    """A copy without ``$schema``: one dialect holds for the whole schema. `parts` counts what has been seen of it."""
+    if next(parts) > _MAX_NODES or depth > _MAX_DEPTH:
+        raise SchemaUnusable(f"it has more than {_MAX_NODES} parts, or more than {_MAX_DEPTH} within one another")
     if isinstance(node, dict):
         return {
-            key: value if key in _VERBATIM else _without_dialects(value, size, depth + 1)
+            key: value if key in _VERBATIM else _without_dialects(value, parts, depth + 1)
             for key, value in node.items()
             if key != "$schema" or not isinstance(value, str)
         }
     if isinstance(node, list):
-        return [_without_dialects(item, size, depth + 1) for item in node]
+        return [_without_dialects(item, parts, depth + 1) for item in node]
     return node
 
 
