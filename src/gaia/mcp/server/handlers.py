@@ -49,10 +49,7 @@ class Handlers:
     async def call_tool(
         self, ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        result: types.CallToolResult | types.InputRequiredResult = await self._calls.interactive(
-            ctx, params, lambda: self._call_tool(params.name, params.arguments or {})
-        )
-        return result
+        return await self._calls.interactive(ctx, params, lambda: self._call_tool(params.name, params.arguments or {}))
 
     async def list_prompts(
         self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
@@ -66,10 +63,7 @@ class Handlers:
     async def get_prompt(
         self, ctx: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        result: types.GetPromptResult | types.InputRequiredResult = await self._calls.interactive(
-            ctx, params, lambda: self._get_prompt(params.name, params.arguments or {})
-        )
-        return result
+        return await self._calls.interactive(ctx, params, lambda: self._get_prompt(params.name, params.arguments or {}))
 
     async def complete(
         self, _ctx: ServerRequestContext[Any, Any], params: types.CompleteRequestParams
@@ -111,10 +105,7 @@ class Handlers:
     ) -> types.ReadResourceResult | types.InputRequiredResult:
         not_found = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else HANDSHAKE_NOT_FOUND
         uri = str(params.uri)
-        result: types.ReadResourceResult | types.InputRequiredResult = await self._calls.interactive(
-            ctx, params, lambda: self._read_resource(uri, not_found)
-        )
-        return result
+        return await self._calls.interactive(ctx, params, lambda: self._read_resource(uri, not_found))
 
     async def set_log_level(
         self, ctx: ServerRequestContext[Any, Any], params: types.SetLevelRequestParams
@@ -140,7 +131,7 @@ class Handlers:
                 logger.error("tool_defined_twice", tool=tool.name)
         return list(tools.values())
 
-    def _call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+    def _call_tool(self, name: str, arguments: dict[str, Any]) -> types.CallToolResult | dict[str, Any]:
         definition = _named(name, self._offering.get_mcp_tool_definitions())
         if definition is None:
             raise _unknown_tool(name)
@@ -149,7 +140,7 @@ class Handlers:
             if wrong:
                 # For the model to read and do better; the protocol has it so since 2025-11-25.
                 return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
-            value = self._offering.execute_mcp_tool(name, arguments)
+            value: Any = self._offering.execute_mcp_tool(name, arguments)
             return value if _requires_input(value) else _checked(name, definition, tool_result(value))
         except (MCPError, MCPCapabilityMissing):
             raise
@@ -158,7 +149,7 @@ class Handlers:
         except Exception as error:  # noqa: BLE001 - a tool may raise anything
             return _tool_failure(name, error)
 
-    def _get_prompt(self, name: str, arguments: dict[str, str]) -> Any:
+    def _get_prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult | dict[str, Any]:
         definition = _named(name, self._offering.get_mcp_prompts())
         if definition is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name}")
@@ -176,7 +167,7 @@ class Handlers:
             logger.error("prompt_failed", prompt=name, **_raised(error))
             raise MCPError(types.INTERNAL_ERROR, f"Prompt {name} failed") from None
 
-    def _read_resource(self, uri: str, not_found: int) -> Any:
+    def _read_resource(self, uri: str, not_found: int) -> types.ReadResourceResult | dict[str, Any]:
         try:
             listed = next((one for one in self._offering.get_mcp_resources() if one.get("uri") == uri), {})
             value = self._offering.read_mcp_resource(uri)

@@ -16,7 +16,7 @@ ElicitationMode = Literal["form", "url"]
 
 
 class ElicitationAnswer(msgspec.Struct, frozen=True):
-    """What a person made of a question. `ElicitationRequest` has a method for each of the three."""
+    """A person's answer to a server's question. `ElicitationRequest` has a method for each of the three actions."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None

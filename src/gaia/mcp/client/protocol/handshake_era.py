@@ -61,7 +61,7 @@ class HandshakeEra(Era):
 
 
 def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
-    """Tell a new connection what the former ones were told. What the server refuses is passed over."""
+    """Repeat subscriptions and the log level on a new connection. What the server refuses is passed over."""
     sends = [Send("resources/subscribe", {"uri": uri}) for uri in resources]
     if log_level is not None:
         sends.insert(0, Send("logging/setLevel", {"level": log_level}))

@@ -123,7 +123,7 @@ class Negotiation:
         except JsonRpcError:
             if not silent:
                 raise
-            # It was only slow: what answers `initialize` with an error after a silent probe may have understood that.
+            # The server may only be slow: one that answers `initialize` with an error may know the other era alone.
             return (yield from self._stateless(identity, STATELESS_REVISIONS[0], None))
 
     def _stateless(self, identity: ClientIdentity, revision: str, timeout: float | None) -> Exchange[ServerProfile]:
@@ -131,8 +131,8 @@ class Negotiation:
             profile = yield from _STATELESS.open(identity, revision, timeout)
         except OtherRevisions as error:
             if revision in error.supported:
-                # It refuses what it says it supports. It is asked once more, as for any version that both speak
-                # ("Versioning").
+                # The server refuses a version that it supports. It is asked once more, as for any version that both
+                # sides know ("Versioning").
                 profile = yield from _STATELESS.open(identity, revision, timeout)
                 self._known = "stateless"
                 return profile
