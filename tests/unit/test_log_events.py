@@ -27,8 +27,6 @@ def _event(call: ast.Call) -> tuple[str, str] | None:
     match call.func, call.args:
         case ast.Attribute(value=ast.Name(id="logger"), attr=level), [ast.Constant(value=str(name)), *_]:
             return (name, level) if level in LEVELS else None
-        case ast.Name(id="log_failure"), [_, ast.Constant(value=str(name)), *_]:
-            return name, "error"
     return None
 
 

@@ -36,7 +36,9 @@ EXECUTE_TOOL: Final = "execute_tool"
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of a tool result whose `isError` is true."""
 
-CALLERS_FAULT: Final = frozenset({-32700, -32600, -32601, -32602, -32002})
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+CALLERS_FAULT: Final = frozenset({-32700, -32600, METHOD_NOT_FOUND, INVALID_PARAMS, -32002})
 """JSON-RPC codes that say that the caller erred: on SERVER spans they are no errors."""
 
 # Our own.

@@ -54,7 +54,7 @@ _CONFIDENTIAL_TEXT = (
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"  # user and password in a URL
 )
 _BINARY_KEYS = {"data", "blob"}
-_SHORTEST_BINARY = 64
+_MIN_BINARY = 64
 
 
 _SECRET_MARKS = ("earer ", "EARER ", "eyJ", "k-", "k_", "gh", "xox", "AKIA", "AIza", "PRIVATE KEY", "://")
@@ -193,10 +193,10 @@ def _sounds_secret(name: str) -> bool:
 
 def _binary_size(value: Any) -> int | None:
     """Bytes of what looks like base64; None for everything else."""
-    if not isinstance(value, str) or len(value) < _SHORTEST_BINARY:
+    if not isinstance(value, str) or len(value) < _MIN_BINARY:
         return None
     try:
-        base64.b64decode(value[:_SHORTEST_BINARY], validate=True)
+        base64.b64decode(value[:_MIN_BINARY], validate=True)
     except (binascii.Error, ValueError):
         return None
     return len(value) * 3 // 4

@@ -33,7 +33,7 @@ class JsonLinesExporter(SpanExporter):
             try:
                 written = os.write(self._descriptor, lines)
             except OSError:
-                # A full disk must not disturb a call; there is nobody here to tell.
+                # A full disk must not disturb a call. The SDK is told by the result.
                 return SpanExportResult.FAILURE
         # It may have become full in the middle of it.
         return SpanExportResult.SUCCESS if written == len(lines) else SpanExportResult.FAILURE

@@ -17,14 +17,14 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from gaia.telemetry.attributes import SERVER_NAME
 
-__all__ = ["BUCKETS", "Instruments", "Observed", "instruments", "nobody_measures", "observed"]
+__all__ = ["BUCKETS", "Instruments", "Observed", "instruments", "metering_is_off", "observed"]
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds; the conventions give them for all their histograms of durations."""
 
 
 class Observed(Protocol):
-    """What the gauges look at when somebody reads the metrics, on whatever thread that is."""
+    """What the gauges look at when the metrics are read, on any thread."""
 
     name: str
 
@@ -134,11 +134,11 @@ def _observations(_options: CallbackOptions, figure: Callable[[Observed], int]) 
 instruments = Instruments(metrics.get_meter("gaia.mcp"))
 
 
-def nobody_measures() -> bool:
+def metering_is_off() -> bool:
     """Whether the process has no meter yet.
 
-    Every tool call asks. What the API's proxies stand for they keep to themselves; if they ever call that something
-    else, everything is recorded all the same.
+    Every tool call asks. The API has no public name for what its proxies stand for; if the private one changes,
+    everything is recorded all the same.
     """
     return getattr(instruments.operation_duration, "_real_instrument", _UNKNOWN) is None
 

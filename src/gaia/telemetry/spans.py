@@ -6,30 +6,36 @@ Nothing here is recorded unless the application has a tracer. A span is passed o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
 
 __all__ = [
     "Attributes",
     "ClientSpan",
+    "Executor",
     "Outcome",
-    "nobody_traces",
-    "remote_parent",
+    "ServerSpan",
     "reuse_execute_tool_spans",
     "start_client_span",
     "start_internal_span",
-    "start_server_span",
+    "tracing_is_off",
 ]
 
 Attributes = Mapping[str, AttributeValue]
+
+Executor = Callable[[Callable[[], object]], object]
+"""Runs what may run the application's span processors: at once, or on a thread that has the time."""
 
 _tracer = trace.get_tracer("gaia.mcp")
 
@@ -60,7 +66,7 @@ class Outcome(NamedTuple):
     """For people; what `error_type` does not say already."""
     delivery: str | None = None
     handled: bool = False
-    """Whoever made the request reckoned with the error and goes on: a probe that was refused, for example."""
+    """The caller expected the error and goes on: a probe that was refused, for example."""
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
@@ -85,7 +91,7 @@ class Outcome(NamedTuple):
 class ClientSpan:
     """The CLIENT span of one request or notification.
 
-    Thread-safe, except that whoever ends it does so once. Ending runs the application's span processors.
+    Thread-safe; to be ended once. Ending runs the application's span processors.
     """
 
     __slots__ = ("_context", "_owned", "_span")
@@ -149,10 +155,10 @@ def start_client_span(
 ) -> ClientSpan | None:
     """A span for a message about to be sent, child of what `context` says (None: of the current span).
 
-    None when nobody is tracing. `tools` are the names of the tool that is called, if it is a tool call: if the current
+    None when tracing is off. `tools` are the names of the tool that is called, if it is a tool call: if the current
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
-    if nobody_traces(context):
+    if tracing_is_off(context):
         return None
     here = contexts.get_current() if context is None else context
     if tools and _reuse_execute_tool_spans:
@@ -167,11 +173,11 @@ def start_client_span(
     return ClientSpan(span, trace.set_span_in_context(span, here), owned=True)
 
 
-def nobody_traces(context: Context | None = None) -> bool:
+def tracing_is_off(context: Context | None = None) -> bool:
     """Whether the process has no tracer yet and `context` (None: the current one) is empty, so nothing can be traced.
 
-    Every request asks, and starting a span that is none takes several times as long. What provider was set the API
-    keeps to itself; if it ever calls that something else, spans are started all the same.
+    Every request asks, and starting a span that is none takes several times as long. The API has no public name for the
+    provider that was set; if its private one changes, spans are started all the same.
     """
     if type(_tracer) is not trace.ProxyTracer or getattr(trace, "_TRACER_PROVIDER", _UNKNOWN) is not None:
         return False
@@ -179,28 +185,83 @@ def nobody_traces(context: Context | None = None) -> bool:
 
 
 def start_internal_span(name: str, attributes: Attributes, context: Context | None) -> Span:
-    """A span about something that the conventions know nothing of; it records nothing when nobody is tracing."""
+    """A span that the conventions do not define; it records nothing when tracing is off."""
     return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes)
 
 
-def start_server_span(name: str, attributes: Attributes, meta: Mapping[str, Any] | None) -> Span:
-    """A span for a request that the other side makes of us; `meta` is the ``_meta`` of its params.
+class ServerSpan:
+    """The SERVER span of a request that the other side makes, and its duration in the metrics.
 
-    Its parent is the context in there; the current one is then only linked. The caller ends it.
+    `answered` is called once, on any thread.
     """
-    parent = remote_parent(meta)
-    ambient = trace.get_current_span().get_span_context()
-    links = [Link(ambient)] if parent is not None and ambient.is_valid else None
-    return _tracer.start_span(name, parent, SpanKind.SERVER, attributes, links)
+
+    def __init__(
+        self,
+        name: str,
+        attributes: Attributes,
+        details: Attributes,
+        meta: Mapping[str, Any] | None,
+        *,
+        tracer: Tracer | None = None,
+        ambient: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        """`attributes` are those of the span and of the metric, `details` are the span's alone.
+
+        The parent is the context in `meta`, the ``_meta`` of the request's params. `ambient` says whether the current
+        span has to do with the request: then it is linked, or the parent of a request that names none. `executor` ends
+        the span; None: the thread that reports the answer.
+        """
+        parent, links = _remote_parent(meta), None
+        if not ambient:
+            parent = parent or Context()
+        elif parent is not None and (here := trace.get_current_span().get_span_context()).is_valid:
+            links = [Link(here)]
+        self._span = (tracer or _tracer).start_span(name, parent, SpanKind.SERVER, {**attributes, **details}, links)
+        self._attributes = attributes
+        self._executor = executor
+        self._started = time.perf_counter()
+
+    def current(self) -> AbstractContextManager[Span]:
+        """Makes it the current span: what is begun for the answer belongs to it."""
+        return trace.use_span(self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+    def answered(self, code: int | None = None, error_type: str | None = None) -> None:
+        """The answer has been sent: a result, or the error `code`. `error_type` is for what went wrong without one."""
+        outcome: dict[str, AttributeValue] = {}
+        if code is not None:
+            outcome[names.STATUS_CODE] = str(code)
+            error_type = None if code in names.CALLERS_FAULT else str(code)
+        if error_type is not None:
+            outcome[names.ERROR_TYPE] = error_type
+        counted = {**self._attributes, **outcome}
+        # Names that the other side makes up would each be a series of the metric.
+        if code == names.METHOD_NOT_FOUND:
+            counted[names.METHOD_NAME] = "_OTHER"
+        elif code == names.INVALID_PARAMS:
+            counted.pop(names.TOOL_NAME, None)
+            counted.pop(names.PROMPT_NAME, None)
+        metrics.instruments.served_duration.record(time.perf_counter() - self._started, counted)
+        span = self._span
+        if not span.is_recording():
+            return
+        span.set_attributes(outcome)
+        if error_type is not None:
+            span.set_status(Status(StatusCode.ERROR))
+        now = time.time_ns()
+        if self._executor is None:
+            span.end(now)
+        else:
+            self._executor(lambda: span.end(now))
 
 
-def remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
+def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     """The context that the other side sent along; None if there is none that can be used."""
     if not isinstance(meta, Mapping):
         return None
-    from opentelemetry import propagate  # as above
+    from opentelemetry import propagate  # as in `ClientSpan.inject`
 
-    # What the other side writes is only read where it is text.
+    # Values that are no text are left out: propagators cannot read them.
     context = propagate.extract({key: value for key, value in meta.items() if isinstance(value, str)})
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 

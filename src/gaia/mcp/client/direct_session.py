@@ -147,8 +147,8 @@ class DirectSession:
 
     def _tell(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):
-            self._negotiated = step.negotiated
-            self._observer.protocol_version = step.negotiated.revision
+            self._negotiated = step.protocol
+            self._observer.protocol_version = step.protocol.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
         """For the handshake; other requests are followed by whoever makes them."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.json_schema import JsonSchema, SchemaUnusable
 from gaia.mcp.client.server_config import OutputMode
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
+from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["OutputValidation"]
 
@@ -32,12 +32,12 @@ class OutputValidation:
         self._mode = mode
         self._redact = redact
         self._ready: dict[str, tuple[dict[str, Any], JsonSchema | None]] = {}
-        """By the tool's name: the schema as it was listed, and what was made of it; None if it is of no use."""
+        """By the tool's name: the schema as it was listed, and ready for checks; None if it cannot be used."""
 
     def check_of(self, tool: MCPTool | None) -> Callable[[Mapping[str, Any]], InvalidResponse | None] | None:
         """What to check a result of `tool` with; None if there is nothing to check.
 
-        The check returns what is wrong with a result, if calls are to fail of it. It may take long: see `JsonSchema`.
+        The check returns the error that the call fails with, if any. It may take seconds: see `JsonSchema`.
         """
         if tool is None or tool.output_schema is None or self._mode == "off":
             return None
@@ -83,6 +83,6 @@ class OutputValidation:
         return usable
 
     def _give_up(self, tool: str, schema: dict[str, Any], error: SchemaUnusable) -> None:
-        """Nothing can be said by this schema. That is logged once, and is no reason to lose a result."""
+        """Results are not checked by this schema any more, which is logged once. They are not lost for it."""
         logger.warning("output_schema_unusable", server=self._server, tool=tool, reason=str(error))
         self._ready[tool] = (schema, None)

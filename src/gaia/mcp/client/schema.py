@@ -31,8 +31,12 @@ Depth alone does not bound the work: references can fan out.
 """
 
 _ANY = "any"
-_OBJECT_KEYWORDS = ("properties", "additionalProperties", "patternProperties")
-_ARRAY_KEYWORDS = ("items", "prefixItems")
+_TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+_KEYWORDS = {
+    "object": ("properties", "additionalProperties", "patternProperties"),
+    "array": ("items", "prefixItems"),
+}
+"""What a type can be told by."""
 
 
 def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
@@ -95,19 +99,19 @@ class _Reader:
         if not isinstance(schema, Mapping) or self._exhausted(depth):
             return []
         named = schema.get("type")
-        found = _strings(named if isinstance(named, list) else [named])
-        if not found and "$ref" in schema:
-            target = self._target(schema["$ref"])
-            found = [_ANY] if target is None else self._types(target, depth=depth + 1)
-        if not found:
-            found = _value_types(schema)
-        if not found:
-            found = self._types_of_branches(schema, depth=depth)
-        if not found and any(keyword in schema for keyword in _OBJECT_KEYWORDS):
-            found = ["object"]
-        if not found and any(keyword in schema for keyword in _ARRAY_KEYWORDS):
-            found = ["array"]
-        return found
+        return (
+            _once(name for name in (named if isinstance(named, list) else [named]) if isinstance(name, str) and name)
+            or self._types_of_target(schema, depth=depth)
+            or _types_of_values(schema)
+            or self._types_of_branches(schema, depth=depth)
+            or [word for word, keywords in _KEYWORDS.items() if any(keyword in schema for keyword in keywords)][:1]
+        )
+
+    def _types_of_target(self, schema: Mapping[str, Any], *, depth: int) -> list[str]:
+        if "$ref" not in schema:
+            return []
+        target = self._target(schema["$ref"])
+        return [_ANY] if target is None else self._types(target, depth=depth + 1)
 
     def _types_of_branches(self, schema: Mapping[str, Any], *, depth: int) -> list[str]:
         alternatives = (*_branches(schema, "anyOf"), *_branches(schema, "oneOf"))
@@ -156,38 +160,14 @@ class _Reader:
         return here
 
 
-def _value_types(schema: Mapping[str, Any]) -> list[str]:
-    if "const" in schema:
-        return [_type_name(schema["const"])]
-    values = schema.get("enum")
-    return _once(_type_name(value) for value in values) if isinstance(values, list) else []
-
-
-def _type_name(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():  # before int, which it is to Python
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
+def _types_of_values(schema: Mapping[str, Any]) -> list[str]:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return _once(_TYPES.get(type(value), "object") for value in values) if isinstance(values, list) else []
 
 
 def _branches(schema: Mapping[str, Any], keyword: str) -> list[Any]:
     branches = schema.get(keyword)
     return branches if isinstance(branches, list) else []
-
-
-def _strings(values: Iterable[object]) -> list[str]:
-    return _once(value for value in values if isinstance(value, str) and value)
 
 
 def _once(values: Iterable[str]) -> list[str]:

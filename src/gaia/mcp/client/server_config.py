@@ -83,7 +83,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     protocol: str = "auto"
     """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`, or an alias."""
     probe_timeout: float = 5.0
-    """How long a server may take to show that it speaks the stateless era, before it is greeted in the other one."""
+    """How long a server may take to show that it speaks the stateless era, before it is sent `initialize`."""
 
     @classmethod
     def from_dict(cls, name: str, mapping: object) -> ServerConfig:

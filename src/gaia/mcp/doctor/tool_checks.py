@@ -11,6 +11,7 @@ from gaia.mcp.client.definition_limits import size_within_limits
 from gaia.mcp.client.naming import assign, namespaced
 from gaia.mcp.doctor.diagnosis import Check, failed, ok, skipped, warned
 from gaia.mcp.errors import InvalidResponse
+from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["check_names", "check_schemas", "colliding", "names_of"]
 
@@ -81,24 +82,11 @@ def _broken(tool: Any) -> str | None:
     if schema.get("type") != "object":
         return f'{name}: inputSchema has no "type": "object"'
     for key in ("inputSchema", "outputSchema"):
-        if (problem := _invalid(tool.get(key))) is not None:
-            return f"{name}: {key} is no JSON Schema: {problem}"
-    return None
-
-
-def _invalid(schema: Any) -> str | None:
-    if schema is None:
-        return None
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-
-    try:
-        validator_for(schema, default=Draft202012Validator).check_schema(schema)
-    except SchemaError as error:
-        where = "/".join(map(str, error.absolute_path))
-        return f"{error.message[:200]}{f' (at {where})' if where else ''}"
-    except RecursionError:
-        return "it is nested too deeply"
+        if tool.get(key) is not None:
+            try:
+                JsonSchema(tool[key])
+            except SchemaUnusable as error:
+                return f"{name}: {key} is no JSON Schema: {error}"
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -34,16 +34,19 @@ class Calls:
         self.in_flight: set[ServedContext] = set()
 
     async def plain(self, function: Callable[[], ResultT]) -> ResultT:
-        """A method that lists something: no context, no questions to the client."""
+        """A method that lists something: no context, no requests to the client."""
         try:
             return await self._threads.run(function)
         except TooManyCalls:
             raise _busy() from None
 
     async def interactive(
-        self, ctx: ServerRequestContext[Any, Any], params: types.InputResponseRequestParams, function: Callable[[], Any]
-    ) -> Any:
-        """A method that may ask the client; the result is what `function` returns, or an `InputRequiredResult`."""
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.InputResponseRequestParams,
+        function: Callable[[], ResultT | dict[str, Any]],
+    ) -> ResultT | types.InputRequiredResult:
+        """A method that may ask the client, by an exception or by a dictionary with ``input_required``."""
         answers = _dumped(params.input_responses or {})
         state = params.request_state
         while (context := ServedContext(ctx, answers, state)).round <= MAX_ROUNDS:
@@ -51,9 +54,9 @@ class Calls:
             if isinstance(outcome, InputRequired):
                 return _input_required(outcome.requests, context.pack(None))
             if not (isinstance(outcome, dict) and outcome.get("resultType") == "input_required"):
-                return outcome
+                return cast("ResultT", outcome)
             requests, state = outcome.get("inputRequests") or {}, context.pack(outcome.get("requestState"))
-            if context.is_modern:
+            if context.is_stateless:
                 return _input_required(requests, state)
             try:
                 answers = await context.send_all(requests)
@@ -87,7 +90,7 @@ class Calls:
 
 def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> MCPError:
     """The protocol's error for a question that this client cannot be asked."""
-    if context.is_modern:
+    if context.is_stateless:
         required: dict[str, Any] = {}
         for name in reversed(missing.capability.split(".")):
             required = {name: required}

@@ -1,7 +1,8 @@
-"""`Changes`: an agent says that something changed, and every client that wants to know is told.
+"""What clients are told unasked: `Changes` of what an agent offers, and log messages.
 
-Up to revision 2025-11-25 a client has a session, and subscribes to single resources in it; since 2026-07-28 it keeps a
-``subscriptions/listen`` request open, which the SDK serves from a bus.
+Up to revision 2025-11-25 a client has a session, in which it subscribes to single resources and sets a log level.
+Since 2026-07-28 it keeps a ``subscriptions/listen`` request open, which the SDK serves from a bus, and each request
+says which log messages it wants.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import mcp_types as types
 from mcp.server.connection import Connection
@@ -23,10 +24,11 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gaia.mcp.server.offering import Offering
 
-__all__ = ["Changes"]
+__all__ = ["Changes", "set_log_level", "wants_log"]
 
 LISTS: dict[str, tuple[Callable[[], ServerEvent], str]] = {
     "tools": (ToolsListChanged, "notifications/tools/list_changed"),
@@ -34,9 +36,15 @@ LISTS: dict[str, tuple[Callable[[], ServerEvent], str]] = {
     "resources": (ResourcesListChanged, "notifications/resources/list_changed"),
 }
 
+LOG_LEVELS: tuple[str, ...] = get_args(types.LoggingLevel)
+"""From debug to emergency, as the protocol orders them."""
+
+LOG_LEVEL_KEY = "gaia.logging_level"
+"""In the SDK's state of a session."""
+
 
 class Changes:
-    """Who is told what. Everything but `_changed` runs on the event loop."""
+    """Tells the clients. Its methods run on the event loop."""
 
     def __init__(self) -> None:
         self._bus = InMemorySubscriptionBus()
@@ -51,7 +59,7 @@ class Changes:
         loop = asyncio.get_running_loop()
 
         def changed(what: str, uri: str | None) -> None:
-            # From whatever thread the agent is in; a loop that has ended has nobody to tell.
+            # On any thread of the agent. A loop that has ended has no clients.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._publish, what, uri)
 
@@ -81,8 +89,7 @@ class Changes:
         return types.EmptyResult()
 
     def _session(self, ctx: ServerRequestContext[Any, Any]) -> set[str]:
-        # The SDK hands out the connection by no public name; it is what lasts as long as a session.
-        connection = ctx.session._connection
+        connection = _connection(ctx)
         if connection not in self._subscribed:
             self._subscribed[connection] = set()
             connection.exit_stack.callback(self._subscribed.pop, connection, None)
@@ -106,3 +113,25 @@ class Changes:
             # A session whose client is gone is closed elsewhere; the others are told all the same.
             with contextlib.suppress(Exception):
                 await connection.notify(method, params or None)
+
+
+def set_log_level(ctx: ServerRequestContext[Any, Any], level: str) -> None:
+    """Remember ``logging/setLevel`` for the session."""
+    _connection(ctx).state[LOG_LEVEL_KEY] = level
+
+
+def wants_log(ctx: ServerRequestContext[Any, Any], level: str) -> bool:
+    """Whether the client of this request wants a log message of `level`; ValueError if there is no such level."""
+    if level not in LOG_LEVELS:
+        raise ValueError(f"There is no log level {level!r}; levels are {', '.join(LOG_LEVELS)}")
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        wanted = (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        return wanted in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(str(wanted))
+    # A client that never said what it wants gets everything.
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(_connection(ctx).state.get(LOG_LEVEL_KEY, LOG_LEVELS[0]))
+
+
+def _connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
+    """What lasts as long as a session. The SDK has no public name for it."""
+    connection: Connection = ctx.session._connection
+    return connection

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -16,12 +15,9 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from gaia.log import get_logger
 from gaia.mcp.server.calls import Calls
 from gaia.mcp.server.changes import Changes
-from gaia.mcp.server.logging_levels import set_level
+from gaia.mcp.server.handlers import Handlers
 from gaia.mcp.server.offering import Offering
-from gaia.mcp.server.prompt_handlers import Prompts
-from gaia.mcp.server.resource_handlers import Resources
 from gaia.mcp.server.server_spans import ServerSpans
-from gaia.mcp.server.tool_handlers import Tools
 from gaia.serving.threads import WorkerThreads
 
 __all__ = ["ServedAgent", "create_server"]
@@ -67,7 +63,7 @@ def create_server(offering: Offering, *, max_threads: int = 32, transport: str =
     threads = WorkerThreads(max_threads)
     calls = Calls(threads)
     changes = Changes()
-    tools = Tools(offering, calls)
+    handlers = Handlers(offering, calls)
     info = offering.get_mcp_server_info()
     server = AgentServer(
         str(info.get("name") or "GAIA agent"),
@@ -76,35 +72,25 @@ def create_server(offering: Offering, *, max_threads: int = 32, transport: str =
         description=info.get("description"),
         website_url=info.get("websiteUrl"),
         instructions=offering.get_mcp_instructions() or None,
-        on_list_tools=tools.list_all,
-        on_call_tool=tools.call,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
         on_subscriptions_listen=changes.listen,
     )
     if offering.offers_mcp("prompts"):
-        prompts = Prompts(offering, calls)
-        server.add_request_handler("prompts/list", types.PaginatedRequestParams, prompts.list_all)
-        server.add_request_handler("prompts/get", types.GetPromptRequestParams, prompts.get)
+        server.add_request_handler("prompts/list", types.PaginatedRequestParams, handlers.list_prompts)
+        server.add_request_handler("prompts/get", types.GetPromptRequestParams, handlers.get_prompt)
     if offering.offers_mcp("resources"):
-        resources = Resources(offering, calls)
-        server.add_request_handler("resources/list", types.PaginatedRequestParams, resources.list_all)
-        server.add_request_handler("resources/templates/list", types.PaginatedRequestParams, resources.list_templates)
-        server.add_request_handler("resources/read", types.ReadResourceRequestParams, resources.read)
+        server.add_request_handler("resources/list", types.PaginatedRequestParams, handlers.list_resources)
+        server.add_request_handler(
+            "resources/templates/list", types.PaginatedRequestParams, handlers.list_resource_templates
+        )
+        server.add_request_handler("resources/read", types.ReadResourceRequestParams, handlers.read_resource)
         server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, changes.subscribe)
         server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, changes.unsubscribe)
     if offering.offers_mcp("completions"):
-        server.add_request_handler(
-            "completion/complete", types.CompleteRequestParams, Prompts(offering, calls).complete
-        )
-
-    async def set_logging_level(
-        ctx: ServerRequestContext[Any, Any], params: types.SetLevelRequestParams
-    ) -> types.EmptyResult:
-        set_level(ctx, params.level)
-        await calls.plain(lambda: offering.set_mcp_logging_level(params.level))
-        return types.EmptyResult()
-
+        server.add_request_handler("completion/complete", types.CompleteRequestParams, handlers.complete)
     # Not by the constructor's argument, which warns that the feature is deprecated: it is for clients that have it.
-    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_logging_level)
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, handlers.set_log_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, changes.opened)
     # In place of the SDK's own spans, which are not the convention's.
     server.middleware[:] = [

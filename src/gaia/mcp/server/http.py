@@ -21,7 +21,7 @@ PATH = "/mcp"
 
 
 def create_app(served: ServedAgent, options: HttpOptions) -> Starlette:
-    """The application without its guard: whoever mounts it elsewhere checks Host, Origin and token there."""
+    """The application without its guard. Mounted elsewhere, Host, Origin and token have to be checked there."""
     sessions = StreamableHTTPSessionManager(app=served.server, max_request_body_size=options.max_body)
 
     @contextlib.asynccontextmanager

@@ -26,8 +26,8 @@ from gaia.agents.base.mcp_context import (
     MCPRequestCancelled,
 )
 from gaia.cancellation import CancelScope
-from gaia.mcp.server import schema
-from gaia.mcp.server.logging_levels import wants
+from gaia.mcp.json_schema import problems_by_own_schema
+from gaia.mcp.server.changes import wants_log
 
 __all__ = ["ServedContext"]
 
@@ -52,7 +52,7 @@ class ServedContext(MCPContext):
         self.method = ctx.method
         self.request_id = ctx.request_id
         self.protocol_version = ctx.protocol_version
-        self.is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.is_stateless = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         client = ctx.session.client_params
         self.client_info = client.client_info.model_dump(by_alias=True, exclude_none=True) if client else {}
         capabilities = ctx.session.client_capabilities
@@ -75,7 +75,7 @@ class ServedContext(MCPContext):
         self._await(self._ctx.session.report_progress(progress, total, message))
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        if not wants(self._ctx, level):
+        if not wants_log(self._ctx, level):
             return
         notification = types.LoggingMessageNotification.model_validate(
             {"params": {"level": level, "data": data, **({} if logger is None else {"logger": logger})}}
@@ -87,7 +87,7 @@ class ServedContext(MCPContext):
             self._check_capability(request)
         answers = {key: self.answers[key] for key, request in requests.items() if self._is_answered(key, request)}
         missing = {key: request for key, request in requests.items() if key not in answers}
-        if missing and self.is_modern:
+        if missing and self.is_stateless:
             self._kept |= answers
             raise InputRequired(missing)
         for key, request in missing.items():
@@ -110,7 +110,7 @@ class ServedContext(MCPContext):
         capability = CAPABILITIES.get(request["method"])
         if capability is None:
             raise ValueError(f"A client cannot be asked {request['method']!r}")
-        if not self.supports(capability) or not (self.is_modern or self._ctx.session.can_send_request):
+        if not self.supports(capability) or not (self.is_stateless or self._ctx.session.can_send_request):
             raise MCPCapabilityMissing(capability)
         params = request.get("params") or {}
         declared = self.client_capabilities[capability]
@@ -128,7 +128,7 @@ class ServedContext(MCPContext):
         if form is None or answer.get("action") != "accept":
             return True
         # A form that is filled in wrong is shown again.
-        return not schema.problems(form, answer.get("content") or {})
+        return not problems_by_own_schema(form, answer.get("content") or {})
 
     async def _send(self, request: dict[str, Any]) -> dict[str, Any]:
         request_type, result_type = REQUESTS[request["method"]]

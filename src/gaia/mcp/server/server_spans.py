@@ -7,27 +7,23 @@ HTTP server for example, is only linked. The span is current while the agent's c
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import propagate, trace
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry import trace
 from pydantic import ValidationError
 
 from gaia.telemetry import attributes as names
-from gaia.telemetry import metrics
+from gaia.telemetry.spans import ServerSpan
 
 __all__ = ["ServerSpans"]
 
 _tracer = trace.get_tracer("gaia.mcp.server")
 
 Attributes = dict[str, str | int]
-
-_NAMES = (names.TOOL_NAME, names.PROMPT_NAME)
 
 
 class ServerSpans:
@@ -43,40 +39,29 @@ class ServerSpans:
             # Stays open for hours; a span or a duration of that would tell nothing.
             return await call_next(ctx)
         target, attributes = self._attributes(ctx)
-        ambient = trace.get_current_span().get_span_context()
-        parent = propagate.extract(dict(ctx.meta)) if ctx.meta else None
-        if parent is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = None
-        began = time.perf_counter()
-        with _tracer.start_as_current_span(
-            f"{ctx.method} {target}" if target else ctx.method,
-            context=parent,
-            kind=SpanKind.SERVER,
-            attributes={**attributes, **self._only_on_spans(ctx)},
-            links=[Link(ambient)] if parent is not None and ambient.is_valid else None,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            outcome: Attributes = {}
+        name = ctx.method if target is None else f"{ctx.method} {target}"
+        span = ServerSpan(name, attributes, self._details(ctx), ctx.meta, tracer=_tracer, ambient=True)
+        code, error_type = None, None
+        with span.current():
             try:
                 result = await call_next(ctx)
-                outcome = _tool_error(ctx, result)
+                if ctx.method == "tools/call" and isinstance(result, dict) and result.get("isError") is True:
+                    error_type = names.TOOL_ERROR
                 return result
             except MCPError as error:
-                outcome = _protocol_error(error.error.code)
+                code = error.error.code
                 raise
             except ValidationError:
-                outcome = _protocol_error(types.INVALID_PARAMS)
+                code = types.INVALID_PARAMS
                 raise
             except asyncio.CancelledError:
-                outcome = {names.ERROR_TYPE: "cancelled"}
+                error_type = "cancelled"
                 raise
             except BaseException as error:
-                outcome = {names.ERROR_TYPE: type(error).__qualname__}
+                error_type = type(error).__qualname__
                 raise
             finally:
-                _end(span, outcome)
-                metrics.instruments.served_duration.record(time.perf_counter() - began, _countable(attributes, outcome))
+                span.answered(code, error_type)
 
     def _attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[str | None, Attributes]:
         attributes: Attributes = {
@@ -93,7 +78,7 @@ class ServerSpans:
             attributes[names.PROMPT_NAME] = name
         return name, attributes
 
-    def _only_on_spans(self, ctx: ServerRequestContext[Any, Any]) -> Attributes:
+    def _details(self, ctx: ServerRequestContext[Any, Any]) -> Attributes:
         """What tells single requests apart, and so would make a metric useless."""
         attributes: Attributes = {}
         if ctx.request_id is not None:
@@ -110,32 +95,3 @@ class ServerSpans:
             if client is not None:
                 attributes |= {names.CLIENT_ADDRESS: client.host, names.CLIENT_PORT: client.port}
         return attributes
-
-
-def _countable(attributes: Attributes, outcome: Attributes) -> Attributes:
-    """For a metric: names that clients make up would each be a series of its own."""
-    code = outcome.get(names.STATUS_CODE)
-    if code == str(types.METHOD_NOT_FOUND):
-        attributes = {**attributes, names.METHOD_NAME: "_OTHER"}
-    elif code == str(types.INVALID_PARAMS):
-        attributes = {key: value for key, value in attributes.items() if key not in _NAMES}
-    return {**attributes, **outcome}
-
-
-def _protocol_error(code: int) -> Attributes:
-    outcome: Attributes = {names.STATUS_CODE: str(code)}
-    if code not in names.CALLERS_FAULT:
-        outcome[names.ERROR_TYPE] = str(code)
-    return outcome
-
-
-def _tool_error(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> Attributes:
-    if ctx.method == "tools/call" and isinstance(result, dict) and result.get("isError") is True:
-        return {names.ERROR_TYPE: names.TOOL_ERROR}
-    return {}
-
-
-def _end(span: Span, outcome: Attributes) -> None:
-    span.set_attributes(outcome)
-    if names.ERROR_TYPE in outcome:
-        span.set_status(Status(StatusCode.ERROR))

@@ -15,14 +15,11 @@ from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.telemetry import attributes as names
 from gaia.telemetry import content, metrics, spans
 from gaia.telemetry.content import ContentPolicy, Recorded
-from gaia.telemetry.spans import Attributes, ClientSpan, Outcome
+from gaia.telemetry.spans import Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
 __all__ = ["Executor", "Observation", "Observer"]
 
 logger = get_logger(__name__)
-
-Executor = Callable[[Callable[[], object]], object]
-"""Runs what may run the application's span processors: at once, or on a thread that has the time."""
 
 _MAX_DESCRIPTIONS = 1024
 
@@ -106,7 +103,7 @@ class Observer:
     ) -> Observation:
         """Follow a message that is about to be sent. `context` is where it was wanted; None is here and now.
 
-        `run` runs what may take the application's time when it has ended; None: the thread that reports the end.
+        `executor` ends the span; None: the thread that reports the end.
         """
         target = params.get("name") if params is not None and method in _TARGETS else None
         description = self._descriptions.get((method, target)) if target.__class__ in _PLAIN else None
@@ -121,10 +118,18 @@ class Observer:
         return observation
 
     def follow(self, method: str, params: Mapping[str, Any]) -> Observation | None:
-        """Like `begin`, here and now; None when nobody would notice, which is what calls cost least."""
-        if spans.nobody_traces() and metrics.nobody_measures() and not logger.is_enabled_for(logging.DEBUG):
+        """Like `begin`, here and now; None when nothing is recorded, which makes a call cheapest."""
+        if spans.tracing_is_off() and metrics.metering_is_off() and not logger.is_enabled_for(logging.DEBUG):
             return None
         return self.begin(method, params)
+
+    def serve(
+        self, method: str, params: Mapping[str, Any] | None, request_id: object, executor: Executor | None = None
+    ) -> ServerSpan:
+        """Follow a request of the server, from its arrival to the answer; `executor` as for `begin`."""
+        details = {} if request_id is None else {names.REQUEST_ID: str(request_id)}
+        attributes = {names.METHOD_NAME: method, **self.common}
+        return ServerSpan(method, attributes, details, (params or {}).get("_meta"), executor=executor)
 
     def refused(self, error: MCPError) -> None:
         """A call was not made at all."""
@@ -206,7 +211,7 @@ class Observation:
 
     @property
     def context(self) -> Context | None:
-        """Where what belongs to the request is recorded; None when nobody is tracing."""
+        """Where what belongs to the request is recorded; None when tracing is off."""
         return None if self.span is None else self.span.context
 
     # What a call tells of itself (`gaia.mcp.client.rpc.call.CallObserver`).
@@ -255,7 +260,7 @@ class Observation:
     # The end.
 
     def stop(self) -> None:
-        """The answer is there, although it may take a while until somebody can say what it means."""
+        """The answer is there, although it may take a while until it is known what it means."""
         self._stopped = (time.perf_counter(), time.time_ns())
 
     def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:

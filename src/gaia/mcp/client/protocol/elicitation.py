@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from gaia.mcp.client.protocol.json_schema import JsonSchema, SchemaUnusable
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.refusal import Refusal, optional, required
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, optional, required
+from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_result"]
 
@@ -17,7 +16,7 @@ ElicitationMode = Literal["form", "url"]
 
 
 class ElicitationAnswer(msgspec.Struct, frozen=True):
-    """What a person made of a question. `ElicitationRequest` has a method for each of the three."""
+    """A person's answer to a server's question. `ElicitationRequest` has a method for each of the three actions."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
@@ -82,7 +81,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         try:
             JsonSchema(schema)
         except SchemaUnusable as error:
-            raise Refusal(INVALID_PARAMS, f"requestedSchema: {error}") from None
+            raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
         return cls(server=server, message=message, requested_schema=schema)
 
 

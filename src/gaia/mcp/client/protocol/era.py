@@ -1,14 +1,15 @@
-"""What differs between protocol eras once a connection is open, as strategy objects; and what is known of a server."""
+"""`Era`: what differs between protocol eras once a connection is open. `ServerProfile`: what is known of a server."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.protocol.exchange import Exchange
-from gaia.mcp.errors import HandshakeFailed
+from gaia.mcp.client.protocol.exchange import Exchange, Send, paginate
+from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = ["ClientIdentity", "Era", "ServerProfile", "object_member"]
 
@@ -26,23 +27,36 @@ class ClientIdentity(msgspec.Struct, frozen=True):
         return {"name": self.name, "version": self.version}
 
 
-class Era(Protocol):
-    """How to talk to servers of one era. Implementations are stateless and shared between threads."""
+class Era:
+    """How to talk to servers of one era. Stateless, and shared between threads."""
+
+    _ping: Send
+    """The request that costs a server least."""
 
     def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
         """All tool definitions; an empty list from a server without tools."""
+        if "tools" not in profile.capabilities:
+            return []
+        return (yield from paginate("tools/list", "tools"))
 
     def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
         """Ask to be told of changes, and end when the server ends that; None in an era in which servers tell unasked.
 
         `resources` are the URIs of the resources whose changes are of interest.
         """
+        raise NotImplementedError
 
     def ping(self, timeout: float) -> Exchange[None]:
         """Ends normally if the server answers anything at all, and raises `CallTimeout` if it does not.
 
         Silence is confirmed by a second method before it counts: there are servers that ignore one of them.
         """
+        # An error is an answer: the server is alive, it just does not know the method.
+        with contextlib.suppress(JsonRpcError, InvalidResponse):
+            try:
+                yield msgspec.structs.replace(self._ping, timeout=timeout)
+            except CallTimeout:
+                yield Send("tools/list", timeout=timeout)
 
 
 class ServerProfile(msgspec.Struct, frozen=True):

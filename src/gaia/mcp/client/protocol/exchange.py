@@ -1,8 +1,8 @@
-"""The vocabulary of a exchange with a server, written as a generator.
+"""The steps of an exchange with a server, which is written as a generator.
 
-A generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
-`Notify` or `Speak` and is sent None. Whoever drives it decides how bytes travel and how time passes: the supervised
-supervisor does it by events, a user's own four-method transport in the caller's thread, a test by hand.
+The generator yields `Send` and is sent the result object of the answer, or has an `MCPError` thrown into it; it yields
+`Notify` or `SetProtocolVersion` and is sent None. The code that drives it decides how bytes travel and how time passes:
+the exchange runner of a supervised server by events, `drive` in the caller's thread, a test by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
-"""No honest server has more than this; a server that never ends its list must not keep us for ever, or fill memory."""
+"""No well-behaved server has more. A list that never ends must not keep the client for ever, or fill its memory."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -41,9 +41,9 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class SetProtocolVersion(msgspec.Struct, frozen=True):
-    """From now on every message of the connection is dressed like this; go on at once."""
+    """From now on every message of the connection has what this protocol asks for; go on at once."""
 
-    negotiated: NegotiatedProtocol
+    protocol: NegotiatedProtocol
 
 
 Step = Send | Notify | SetProtocolVersion

@@ -1,4 +1,4 @@
-"""The handshake era: every revision up to 2025-11-25 (specification, "LifecycleSpans")."""
+"""The handshake era: every revision up to 2025-11-25 (specification, "Lifecycle")."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_member
-from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion, paginate
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, object_member
+from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
-from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
+from gaia.mcp.errors import HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = ["HANDSHAKE_REVISIONS", "HandshakeEra", "resubscribe"]
 
@@ -17,8 +17,10 @@ HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Newest first: the first is offered, any is accepted."""
 
 
-class HandshakeEra:
+class HandshakeEra(Era):
     """`initialize`, `notifications/initialized`, then calls; `ping` for liveness."""
+
+    _ping = Send("ping")
 
     def open(self, identity: ClientIdentity, revision: str = HANDSHAKE_REVISIONS[0]) -> Exchange[ServerProfile]:
         """Everything from the first byte to the moment when calls may be sent. `revision` is what is offered."""
@@ -36,25 +38,8 @@ class HandshakeEra:
         yield Notify("notifications/initialized")
         return profile
 
-    def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
-        if "tools" not in profile.capabilities:
-            return []
-        return (yield from paginate("tools/list", "tools"))
-
     def listen(self, _profile: ServerProfile, _resources: Sequence[str]) -> None:
         """Servers of this era tell of their changes unasked."""
-
-    def ping(self, timeout: float) -> Exchange[None]:
-        try:
-            yield Send("ping", timeout=timeout)
-        except CallTimeout:
-            try:
-                yield Send("tools/list", timeout=timeout)
-            except (JsonRpcError, InvalidResponse):
-                return
-        except (JsonRpcError, InvalidResponse):
-            # An error is an answer: the server is alive, it just does not know ping.
-            return
 
     def _profile(self, result: Mapping[str, Any]) -> ServerProfile:
         version = result.get("protocolVersion", HANDSHAKE_REVISIONS[0])
@@ -76,7 +61,7 @@ class HandshakeEra:
 
 
 def resubscribe(resources: Sequence[str], log_level: str | None) -> Exchange[None]:
-    """Tell a new connection what the former ones were told. What the server refuses is passed over."""
+    """Repeat subscriptions and the log level on a new connection. What the server refuses is passed over."""
     sends = [Send("resources/subscribe", {"uri": uri}) for uri in resources]
     if log_level is not None:
         sends.insert(0, Send("logging/setLevel", {"level": log_level}))

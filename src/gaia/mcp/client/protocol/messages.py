@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -23,6 +23,7 @@ __all__ = [
     "NestedTooDeep",
     "NotAMessage",
     "Notification",
+    "Refusal",
     "Request",
     "RequestId",
     "Response",
@@ -31,6 +32,8 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "optional",
+    "required",
 ]
 
 INVALID_REQUEST = -32600
@@ -51,6 +54,8 @@ _MAX_ID = 1024
 
 RequestId = int | str
 
+T = TypeVar("T")
+
 
 class Request(msgspec.Struct, frozen=True):
     """A request from the server; it must be answered with the same id."""
@@ -66,7 +71,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A successful answer. `result` is an object in every MCP revision; judging anything else is left to others."""
+    """A successful answer. `result` is an object in every MCP revision; the connection refuses anything else."""
 
     id: RequestId
     result: Any
@@ -87,7 +92,7 @@ class NotAMessage(ValueError):
 
 
 class NestedTooDeep(NotAMessage):
-    """The message is nested deeper than `MAX_DEPTH` levels, which much of what it would meet cannot handle."""
+    """The message is nested deeper than `MAX_DEPTH` levels, more than orjson and recursive code can handle."""
 
     def __init__(self, identifier: RequestId | None) -> None:
         super().__init__(f"nested deeper than {MAX_DEPTH} levels")
@@ -95,12 +100,38 @@ class NestedTooDeep(NotAMessage):
         """Of the request that it answers, if it is an answer."""
 
 
+class Refusal(Exception):
+    """A request of the server is answered with this error, whose message must hold no secrets of the client."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def required(params: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """A member of the params. Raises `Refusal` if it is missing or of another type."""
+    value = optional(params, key, kind)
+    if value is None:
+        raise Refusal(INVALID_PARAMS, f"{key}: missing")
+    return value
+
+
+def optional(params: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    """A member of the params, None if it is missing. Raises `Refusal` if it is of another type."""
+    value = params.get(key)
+    # True is an int in Python, and none in JSON.
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
+        raise Refusal(INVALID_PARAMS, f"{key}: of the wrong type")
+    return value
+
+
 def decode(line: bytes) -> Message | list[Message]:
     """One line as a message, or as the messages of a batch (revision 2025-03-26 allows a server to send one).
 
     Text that is not valid Unicode and numbers that only Python's own parser accepts are repaired rather than refused:
     a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
-    for everything else, and `NestedTooDeep` for what only somebody writes who wants to do harm.
+    for everything else, and `NestedTooDeep` for nesting that only serves to do harm.
     """
     try:
         value = loads(line)
@@ -164,7 +195,7 @@ def _decode_leniently(line: bytes) -> Any:
 
 
 def _encodable(value: Any) -> Any:
-    """`value` without lone surrogates: whoever prints, logs or sends one on gets an exception."""
+    """`value` without lone surrogates, with which printing, logging and sending raise."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

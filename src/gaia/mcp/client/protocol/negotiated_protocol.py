@@ -1,4 +1,4 @@
-"""How the messages of one connection are dressed: what its revision asks of every message."""
+"""What client and server have agreed on, and what it adds to every message of their connection."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import msgspec
 
 __all__ = ["NOT_NEGOTIATED", "NegotiatedProtocol"]
 
-
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 class NegotiatedProtocol(msgspec.Struct, frozen=True):
-    """What client and server have agreed on. Immutable, shared between threads, compared by identity."""
+    """Immutable, shared between threads, compared by identity."""
 
     revision: str | None
     """The protocol revision; None as long as nothing is agreed."""

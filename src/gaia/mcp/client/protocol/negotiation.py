@@ -42,7 +42,7 @@ _STATELESS = StatelessEra()
 
 
 class Negotiation:
-    """One server's. Used by one thread at a time: the one that opens connections."""
+    """The negotiation with one server. Used by one thread at a time, the one that opens connections."""
 
     def __init__(self, protocol: str = "auto", probe_timeout: float = 5.0) -> None:
         """`protocol` is one of `PROTOCOLS` or an alias; `probe_timeout`, in seconds, is how long the probe may take."""
@@ -63,7 +63,7 @@ class Negotiation:
         """Everything from the first byte to the moment when calls may be sent."""
         self._probing = False
         if self._fixed:
-            return (yield from self._open_as_told(identity))
+            return (yield from self._open_configured(identity))
         try:
             if self._known == "handshake":
                 return (yield from self._handshake(identity))
@@ -74,10 +74,10 @@ class Negotiation:
             self._known = None
             raise
 
-    def died_of_the_probe(self) -> bool:
-        """Asked when the server ended before it was open: whether to open it again at once, in the other era.
+    def retry_with_initialize(self) -> bool:
+        """The server ended before it was open. Returns whether to open it again at once, with the handshake.
 
-        Some servers exit when the first message is not `initialize`.
+        That is so if it was being probed: some servers exit when the first message is not `initialize`.
         """
         if not self._probing:
             if not self._fixed:
@@ -87,7 +87,7 @@ class Negotiation:
         self._known = "handshake"
         return True
 
-    def _open_as_told(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
+    def _open_configured(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
         if self._known == "handshake":
             profile = yield from _HANDSHAKE.open(identity, self._revision or HANDSHAKE_REVISIONS[0])
             if self._revision not in (None, profile.protocol_version):
@@ -107,7 +107,7 @@ class Negotiation:
         except CallTimeout:
             silent = True
         except NeedsAuthorization:
-            # That was no answer of the server proper.
+            # The answer came from what guards the server, not from the server.
             raise
         except JsonRpcError as error:
             # Errors that no other era has are a stateless answer. Beyond that, the rule is keyed to no code.
@@ -123,7 +123,7 @@ class Negotiation:
         except JsonRpcError:
             if not silent:
                 raise
-            # It was only slow: what answers `initialize` with an error after a silent probe may have understood that.
+            # The server may only be slow: one that answers `initialize` with an error may know the other era alone.
             return (yield from self._stateless(identity, STATELESS_REVISIONS[0], None))
 
     def _stateless(self, identity: ClientIdentity, revision: str, timeout: float | None) -> Exchange[ServerProfile]:
@@ -131,8 +131,8 @@ class Negotiation:
             profile = yield from _STATELESS.open(identity, revision, timeout)
         except OtherRevisions as error:
             if revision in error.supported:
-                # It refuses what it says it supports. It is asked once more, as for any version that both speak
-                # ("Versioning").
+                # The server refuses a version that it supports. It is asked once more, as for any version that both
+                # sides know ("Versioning").
                 profile = yield from _STATELESS.open(identity, revision, timeout)
                 self._known = "stateless"
                 return profile

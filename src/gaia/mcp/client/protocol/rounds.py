@@ -16,7 +16,7 @@ from gaia.mcp.errors import InvalidResponse
 __all__ = ["MAX_ROUNDS", "InputRequest", "InputRequired", "check_result_type", "needs_input"]
 
 MAX_ROUNDS = 10
-"""How often one request is sent at most. No honest server asks so often."""
+"""How often one request is sent at most. No well-behaved server asks so often."""
 
 _MAX_INPUTS = 16
 """Of one round."""

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.refusal import Refusal, optional, required
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, optional, required
 
 __all__ = ["REJECTED", "SamplingRequest", "sampling_result"]
 

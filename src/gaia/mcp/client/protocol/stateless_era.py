@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile, object_member
-from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion, paginate
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, object_member
+from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
-from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
+from gaia.mcp.errors import HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = [
     "STATELESS_ERRORS",
@@ -53,8 +53,10 @@ class OtherRevisions(HandshakeFailed):
         return cls(_strings(error.data.get("supported") if isinstance(error.data, dict) else None))
 
 
-class StatelessEra:
-    """`server/discover`, then calls that each carry the revision and our capabilities."""
+class StatelessEra(Era):
+    """`server/discover`, then calls that each carry the revision and our capabilities. There is no `ping`."""
+
+    _ping = Send("server/discover", {})
 
     def open(
         self,
@@ -66,17 +68,18 @@ class StatelessEra:
 
         Raises `OtherRevisions`, and `InvalidResponse` if the answer is not that of a stateless server.
         """
-        yield SetProtocolVersion(negotiated(identity, revision))
+        # What every request carries (2026-07-28, "Base protocol").
+        meta = {
+            f"{_META}protocolVersion": revision,
+            f"{_META}clientInfo": identity.info,
+            f"{_META}clientCapabilities": _capabilities(identity),
+        }
+        yield SetProtocolVersion(NegotiatedProtocol(revision, meta, server_may_ask=False))
         try:
             result = yield Send("server/discover", {}, timeout=timeout)
         except JsonRpcError as error:
             raise OtherRevisions.of(error) or error from None
         return self._profile(result, revision)
-
-    def list_tools(self, profile: ServerProfile) -> Exchange[list[Any]]:
-        if "tools" not in profile.capabilities:
-            return []
-        return (yield from paginate("tools/list", "tools"))
 
     def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
         """One `subscriptions/listen` for everything that the server says it can tell ("Subscriptions")."""
@@ -88,18 +91,6 @@ class StatelessEra:
         if resources:
             wanted["resourceSubscriptions"] = list(resources)
         return _listen(wanted) if wanted else None
-
-    def ping(self, timeout: float) -> Exchange[None]:
-        """There is no `ping` in this era; `server/discover` is the request that costs nothing."""
-        try:
-            yield Send("server/discover", {}, timeout=timeout)
-        except CallTimeout:
-            try:
-                yield Send("tools/list", {}, timeout=timeout)
-            except (JsonRpcError, InvalidResponse):
-                return
-        except (JsonRpcError, InvalidResponse):
-            return
 
     def _profile(self, result: Mapping[str, Any], revision: str) -> ServerProfile:
         supported = _strings(result.get("supportedVersions"))
@@ -118,26 +109,13 @@ class StatelessEra:
         )
 
 
-def negotiated(identity: ClientIdentity, revision: str) -> NegotiatedProtocol:
-    """What every request carries (2026-07-28, "Base protocol")."""
-    return NegotiatedProtocol(
-        revision,
-        {
-            f"{_META}protocolVersion": revision,
-            f"{_META}clientInfo": identity.info,
-            f"{_META}clientCapabilities": _capabilities(identity),
-        },
-        server_may_ask=False,
-    )
-
-
 def _listen(wanted: dict[str, Any]) -> Exchange[None]:
-    # It is answered when it ends, which is hoped to be never.
+    # The server answers it when it stops listening, which may be never.
     yield Send("subscriptions/listen", {"notifications": wanted}, timeout=math.inf)
 
 
 def _capabilities(identity: ClientIdentity) -> dict[str, Any]:
-    """Ours, without what the handshake era alone knows: nobody is told that the roots changed."""
+    """The client's, without what only the handshake era knows: a server is not told that the roots changed."""
     return {name: {} if name == "roots" else details for name, details in identity.capabilities.items()}
 
 

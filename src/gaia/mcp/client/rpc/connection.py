@@ -17,7 +17,6 @@ from opentelemetry.context import Context
 
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observation, Observer
-from gaia.mcp.client.observation.server_request_spans import Served, begin_serving
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import (
     METHOD_NOT_FOUND,
@@ -41,6 +40,7 @@ from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import AnswerLost, InvalidResponse, MCPError, Overloaded, answered_error
 from gaia.mcp.redaction import MASK
+from gaia.telemetry.spans import ServerSpan
 
 __all__ = ["Connection", "ConnectionState", "Noise"]
 
@@ -128,7 +128,7 @@ class Connection:
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, ServerSpan] = {}
         """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
         One belongs to whoever pops it, as with `_in_flight`."""
         self._on_lost = on_lost
@@ -357,7 +357,7 @@ class Connection:
         if not self.negotiated.server_may_ask:
             logger.warning("server_request_ignored", server=self.name, method=request.method[:_SAMPLE_LENGTH])
             return
-        served = begin_serving(self._observer, request.method, request.params, request.id, self._executor)
+        served = self._observer.serve(request.method, request.params, request.id, self._executor)
         self._served[id(request)] = served
         if request.method == "ping":
             self.answer(request, {})

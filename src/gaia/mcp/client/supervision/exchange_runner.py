@@ -74,7 +74,7 @@ class ExchangeRunner(Generic[T]):
             step = resume()
             while not isinstance(step, Send):
                 if isinstance(step, SetProtocolVersion):
-                    self._connection.set_protocol_version(step.negotiated)
+                    self._connection.set_protocol_version(step.protocol)
                 else:
                     self._connection.notify(step.method, step.params)
                 step = self._exchange.send(None)

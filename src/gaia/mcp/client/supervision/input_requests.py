@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.refusal import Refusal
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.client.protocol.rounds import InputRequest
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests

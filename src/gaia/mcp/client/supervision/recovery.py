@@ -24,7 +24,7 @@ class Step(enum.Enum):
     """Open it again at once: it has only forgotten the session."""
 
     RETRY_WITH_INITIALIZE = enum.auto()
-    """Start it again at once: it died of the probe, and is greeted with what it knows."""
+    """Start it again at once, with `initialize`: it exited when it was probed for the stateless era."""
 
     LOG_IN = enum.auto()
     """It lets nobody in without a login, or not any more."""
@@ -72,7 +72,7 @@ class Recovery:
         """The server was lost, and all of it has ended. To be asked once for each loss."""
         if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
             return Step.RENEW
-        if loss.died_while_opening and self._negotiation.died_of_the_probe():
+        if loss.died_while_opening and self._negotiation.retry_with_initialize():
             return Step.RETRY_WITH_INITIALIZE
         if loss.unauthorized:
             return Step.LOG_IN

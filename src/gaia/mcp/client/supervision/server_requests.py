@@ -16,8 +16,14 @@ from typing import Any
 
 from gaia.cancellation import CancelScope
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Request, RequestId, encode_result
-from gaia.mcp.client.protocol.refusal import Refusal
+from gaia.mcp.client.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Refusal,
+    Request,
+    RequestId,
+    encode_result,
+)
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.supervision.callbacks import CallbackPool

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest, elicitation_result
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.refusal import Refusal
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 
 FORM = {
     "type": "object",

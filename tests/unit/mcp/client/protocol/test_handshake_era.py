@@ -38,7 +38,7 @@ class Server:
 
     def tell(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):
-            self.dialects.append(step.negotiated)
+            self.dialects.append(step.protocol)
         else:
             self.seen.append(step)
 

@@ -64,7 +64,7 @@ class Server:
 
     def _told(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):
-            self.revision = step.negotiated.revision
+            self.revision = step.protocol.revision
 
 
 NOT_STATELESS: dict[str, Callable[[], Answer]] = {
@@ -196,7 +196,7 @@ class TestDying:
     def test_a_server_that_dies_of_the_probe_is_greeted_next_time(self) -> None:
         negotiation = Negotiation()
         self.open_and_die(negotiation, Server([ServerCrashed("gone")]))
-        assert negotiation.died_of_the_probe()
+        assert negotiation.retry_with_initialize()
         again = Server([ServerCrashed("gone")])
         assert again.open(negotiation).protocol_version == "2025-11-25"
         assert again.methods == ["initialize"]
@@ -204,19 +204,19 @@ class TestDying:
     def test_one_that_dies_of_the_greeting_does_not_get_a_third_chance(self) -> None:
         negotiation = Negotiation()
         self.open_and_die(negotiation, Server([ServerCrashed("gone")]))
-        assert negotiation.died_of_the_probe()
+        assert negotiation.retry_with_initialize()
         self.open_and_die(negotiation, Server([discovery()], [ServerCrashed("gone")]))
-        assert not negotiation.died_of_the_probe()
+        assert not negotiation.retry_with_initialize()
 
     def test_nor_does_one_that_dies_of_it_after_it_survived_the_probe(self) -> None:
         negotiation = Negotiation()
         self.open_and_die(negotiation, Server([JsonRpcError(-32601, "no")], [ServerCrashed("gone")]))
-        assert not negotiation.died_of_the_probe()
+        assert not negotiation.retry_with_initialize()
 
     def test_a_configured_era_is_not_doubted(self) -> None:
         negotiation = Negotiation("modern")
         self.open_and_die(negotiation, Server([ServerCrashed("gone")]))
-        assert not negotiation.died_of_the_probe()
+        assert not negotiation.retry_with_initialize()
 
 
 class TestInsisting:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.refusal import Refusal
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.client.protocol.sampling import SamplingRequest, sampling_result
 
 HELLO = {"role": "user", "content": {"type": "text", "text": "Hello"}}

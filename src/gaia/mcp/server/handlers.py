@@ -1,0 +1,241 @@
+"""The handlers of the SDK's server: an agent's tools, prompts and resources, and the log level."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPRequestCancelled
+from gaia.log import get_logger
+from gaia.mcp.json_schema import SchemaUnusable, problems_by_own_schema
+from gaia.mcp.server.calls import Calls
+from gaia.mcp.server.changes import set_log_level
+from gaia.mcp.server.offering import Offering
+from gaia.mcp.server.results import error_result, prompt_result, resource_result, tool_result
+
+__all__ = ["Handlers"]
+
+logger = get_logger(__name__)
+
+Definition = dict[str, Any]
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+MAX_COMPLETIONS = 100
+"""The protocol's limit for one answer."""
+
+HANDSHAKE_NOT_FOUND = -32002
+"""The code for a resource that does not exist up to revision 2025-11-25; later ones forbid it."""
+
+
+class Handlers:
+    """One coroutine for each method of the protocol. They run on the event loop, the agent's code on worker threads."""
+
+    def __init__(self, offering: Offering, calls: Calls) -> None:
+        self._offering = offering
+        self._calls = calls
+
+    async def list_tools(
+        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=await self._calls.plain(self._tools))
+
+    async def call_tool(
+        self, ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        return await self._calls.interactive(ctx, params, lambda: self._call_tool(params.name, params.arguments or {}))
+
+    async def list_prompts(
+        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        def invalid(definition: Definition, error: ValidationError) -> None:
+            logger.error("prompt_definition_invalid", prompt=definition.get("name"), error=str(error))
+
+        definitions = await self._calls.plain(self._offering.get_mcp_prompts)
+        return types.ListPromptsResult(prompts=_models(types.Prompt, definitions, invalid))
+
+    async def get_prompt(
+        self, ctx: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
+        return await self._calls.interactive(ctx, params, lambda: self._get_prompt(params.name, params.arguments or {}))
+
+    async def complete(
+        self, _ctx: ServerRequestContext[Any, Any], params: types.CompleteRequestParams
+    ) -> types.CompleteResult:
+        reference = params.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
+        given = dict(params.context.arguments or {}) if params.context else {}
+        argument = params.argument
+        values = await self._calls.plain(
+            lambda: self._offering.complete_mcp_argument(reference, argument.name, argument.value, given)
+        )
+        completion = types.Completion(
+            values=[str(value) for value in values[:MAX_COMPLETIONS]],
+            total=len(values),
+            has_more=len(values) > MAX_COMPLETIONS,
+        )
+        return types.CompleteResult(completion=completion)
+
+    async def list_resources(
+        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        def invalid(definition: Definition, error: ValidationError) -> None:
+            logger.error("resource_definition_invalid", uri=definition.get("uri"), error=str(error))
+
+        definitions = await self._calls.plain(self._offering.get_mcp_resources)
+        return types.ListResourcesResult(resources=_models(types.Resource, definitions, invalid))
+
+    async def list_resource_templates(
+        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        def invalid(definition: Definition, error: ValidationError) -> None:
+            logger.error("resource_template_invalid", uri=definition.get("uriTemplate"), error=str(error))
+
+        definitions = await self._calls.plain(self._offering.get_mcp_resource_templates)
+        templates = _models(types.ResourceTemplate, definitions, invalid)
+        return types.ListResourceTemplatesResult(resource_templates=templates)
+
+    async def read_resource(
+        self, ctx: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult | types.InputRequiredResult:
+        not_found = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else HANDSHAKE_NOT_FOUND
+        uri = str(params.uri)
+        return await self._calls.interactive(ctx, params, lambda: self._read_resource(uri, not_found))
+
+    async def set_log_level(
+        self, ctx: ServerRequestContext[Any, Any], params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        set_log_level(ctx, params.level)
+        await self._calls.plain(lambda: self._offering.set_mcp_logging_level(params.level))
+        return types.EmptyResult()
+
+    # On worker threads. A dictionary with ``input_required`` is passed on as the agent wrote it.
+
+    def _tools(self) -> list[types.Tool]:
+        """What the agent defines, in its order. A definition that is wrong is left out: the others still work."""
+        tools: dict[str, types.Tool] = {}
+        for definition in self._offering.get_mcp_tool_definitions():
+            try:
+                schema = _arguments_schema(definition)
+                tool = types.Tool.model_validate({**definition, "inputSchema": schema}, by_name=False)
+                problems_by_own_schema(schema, {})
+            except (ValidationError, SchemaUnusable) as error:
+                logger.error("tool_definition_invalid", tool=definition.get("name"), error=str(error))
+                continue
+            if tools.setdefault(tool.name, tool) is not tool:
+                logger.error("tool_defined_twice", tool=tool.name)
+        return list(tools.values())
+
+    def _call_tool(self, name: str, arguments: dict[str, Any]) -> types.CallToolResult | dict[str, Any]:
+        definition = _named(name, self._offering.get_mcp_tool_definitions())
+        if definition is None:
+            raise _unknown_tool(name)
+        try:
+            wrong = problems_by_own_schema(_arguments_schema(definition), arguments)
+            if wrong:
+                # For the model to read and do better; the protocol has it so since 2025-11-25.
+                return error_result(f"Invalid arguments for tool {name}: {'; '.join(wrong)}")
+            value: Any = self._offering.execute_mcp_tool(name, arguments)
+            return value if _requires_input(value) else _checked(name, definition, tool_result(value))
+        except (MCPError, MCPCapabilityMissing):
+            raise
+        except MCPRequestCancelled:
+            return error_result("The call was cancelled")
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything
+            return _tool_failure(name, error)
+
+    def _get_prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult | dict[str, Any]:
+        definition = _named(name, self._offering.get_mcp_prompts())
+        if definition is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name}")
+        required = [one["name"] for one in definition.get("arguments") or [] if one.get("required")]
+        if missing := [argument for argument in required if argument not in arguments]:
+            raise MCPError(types.INVALID_PARAMS, f"Prompt {name} needs: {', '.join(missing)}")
+        try:
+            value = self._offering.get_mcp_prompt(name, arguments)
+            return value if _requires_input(value) else prompt_result(value)
+        except (MCPError, MCPCapabilityMissing):
+            raise
+        except Exception as error:  # noqa: BLE001 - a prompt may raise anything
+            if type(error) is ValueError:
+                raise MCPError(types.INVALID_PARAMS, str(error)) from None
+            logger.error("prompt_failed", prompt=name, **_raised(error))
+            raise MCPError(types.INTERNAL_ERROR, f"Prompt {name} failed") from None
+
+    def _read_resource(self, uri: str, not_found: int) -> types.ReadResourceResult | dict[str, Any]:
+        try:
+            listed = next((one for one in self._offering.get_mcp_resources() if one.get("uri") == uri), {})
+            value = self._offering.read_mcp_resource(uri)
+            return value if _requires_input(value) else resource_result(uri, listed.get("mimeType"), value)
+        except (MCPError, MCPCapabilityMissing):
+            raise
+        except Exception as error:  # noqa: BLE001 - a resource may raise anything
+            if type(error) is ValueError:
+                raise MCPError(not_found, "Resource not found", {"uri": uri}) from None
+            logger.error("resource_failed", uri=uri, **_raised(error))
+            raise MCPError(types.INTERNAL_ERROR, "Resource could not be read", {"uri": uri}) from None
+
+
+def _models(
+    kind: type[ModelT], definitions: Iterable[Definition], invalid: Callable[[Definition, ValidationError], None]
+) -> list[ModelT]:
+    """The definitions as the protocol has them. What is wrong is reported to `invalid` and left out."""
+    models = []
+    for definition in definitions:
+        try:
+            models.append(kind.model_validate(definition, by_name=False))
+        except ValidationError as error:
+            invalid(definition, error)
+    return models
+
+
+def _named(name: str, definitions: Iterable[Definition]) -> Definition | None:
+    # The first of a name counts, as in the list.
+    return next((one for one in definitions if one.get("name") == name), None)
+
+
+def _arguments_schema(definition: Definition) -> dict[str, Any]:
+    # An object, even if the agent says only {}: the protocol wants the word.
+    return {"type": "object", **(definition.get("inputSchema") or {})}
+
+
+def _requires_input(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("resultType") == "input_required"
+
+
+def _checked(name: str, definition: Definition, result: types.CallToolResult) -> types.CallToolResult:
+    """A tool that promises a form of its result and breaks the promise has failed."""
+    promised = definition.get("outputSchema")
+    if not promised or result.is_error:
+        return result
+    wrong = problems_by_own_schema(promised, result.structured_content)
+    if wrong:
+        logger.error("tool_result_invalid", tool=name, problems=wrong)
+        return error_result(f"Tool {name} returned a result that does not fit its output schema")
+    return result
+
+
+def _tool_failure(name: str, error: Exception) -> types.CallToolResult:
+    if isinstance(error, ValueError) and "unknown tool" in str(error).lower():
+        # Listed, and then not known to `execute_mcp_tool`.
+        raise _unknown_tool(name) from None
+    logger.error("tool_failed", tool=name, **_raised(error))
+    if type(error) is ValueError:
+        # The way that MCPAgent gives its authors to say what is wrong. Its subclasses come from libraries, and their
+        # messages are not meant for clients.
+        return error_result(f"Tool {name} failed: {error}")
+    return error_result(f"Tool {name} failed")
+
+
+def _unknown_tool(name: str) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
+
+
+def _raised(error: Exception) -> dict[str, str]:
+    """For the log. With the traceback: the server goes on, so nothing else would show it."""
+    return {"error": repr(error), "traceback": "".join(traceback.format_exception(error))}
