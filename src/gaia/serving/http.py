@@ -14,10 +14,10 @@ from typing import Any
 
 import uvicorn
 
-from gaia.serving.guards import App, Guard
+from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
 
-__all__ = ["BackgroundServer", "run_http"]
+__all__ = ["BackgroundServer", "disconnected", "run_http"]
 
 _LAST_SECONDS = 5.0
 """What a server needs to end after the time that its requests have for that."""
@@ -122,6 +122,12 @@ def run_http(
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
         asyncio.run(_serve(server, listener))
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return once the client of a request, whose body has been read, has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _serve(server: _Server, listener: socket.socket) -> None:
