@@ -1,4 +1,4 @@
-"""The JSON of OpenAI's chat completions."""
+"""The JSON documents of OpenAI's chat completions."""
 
 from __future__ import annotations
 
