@@ -22,14 +22,13 @@ from gaia.serving.guards import Message, Receive, Scope, Send
 from gaia.serving.threads import WorkerThreads
 from gaia.telemetry import attributes as names
 
-__all__ = ["PAGE", "DashboardApp"]
+__all__ = ["DashboardApp"]
 
-PAGE = {
+_PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
     "/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
 }
-"""What needs no token: it is the same for every user, and a browser cannot send a token for it."""
 
 _MAX_THREADS = 8
 _MAX_WAITING = 32
@@ -40,6 +39,9 @@ _MAX_READERS = 16
 class DashboardApp:
     """The ASGI application without its guard: an application that mounts it checks Host, Origin and token itself."""
 
+    open_paths = frozenset(_PAGE)
+    """Need no token: the page is the same for every user, and a browser cannot send a token for it."""
+
     def __init__(self, manager: MCPClientManager) -> None:
         self._manager = manager
         buffer = UpdateBuffer()
@@ -49,7 +51,7 @@ class DashboardApp:
         self._unsubscribe: Callable[[], None] | None = None
         self._threads = WorkerThreads(_MAX_THREADS, _MAX_WAITING)
         self.stream = UpdateStream(buffer, self._snapshot, lambda: servers.statuses(manager), self._spans.running)
-        page = [Route(path, _file(name, kind)) for path, (name, kind) in PAGE.items()]
+        page = [Route(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()]
         api = [
             Route("/api/state", self._state),
             Route("/api/events", self._events),
@@ -94,7 +96,7 @@ class DashboardApp:
         }
 
     async def _state(self, _request: Request) -> Response:
-        return responses.JsonResponse(self._snapshot())
+        return responses.document(self._snapshot())
 
     async def _events(self, _request: Request) -> Response:
         if self.stream.readers >= _MAX_READERS:
@@ -107,7 +109,7 @@ class DashboardApp:
         about = await self._threads.run(lambda: servers.describe(self._manager, name))
         if about is None:
             return responses.problem(404, f"There is no server {name!r}")
-        return responses.JsonResponse(about)
+        return responses.document(about)
 
     async def _call(self, request: Request) -> Response:
         trace_id, span_id = (request.query_params.get(key, "") for key in ("trace", "span"))
@@ -118,7 +120,7 @@ class DashboardApp:
         server = call["attributes"].get(names.SERVER_NAME)
         ended = None if call["seconds"] is None else call["started"] + call["seconds"] + SECONDS_AFTER_CALL
         logs = self._logs.of_traces({span["trace_id"] for span in spans}, server, call["started"], ended)
-        return responses.JsonResponse({"call": call, "spans": spans, "logs": logs})
+        return responses.document({"call": call, "spans": spans, "logs": logs})
 
 
 def _file(name: str, media_type: str) -> Any:

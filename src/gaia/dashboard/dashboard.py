@@ -73,19 +73,17 @@ class Dashboard:
 
     def start(self) -> str:
         """Serve on a thread until `close`; returns the `url`. Raises OSError if it cannot listen there."""
-        from gaia.dashboard.app import PAGE
         from gaia.serving.http import BackgroundServer
 
         self.watch()
         if self._server is None:
             self._server = BackgroundServer(
-                self.app, self._options, self.app.stream.close, name="gaia-dashboard", open_paths=frozenset(PAGE)
+                self.app, self._options, self.app.stream.close, name="gaia-dashboard", open_paths=self.app.open_paths
             )
         return self.url
 
     def run(self, started: Callable[[str], None]) -> None:
         """Serve in this thread, the main one, until SIGINT or SIGTERM; `started` is called with the URL."""
-        from gaia.dashboard.app import PAGE
         from gaia.serving.http import run_http
 
         self.watch()
@@ -95,7 +93,7 @@ class Dashboard:
                 self._options,
                 lambda url: started(self._with_token(url)),
                 self.app.stream.close,
-                open_paths=frozenset(PAGE),
+                open_paths=self.app.open_paths,
             )
         finally:
             self.close()

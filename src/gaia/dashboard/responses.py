@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-__all__ = ["HEADERS", "JsonResponse", "encode", "event", "problem"]
+__all__ = ["HEADERS", "document", "encode", "event", "problem"]
 
 HEADERS = {
     # Scripts and styles from our two files only, connections to this server only; text never becomes markup.
@@ -35,18 +35,13 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, default=str).encode()
 
 
-class JsonResponse(Response):
-    """A JSON document."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return encode(content)
+def document(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type="application/json")
 
 
-def problem(status: int, message: str) -> JsonResponse:
+def problem(status: int, message: str) -> Response:
     """An error response, in the form that `gaia.serving.guards.Guard` uses."""
-    return JsonResponse({"error": {"message": message}}, status)
+    return document({"error": {"message": message}}, status)
 
 
 def event(kind: str, data: Any) -> bytes:

@@ -53,14 +53,6 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-class _ThreadServer(_Server):
-    """Catches no signals: only the main thread can."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class BackgroundServer:
     """Serves `app` on a thread of its own until `stop`, which calls `stopping` to end requests that have no end.
 
@@ -80,8 +72,11 @@ class BackgroundServer:
         self._listener = _listen(options)
         self._stopping = stopping
         self._stop_timeout = options.shutdown_grace + _STOP_SECONDS
-        self._server = _ThreadServer(_configuration(app, options, open_paths))
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # It catches no signals, because uvicorn does so in the main thread only.
+        self._server = uvicorn.Server(_configuration(app, options, open_paths))
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._server.serve(sockets=[self._listener])), name=name, daemon=True
+        )
         self._thread.start()
 
     @property
@@ -94,9 +89,6 @@ class BackgroundServer:
         self._server.should_exit = True
         self._thread.join(self._stop_timeout)
         self._listener.close()
-
-    def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._listener]))
 
 
 def run_http(
@@ -121,19 +113,15 @@ def run_http(
             # The operating system queues connections already. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
-        asyncio.run(_serve(server, listener))
+        asyncio.run(server.serve(sockets=[listener]))
+    if not server.started:
+        sys.exit(1)
 
 
 async def disconnected(receive: Receive) -> None:
     """Return once the client of a request, whose body has been read, has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _serve(server: _Server, listener: socket.socket) -> None:
-    await server.serve(sockets=[listener])
-    if not server.started:
-        sys.exit(1)
 
 
 def _listen(options: HttpOptions) -> socket.socket:
