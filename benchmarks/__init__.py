@@ -1,1 +1,1 @@
-"""How gaia-mcp compares with a bare pipe and with other clients: ``python -m benchmarks``."""
+"""Compares gaia-mcp with a raw pipe and with other clients: ``python -m benchmarks``."""

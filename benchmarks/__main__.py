@@ -1,7 +1,7 @@
-"""``python -m benchmarks``: measure gaia-mcp against a raw pipe and other clients, and judge what was found.
+"""``python -m benchmarks``: measure gaia-mcp against a raw pipe and other clients, and check the results.
 
-Exit status: 0 if all is well, 1 if `--check` or `--compare` found something, 2 for a wrong command line, 3 if nothing
-could be measured.
+Exit status: 0 on success, 1 if `--check` or `--compare` found something, 2 for a wrong command line, 3 if nothing could
+be measured.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=_positive, metavar="N", help="this many rounds of everything")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     parser.add_argument("--load", type=Path, metavar="FILE", help="measure nothing, take the results in FILE")
-    parser.add_argument("--check", action="store_true", help="exit with 1 unless everything that has to hold does")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a limit of the gate is missed")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="exit with 1 if it is worse than the run in FILE")
     parser.add_argument("--update-docs", action="store_true", help="write docs/benchmarks.* and the README's figures")
     options = parser.parse_args(arguments)
@@ -91,7 +91,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What has to be typed to measure the same again; where results go and what they are compared with is left out."""
+    """The command line that repeats the measurement, without the options for output and comparison."""
     words = ["python", "-m", "benchmarks"]
     words += [f"--only {name}" for name in options.only if len(options.only) < len(_MEASURES)]
     words += [f"--contender {each.key}" for each in options.contenders if len(options.contenders) < len(ALL)]

@@ -1,4 +1,4 @@
-"""Who is measured: the floor, gaia-mcp, and the clients that others wrote."""
+"""The clients that are measured: the raw pipe as the floor, gaia-mcp, and its peers."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PEERS = (
     Contender("fastmcp", "fastmcp, async", "fastmcp_driver.py", _FASTMCP),
     Contender("fastmcp-portal", "fastmcp, from sync code", "fastmcp_portal_driver.py", _FASTMCP),
     Contender("strands", "strands-agents", "strands_driver.py", ("strands-agents>=1.62",)),
-    # It imports what left the SDK with version 2, and a package that it does not ask for.
+    # It imports modules that version 2 of the SDK removed, and a package that it does not require.
     Contender("mcpadapt", "mcpadapt", "mcpadapt_driver.py", ("mcpadapt", "mcp<2", "websockets")),
     Contender("amd-gaia", "amd-gaia", "amd_gaia_driver.py", ("amd-gaia",)),
 )
 
 ALL = (FLOOR, GAIA, *PEERS)
-"""Who takes part in everything."""
+"""The contenders of every measure."""
 
 SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, *PEERS)
 """The order of tables and plots."""

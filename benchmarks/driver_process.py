@@ -1,4 +1,4 @@
-"""The harness's side of a driver: a process that is told what to do, and where it runs."""
+"""The harness's side of a driver: sends it commands, and binds it to processor cores."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class DriverProcess:
         self._process.stdout.close()
         self._errors.close()
 
-    # What it is told.
+    # Commands to the driver.
 
     def load(self) -> float:
         """Import the contender; in seconds."""
@@ -105,7 +105,7 @@ class DriverProcess:
             raise DriverFailed(f"no good answer within {give_up:g} s; the last error: {answer['last'] or 'none'}")
         return float(answer["seconds"])
 
-    # What it looks like from outside.
+    # The driver's processes, seen from outside.
 
     def servers(self) -> list[psutil.Process]:
         return [process for process in self._family() if _command_line(process) == self._server]
@@ -139,7 +139,7 @@ class DriverProcess:
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
         except BrokenPipeError:
-            raise DriverFailed(self._last_words()) from None
+            raise DriverFailed(self._failure()) from None
         answer: dict[str, Any] = json.loads(self._line(patience))
         if "error" in answer:
             raise DriverFailed(f"{command['do']}: {answer['error']}")
@@ -154,12 +154,12 @@ class DriverProcess:
                 raise DriverFailed(f"no answer within {patience:g} s")
             chunk = os.read(descriptor, 1 << 20)
             if not chunk:
-                raise DriverFailed(self._last_words())
+                raise DriverFailed(self._failure())
             self._received += chunk
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _last_words(self) -> str:
+    def _failure(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f"the driver ended: {lines[-1] if lines else 'without a word'}"
@@ -167,7 +167,7 @@ class DriverProcess:
 
 def _is_running(process: psutil.Process) -> bool:
     try:
-        # A zombie has ended, whenever its parent may find the time to take note of that.
+        # A zombie has ended, even if its parent has not reaped it yet.
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

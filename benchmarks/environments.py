@@ -47,10 +47,10 @@ def interpreter_for(contender: Contender) -> Path:
 
 def variables_for(contender: Contender) -> dict[str, str]:
     """The environment of the contender's driver."""
-    # Whoever has been started before finds its bytecode, as an installed program does.
+    # A contender that has been started before finds its bytecode, as an installed program does.
     hidden = {"PYTHONDONTWRITEBYTECODE"}
     if contender.requirements:
-        # A search path of ours would show `gaia` to a peer that has its own.
+        # This project's search path would hide a peer's own `gaia` package.
         hidden.add("PYTHONPATH")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 

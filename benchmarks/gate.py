@@ -1,4 +1,4 @@
-"""What gaia-mcp has to achieve: bars against the floor, absolute limits, and to be ahead of every peer in every row."""
+"""The limits for gaia-mcp: relative to the raw pipe, absolute, and ahead of every peer in every row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.words import amount
 __all__ = ["EXPLAINED", "Finding", "judge"]
 
 _MAX_OVERHEAD = 0.050
-"""Seconds that the client may add to the 99th percentile, whatever the size of a call."""
+"""Seconds that the client may add to the 99th percentile of calls of any size."""
 
 _MIB = 1024 * 1024
 
@@ -33,16 +33,16 @@ _AT_LEAST = {"throughput: 1 server, two cores: 32 callers": 20_000}
 
 EXPLAINED = {
     "footprint: threads": (
-        "Each server has threads of its own that wait for its pipes, its end and its timers, so that one server's "
-        "trouble delays no other and no event loop is needed. A waiting thread costs memory, which is in the row of "
-        "that name, and no time."
+        "Each server has threads of its own that wait for its pipes, its end and its timers, so that a failing server "
+        "delays no other and no event loop is needed. A waiting thread costs memory, which is in the row of that name, "
+        "and no processor time."
     ),
     "footprint: descriptors": (
-        "Each server's error output goes through a pipe, whose end is shown when the server fails; most peers let "
-        "servers write to the terminal instead."
+        "Each server's standard error goes through a pipe, so that its end is part of the error when the server fails; "
+        "most peers let servers write to the terminal instead."
     ),
     "footprint: memory of its helpers": (
-        "One small process for all servers of a program ends them when the program is killed. No peer has that."
+        "One small guard process stops all servers of a program when the program is killed. No peer has that."
     ),
 }
 """Rows in which peers may be ahead, by the beginning of their keys, and why."""
@@ -57,7 +57,7 @@ _CAUSES = {
         "over the interpreter's lock. They cost over a third of the processor time, so the figure follows the machine."
     ),
 }
-"""What decides about bars that some machines miss. They are missed all the same."""
+"""What a limit depends on that some machines miss. It counts as missed."""
 
 
 class Finding(NamedTuple):
@@ -68,9 +68,9 @@ class Finding(NamedTuple):
     wanted: str
     ok: bool
     explanation: str = ""
-    """Why it is as it is, where that is known and accepted."""
+    """The reason of a miss that is accepted."""
     cause: str = ""
-    """What decides about it, where it is known and not accepted."""
+    """The reason of a miss that is known and not accepted."""
 
     @property
     def accepted(self) -> bool:
@@ -78,7 +78,7 @@ class Finding(NamedTuple):
 
 
 def judge(run: Run) -> list[Finding]:
-    """All findings about the rows that the run has; the gate is open if all of them are accepted."""
+    """All findings about the rows of a run; the gate passes if all of them are accepted."""
     return [*_overheads(run), *_bars(run), *_rivalries(run)]
 
 

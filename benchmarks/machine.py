@@ -1,4 +1,4 @@
-"""What a run was made on."""
+"""Describes the machine of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["describe"]
 
 
 def describe() -> dict[str, str]:
-    """In words, by topic. Nothing that says whose machine it is."""
+    """Processor, memory, system and load as texts, without names of the machine or its user."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": _processor(),

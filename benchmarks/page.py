@@ -1,4 +1,4 @@
-"""The results as a page of the documentation: what was measured and how, the gate, and a table and a plot of each."""
+"""Writes the results as a page of the documentation: the method, a table and a plot of each measure, and the gate."""
 
 from __future__ import annotations
 
@@ -26,50 +26,51 @@ class _Words(NamedTuple):
 _SECTIONS = {
     "latency": _Words(
         "Added latency",
-        "One call after the other of a tool that returns its text. The server is written in C and its own time is next "
-        "to nothing. *Two cores*: the client is bound to one and its server to the other; what it costs to wake the "
-        "other core is in all figures. *One core*: both share one, which compares the code paths. A percentile is that "
-        "of one round.",
+        "Sequential calls of a tool that returns its text. The server is written in C, and its own time is negligible. "
+        "*Two cores*: the client is bound to one core, its server to the other; all figures include the cost of waking "
+        "the other core. *One core*: both share one core, which compares the code paths. A percentile is that of one "
+        "round.",
     ),
-    "processor time": _Words("Processor time", "The client's own, user and system together, in all of its threads."),
+    "processor time": _Words(
+        "Processor time", "The processor time of the client's process, user and system together, in all of its threads."
+    ),
     "throughput": _Words(
         "Calls per second",
-        "As many callers as a column says, each in a thread of its own, or a task of its own where the client is "
-        "asynchronous, make calls of 64 B as fast as they are answered. The raw pipe writes that many requests at once "
-        "and reads that many answers with one thread, which is as much as one pipe can carry from Python.",
+        "The number of callers in the column, each in a thread of its own (a task of its own if the client is "
+        "asynchronous), make calls of 64 B as fast as they are answered. The raw pipe writes that many requests at "
+        "once and reads that many answers with one thread, which is the most that one pipe carries from Python.",
     ),
     "tracing": _Words(
         "Tracing",
-        "A program without a tracer, one whose sampler takes no trace, and one that records a span of every call and "
-        "hands it to OpenTelemetry's batch processor, whose exporter throws it away.",
+        "A program without a tracer, one whose sampler drops all traces, and one that records a span of every call and "
+        "passes it to OpenTelemetry's batch processor, whose exporter discards it.",
     ),
-    "start": _Words("Start", "A new process each time, its bytecode and files in the system's cache."),
+    "start": _Words("Start", "A new process each time, with its bytecode and files in the system's cache."),
     "footprint": _Words(
-        "Footprint", "Of the client's process, servers not included, after one call. Memory is the resident set."
+        "Footprint", "The client's process, servers not included, after one call. Memory is the resident set."
     ),
     "recovery": _Words(
         "Recovery",
-        "The server is killed, and the client is asked again and again, by a program that does nothing else about it. "
-        "gaia-mcp waits half a second before the first restart of a server, as its default restart policy says; that "
-        "wait is most of the figure. A call made meanwhile waits for the new server.",
+        "The server is killed, and a program calls the client repeatedly, without any recovery code of its own. "
+        "gaia-mcp waits half a second before the first restart of a server, which is its default backoff and most of "
+        "the figure. A call made in the meantime waits for the new server.",
     ),
 }
 
 _INTRODUCTION = """\
 # Benchmarks
 
-What gaia-mcp costs, next to a bare pipe and to other Python clients of MCP servers. All of it is in the path: the
-manager, the tool filter, deadlines, statistics and supervision; nobody is tracing.
+What gaia-mcp costs, compared with a raw pipe and with other Python clients of MCP servers. Each call goes through the
+whole client: the manager, the tool filter, deadlines, statistics and supervision; tracing is off.
 
-Contenders take turns in short rounds, so that whatever else the machine does hits all of them. Each figure is the
-median of the rounds, with the range of the middle half of them in brackets; "2.00x" says that it is twice the raw
-pipe's figure, round by round. Every answer is checked. Each client runs in a process and a virtual environment of its
-own."""
+Contenders take turns in short rounds, so that other load on the machine affects all of them. Each figure is the median
+of the rounds, with the range of the middle half of them in brackets; "2.00x" means twice the raw pipe's figure, round
+by round. Every answer is checked. Each client runs in a process and a virtual environment of its own."""
 
 _GATE = """\
 ## The gate
 
-What has to hold, checked by `python -m benchmarks --check`. Rows in which a peer is ahead are marked, with the reason.
+The limits that `python -m benchmarks --check` checks. Rows in which a peer is ahead are marked, with the reason.
 """
 
 

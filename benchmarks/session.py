@@ -1,4 +1,4 @@
-"""One run under way: whose turn it is, what has failed, and what is shown meanwhile."""
+"""A benchmark run in progress: the contenders' turns, their failures, and progress messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Session:
 
     @contextmanager
     def turn(self, section: str, contender: Contender) -> Iterator[None]:
-        """Whatever the contender cannot do in here, it is out of the section, and the reason is kept."""
+        """A turn of a contender: if it fails, it is out of the section, and the reason is kept."""
         try:
             yield
         except DriverFailed as error:

@@ -1,11 +1,11 @@
 """What tracing adds to a call through the manager: without an SDK, sampled out, recorded, and recorded with content.
 
-A raw pipe is the floor. All take turns in short rounds, so that whatever else the machine does hits each alike, and
+A raw pipe is the floor. All take turns in short rounds, so that other load on the machine affects all alike, and
 where processes can be put on cores, callers are on one and servers on another. A process has one SDK or none, so the
 calls without one are made by a process of its own, as are those with one. What the SDK records goes through a batch
 processor to an exporter that drops it: what a backend costs is the backend's.
 
-Waiting times depend on the machine and on whatever else runs there; the processor time of the calling process, all its
+Waiting times depend on the machine and its other load; the processor time of the calling process, all its
 threads together, hardly does.
 
     python -m benchmarks.tracing [--calls 4000] [--rounds 20] [--size 64] [--json]

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Formats figures with their units."""
 
 from __future__ import annotations
 

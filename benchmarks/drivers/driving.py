@@ -268,7 +268,7 @@ def _error(error: BaseException) -> dict[str, Any]:
 
 
 def _take_stdout() -> Any:
-    """Our way to the harness; whatever else prints goes to standard error."""
+    """The stream of answers to the harness; other output to standard output goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers

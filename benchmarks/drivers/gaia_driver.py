@@ -1,4 +1,4 @@
-"""gaia-mcp as programs use it: a manager with its filter, deadline, statistics and supervision; nobody is tracing."""
+"""gaia-mcp as programs use it: a manager with its filter, deadline, statistics and supervision; tracing is off."""
 
 from __future__ import annotations
 

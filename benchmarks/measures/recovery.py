@@ -1,4 +1,4 @@
-"""How long it takes from killing a server to the next good answer, with nobody doing anything about it."""
+"""How long it takes from killing a server to the next good answer, without any recovery code in the caller."""
 
 from __future__ import annotations
 

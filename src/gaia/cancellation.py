@@ -1,8 +1,8 @@
-"""Cancelling work that other threads do: a scope that what blocks inside of it can be woken by.
+"""Cancels work from other threads: `CancelScope`.
 
-Whoever starts work enters a `CancelScope`; a call to an MCP server that is made inside of it is cancelled with it, and
-the server is told. The scope is found through the context (`contextvars`), so it follows the work into threads that are
-started with a copy of it.
+The code that starts work enters a `CancelScope`. A call to an MCP server that is made inside of it is cancelled with
+it, and the server is told. The scope is found through the context (`contextvars`), so it follows the work into threads
+that run with a copy of the context.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class CancelScope:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is no longer wanted. A long calculation should look now and then."""
+        """Whether the work was cancelled. A long calculation should check it from time to time."""
         return self._cancelled
 
     def cancel(self) -> bool:
-        """Cancel the work, and run the callbacks in this thread. False if that was done before."""
+        """Cancel the work, and run the callbacks in the calling thread. False if it was cancelled before."""
         with self._lock:
             if self._cancelled:
                 return False
@@ -42,9 +42,9 @@ class CancelScope:
         return True
 
     def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Have `callback` run when the work is cancelled; at once if it was. Returns the way to take it back.
+        """Run `callback` when the work is cancelled; at once if it was. Returns a function that unregisters it.
 
-        A callback must be quick, and must not raise: others come after it.
+        A callback must be quick and must not raise, because others are called after it.
         """
         key = object()
         with self._lock:
@@ -62,7 +62,7 @@ class CancelScope:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[CancelScope]:
-        """What runs inside, and in threads with a copy of the context, belongs to this scope.
+        """The block, and threads that run with a copy of its context, belong to this scope.
 
         A scope that is entered within another one is cancelled with it.
         """

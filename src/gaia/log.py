@@ -1,8 +1,8 @@
 """Structured log events on top of the standard library's loggers.
 
 Everything goes through ``logging.getLogger("gaia…")``, which has a null handler: as a library gaia-mcp is silent until
-the application configures logging, or calls `configure`. structlog is imported when the first event is really emitted,
-because an agent that does not log should not pay for it.
+the application configures logging, or calls `configure`. structlog is imported when the first event is emitted, so an
+agent that does not log does not pay for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EventLogger:
         self._stdlib = logging.getLogger(name)
         self._structured: Any = None
         self.is_enabled_for = self._stdlib.isEnabledFor
-        """Whether events of a level are emitted. Each call asks, so there is nothing in between."""
+        """Whether events of a level are emitted. The logger's own bound method, because each call asks."""
 
     def debug(self, event: str, **fields: Any) -> None:
         if self._stdlib.isEnabledFor(logging.DEBUG):
@@ -56,27 +56,27 @@ class EventLogger:
                 self._structured = _structured_logger(self._stdlib)
             getattr(self._structured, method)(event, **fields)
         except (OSError, ImportError):
-            # What is imported with the first event may find no descriptor left. The event is plainer then, not lost,
-            # and above all it is no exception in whoever reports it.
+            # The import at the first event fails if no descriptor is left. The event is then logged without structlog,
+            # and the caller of this logger gets no exception.
             (text,), extra = _render(None, method, {"event": event, **fields})
             getattr(self._stdlib, method)(text, **extra)
 
 
 class KnowsSecrets(Protocol):
-    """Whoever has secrets that must not be logged."""
+    """An object with secrets that must not be logged."""
 
     def redact(self, text: str) -> str:
-        """`text` with them masked."""
+        """`text` with the secrets masked."""
 
 
 _registration = threading.Lock()
-"""Owns the writing of `_owners`, which is replaced as a whole, so that logging takes no lock of ours."""
+"""Owns the writing of `_owners`, which is replaced as a whole, so that reading it takes no lock."""
 
 _owners: tuple[weakref.ref[KnowsSecrets], ...] = ()
 
 
 def mask_secrets_of(owner: KnowsSecrets) -> None:
-    """Keep the secrets of `owner` out of every event, whoever emits it, for as long as `owner` exists. Thread-safe."""
+    """Mask the secrets of `owner` in every event of every logger for as long as `owner` exists. Thread-safe."""
     global _owners  # noqa: PLW0603 - events of the whole process may hold them
     with _registration:
         _owners = (*(known for known in _owners if known() not in (None, owner)), weakref.ref(owner))
@@ -111,7 +111,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import orjson
 
-        # Records that other code logs under our name have a message only.
+        # Records that other code logs below ``gaia`` have a message only.
         event = dict(getattr(record, "event_fields", None) or {"event": record.getMessage()})
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
@@ -121,7 +121,7 @@ class _JsonFormatter(logging.Formatter):
         except TypeError:
             # Integers over 64 bits, lone surrogates.
             return json.dumps(event, default=str)
-        # Somebody may look at it on a terminal, which acts on more than what JSON escapes.
+        # A terminal acts on characters that JSON does not escape.
         return line if line.isascii() else json.dumps(event, default=str)
 
 
@@ -141,7 +141,7 @@ def _structured_logger(stdlib: logging.Logger) -> Any:
 
 
 def _mask_secrets(_logger: Any, _method: str, event: Any) -> Any:
-    """Events are made with masked texts already; this is for the one that somebody forgot, and for others' fields."""
+    """The second line of defence: callers mask their texts; this also masks fields that structlog's context adds."""
     owners = [owner for known in _owners if (owner := known()) is not None]
     return {key: _masked(value, owners) for key, value in event.items()} if owners else event
 
@@ -168,9 +168,9 @@ def _add_trace_ids(_logger: Any, _method: str, event: Any) -> Any:
 
 
 def _render(_logger: Any, _method: str, event: Any) -> tuple[tuple[str], dict[str, Any]]:
-    """Readable text as the message, and all fields on the record for formatters that want them apart."""
+    """Readable text as the message, and all fields on the record for formatters that need them apart."""
     fields = dict(event)
     name = fields.pop("event")
     text = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items())])
-    # A percent sign is data here: the record has no arguments, so logging does not interpolate.
+    # The record has no arguments, so logging does not interpolate percent signs.
     return (text,), {"extra": {"event_fields": {"event": name, **fields}}}

@@ -1,11 +1,10 @@
-"""``/v1/models`` and ``/v1/chat/completions``."""
+"""The routes of OpenAI's API that agents are served at: ``/v1/models`` and ``/v1/chat/completions``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,10 +16,10 @@ from starlette.routing import Route
 from gaia.agents.base import ApiAgent
 from gaia.agents.base.llm_errors import LLMError, LLMNotConfigured, LLMNotInstalled
 from gaia.api import openai_format
-from gaia.api.answers import Answer, BadConversation, answer, checked_messages
+from gaia.api.answers import Answer, RequestFailed, answer, checked_messages
 from gaia.cancellation import CancelScope
 from gaia.log import get_logger
-from gaia.serving.http import run_http
+from gaia.serving.http import disconnected, run_http
 from gaia.serving.options import HttpOptions
 from gaia.serving.threads import TooManyCalls, WorkerThreads
 
@@ -30,28 +29,15 @@ logger = get_logger(__name__)
 
 PATH = "/v1"
 
-KEEP_ALIVE = 15.0
-"""Seconds of silence after which a client that streams gets a comment, so that nothing in between hangs up."""
+KEEP_ALIVE_SECONDS = 15.0
+"""Silence after which a client that streams gets a comment, so that no proxy closes the connection."""
 
 NOT_SUPPORTED = ("tools", "functions", "audio")
-"""Parameters that would change what the answer means. Others, such as the temperature, are the agent's own business."""
-
-
-@dataclass(eq=False)
-class _Failed(Exception):
-    """Ends a request with an error in OpenAI's form."""
-
-    status: int
-    message: str
-    kind: str = "invalid_request_error"
-    code: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        return openai_format.error(self.message, self.kind, self.code)
+"""Parameters that would change what the answer means. Others, such as the temperature, are ignored."""
 
 
 class _Work:
-    """An agent at work on one answer."""
+    """One answer that an agent is working on, on a thread."""
 
     def __init__(self, threads: WorkerThreads, agent: ApiAgent, messages: list[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()
@@ -73,23 +59,23 @@ class _Work:
         self.scope.cancel()
         self.task.cancel()
 
-    def failure(self) -> _Failed | None:
-        """What went wrong, once the work is done; clients are told little, the log everything."""
+    def failure(self) -> RequestFailed | None:
+        """The error of finished work. The client gets a general message; the log gets the cause."""
         error = None if self.task.cancelled() else self.task.exception()
         if error is None:
             return None
         if isinstance(error, TooManyCalls):
-            return _Failed(429, "Too many requests at once", "rate_limit_error")
+            return RequestFailed(429, "Too many requests at once", "rate_limit_error")
         logger.error("agent_failed", error=repr(error))
         if isinstance(error, (LLMNotConfigured, LLMNotInstalled)):
-            return _Failed(503, "The agent has no model to work with", "server_error")
+            return RequestFailed(503, "The agent has no model to work with", "server_error")
         if isinstance(error, LLMError):
-            return _Failed(502, "The agent's model failed", "server_error")
-        return _Failed(500, "The agent failed", "server_error")
+            return RequestFailed(502, "The agent's model failed", "server_error")
+        return RequestFailed(500, "The agent failed", "server_error")
 
 
 class Api:
-    """The handlers."""
+    """The handlers of the routes."""
 
     def __init__(self, agents: Iterable[ApiAgent], threads: WorkerThreads) -> None:
         self._threads = threads
@@ -100,50 +86,27 @@ class Api:
         return JSONResponse({"object": "list", "data": [openai_format.model(agent) for agent in self._agents.values()]})
 
     async def model(self, request: Request) -> Response:
-        try:
-            return JSONResponse(openai_format.model(self._agent(request.path_params["model"])))
-        except _Failed as failed:
-            return JSONResponse(failed.document(), failed.status)
+        return JSONResponse(openai_format.model(self._agent(request.path_params["model"])))
 
     async def chat(self, request: Request) -> Response:
         try:
             body = await _body(request)
-            agent = self._agent(body.get("model"))
-            try:
-                messages = checked_messages(body.get("messages"))
-            except BadConversation as error:
-                raise _Failed(400, str(error)) from None
-            return await self._answered(request, agent, messages, body)
-        except _Failed as failed:
-            return JSONResponse(failed.document(), failed.status)
         except ClientDisconnect:
             return Response(status_code=499)
-
-    def stop(self) -> None:
-        for work in tuple(self._working):
-            work.cancel()
-
-    def _agent(self, name: Any) -> ApiAgent:
-        try:
-            return self._agents[name]
-        except (KeyError, TypeError):
-            raise _Failed(404, f"There is no model {name!r}", code="model_not_found") from None
-
-    async def _answered(
-        self, request: Request, agent: ApiAgent, messages: list[dict[str, Any]], body: dict[str, Any]
-    ) -> Response:
+        agent = self._agent(body.get("model"))
+        messages = checked_messages(body.get("messages"))
         reply = openai_format.Reply(agent.get_model_id())
         work = _Work(self._threads, agent, messages)
         self._working.add(work)
         work.task.add_done_callback(lambda _: self._working.discard(work))
         if body.get("stream"):
-            # Waits for the first piece or the end, so that an early failure still has a status of its own.
+            # Wait for the first piece or the end, so that an early failure still has a status of its own.
             first = await _next_piece(work)
             if first is None and (failed := work.failure()):
                 raise failed
             with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
             return StreamingResponse(_stream(work, reply, first, with_usage), media_type="text/event-stream")
-        gone = asyncio.create_task(_disconnected(request))
+        gone = asyncio.create_task(disconnected(request.receive))
         try:
             await asyncio.wait({gone, work.task}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -156,30 +119,37 @@ class Api:
             raise failed
         return JSONResponse(reply.whole(work.task.result()))
 
+    def stop(self) -> None:
+        for work in tuple(self._working):
+            work.cancel()
+
+    def _agent(self, name: Any) -> ApiAgent:
+        try:
+            return self._agents[name]
+        except (KeyError, TypeError):
+            raise RequestFailed(404, f"There is no model {name!r}", code="model_not_found") from None
+
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
         body = orjson.loads(await request.body())
     except orjson.JSONDecodeError:
-        raise _Failed(400, "The body is not JSON") from None
+        raise RequestFailed(400, "The body is not JSON") from None
     if not isinstance(body, dict):
-        raise _Failed(400, "The body must be a JSON object")
+        raise RequestFailed(400, "The body must be a JSON object")
     if given := [name for name in NOT_SUPPORTED if body.get(name)]:
-        raise _Failed(400, f"{given[0]} cannot be given: an agent uses its own tools", code="unsupported_parameter")
+        raise RequestFailed(
+            400, f"{given[0]} cannot be given: an agent uses its own tools", code="unsupported_parameter"
+        )
     if body.get("n") not in (None, 1):
-        raise _Failed(400, "n must be 1", code="unsupported_parameter")
+        raise RequestFailed(400, "n must be 1", code="unsupported_parameter")
     return body
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _next_piece(work: _Work) -> str | None:
     """A piece of the answer, an empty one after some time without any, and None at the end."""
     try:
-        return await asyncio.wait_for(work.pieces.get(), KEEP_ALIVE)
+        return await asyncio.wait_for(work.pieces.get(), KEEP_ALIVE_SECONDS)
     except TimeoutError:
         return ""
 
@@ -193,7 +163,7 @@ async def _stream(work: _Work, reply: openai_format.Reply, piece: str | None, wi
             yield reply.chunk({"content": piece}) if piece else b": still at work\n\n"
             piece = await _next_piece(work)
         if failed := work.failure():
-            yield openai_format.event(failed.document())
+            yield openai_format.event(openai_format.error(failed))
             return
         answered = work.task.result()
         if answered.text and not emitted:
@@ -203,12 +173,17 @@ async def _stream(work: _Work, reply: openai_format.Reply, piece: str | None, wi
             yield reply.usage(answered.usage)
         yield b"data: [DONE]\n\n"
     finally:
-        # Also when the client has gone.
+        # Also when the client has disconnected.
         work.cancel()
 
 
+async def _failed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestFailed)
+    return JSONResponse(openai_format.error(error), error.status)
+
+
 def create_app(agents: Iterable[ApiAgent], *, max_threads: int = 32) -> Starlette:
-    """The application without its guard."""
+    """The ASGI application without its guard; at most `max_threads` requests run at once."""
     threads = WorkerThreads(max_threads)
     api = Api(agents, threads)
 
@@ -224,6 +199,7 @@ def create_app(agents: Iterable[ApiAgent], *, max_threads: int = 32) -> Starlett
             Route(PATH + "/models/{model:path}", api.model),
             Route(f"{PATH}/chat/completions", api.chat, methods=["POST"]),
         ],
+        exception_handlers={RequestFailed: _failed},
         lifespan=lifespan,
     )
 

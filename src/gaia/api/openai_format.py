@@ -1,7 +1,8 @@
-"""The JSON of OpenAI's chat completions."""
+"""The JSON documents of OpenAI's chat completions."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from typing import Any
@@ -10,9 +11,9 @@ import orjson
 
 from gaia.agents.base import ApiAgent
 from gaia.agents.base.agent_result import Usage
-from gaia.api.answers import Answer
+from gaia.api.answers import Answer, RequestFailed
 
-__all__ = ["Reply", "error", "model"]
+__all__ = ["Reply", "error", "event", "model"]
 
 
 class Reply:
@@ -24,18 +25,14 @@ class Reply:
     def whole(self, answer: Answer) -> dict[str, Any]:
         message = {"role": "assistant", "content": answer.text}
         choice = {"index": 0, "message": message, "finish_reason": answer.finish_reason, "logprobs": None}
-        return {
-            **self._common,
-            "object": "chat.completion",
-            "choices": [choice],
-            "usage": _usage(answer.usage),
-        }
+        usage = dataclasses.asdict(answer.usage)
+        return {**self._common, "object": "chat.completion", "choices": [choice], "usage": usage}
 
     def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         return self._event([{"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}])
 
     def usage(self, usage: Usage) -> bytes:
-        return self._event([], usage=_usage(usage))
+        return self._event([], usage=dataclasses.asdict(usage))
 
     def _event(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
         return event({**self._common, "object": "chat.completion.chunk", "choices": choices, **more})
@@ -50,13 +47,5 @@ def model(agent: ApiAgent) -> dict[str, Any]:
     return {**agent.get_model_info(), "id": agent.get_model_id(), "object": "model", "created": 0, "owned_by": "gaia"}
 
 
-def error(message: str, kind: str, code: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-    }
+def error(failed: RequestFailed) -> dict[str, Any]:
+    return {"error": {"message": failed.message, "type": failed.kind, "param": None, "code": failed.code}}

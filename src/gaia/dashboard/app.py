@@ -1,7 +1,8 @@
-"""The routes: a page of three files, and the API behind it."""
+"""`DashboardApp`: the routes of the page and of the API behind it, and what they show."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
@@ -12,63 +13,81 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from gaia.dashboard import responses, servers
-from gaia.dashboard.journal import Journal
-from gaia.dashboard.logs import LogStore
-from gaia.dashboard.span_store import AFTERMATH, SpanStore
-from gaia.dashboard.stream import Stream
-from gaia.dashboard.timeline import Timeline
-from gaia.dashboard.trying import Trying
+from gaia.dashboard.live_updates import UpdateBuffer, UpdateStream
+from gaia.dashboard.log_store import LogStore
+from gaia.dashboard.span_store import SECONDS_AFTER_CALL, SpanStore
+from gaia.dashboard.tool_runner import ToolRunner
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.serving.guards import App, Message, Receive, Scope, Send
+from gaia.serving.guards import Message, Receive, Scope, Send
 from gaia.serving.threads import WorkerThreads
 from gaia.telemetry import attributes as names
 
-__all__ = ["PAGE", "DashboardApp"]
+__all__ = ["DashboardApp"]
 
-PAGE = {
+_PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
     "/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
 }
-"""What needs no token: it is the same for everybody, and a browser cannot send one for it."""
 
-_THREADS = 8
-_WAITING = 32
-_READERS = 16
+_MAX_THREADS = 8
+_MAX_WAITING = 32
+_MAX_READERS = 16
 """Pages that may watch at once."""
 
 
 class DashboardApp:
-    """The ASGI application without its guard: whoever mounts it elsewhere checks Host, Origin and token there."""
+    """The ASGI application without its guard: an application that mounts it checks Host, Origin and token itself."""
 
-    def __init__(
-        self, manager: MCPClientManager, journal: Journal, spans: SpanStore, logs: LogStore, timeline: Timeline
-    ) -> None:
+    open_paths = frozenset(_PAGE)
+    """Need no token: the page is the same for every user, and a browser cannot send a token for it."""
+
+    def __init__(self, manager: MCPClientManager) -> None:
         self._manager = manager
-        self._spans = spans
-        self._logs = logs
-        self._timeline = timeline
-        self._threads = WorkerThreads(_THREADS, _WAITING)
-        self.stream = Stream(journal, self._everything, lambda: servers.statuses(manager), spans.running)
-        page = [Route(path, _file(name, kind)) for path, (name, kind) in PAGE.items()]
+        buffer = UpdateBuffer()
+        self._spans = SpanStore(buffer)
+        self._logs = LogStore()
+        self._timeline = servers.Timeline(buffer)
+        self._unsubscribe: Callable[[], None] | None = None
+        self._threads = WorkerThreads(_MAX_THREADS, _MAX_WAITING)
+        self.stream = UpdateStream(buffer, self._snapshot, lambda: servers.statuses(manager), self._spans.running)
+        page = [Route(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()]
         api = [
             Route("/api/state", self._state),
             Route("/api/events", self._events),
             Route("/api/server", self._server),
             Route("/api/call", self._call),
-            Route("/api/try", Trying(manager, self._threads).answer, methods=["POST"]),
+            Route("/api/try", ToolRunner(manager, self._threads).answer, methods=["POST"]),
         ]
-        self._app: App = _with_headers(Starlette(routes=[*page, *api]))
+        self._app = Starlette(routes=[*page, *api])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(responses.HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+    def collect(self, log_level: int | None) -> None:
+        """Keep from now on what the page shows; `log_level` is set on gaia's logger, None leaves it as it is."""
+        if self._unsubscribe is None:
+            self._timeline.begin(self._manager)
+            self._unsubscribe = self._manager.subscribe(self._timeline)
+            self._logs.attach(log_level)
+            self._spans.attach()
 
     def close(self) -> None:
-        """End the streams, and let go of the threads. May be called from any thread."""
+        """Stop collecting, end the streams and release the threads. May be called from any thread, more than once."""
         self.stream.close()
         self._threads.close()
+        unsubscribe, self._unsubscribe = self._unsubscribe, None
+        if unsubscribe is not None:
+            unsubscribe()
+            self._logs.detach()
+            self._spans.close()
 
-    def _everything(self) -> dict[str, Any]:
+    def _snapshot(self) -> dict[str, Any]:
         return {
             "servers": servers.statuses(self._manager),
             "running": self._spans.running(),
@@ -77,29 +96,31 @@ class DashboardApp:
         }
 
     async def _state(self, _request: Request) -> Response:
-        return responses.Answer(self._everything())
+        return responses.document(self._snapshot())
 
     async def _events(self, _request: Request) -> Response:
-        if self.stream.readers >= _READERS:
-            return responses.problem(503, f"{_READERS} pages are watching already")
+        if self.stream.readers >= _MAX_READERS:
+            return responses.problem(503, f"{_MAX_READERS} pages are watching already")
         return StreamingResponse(self.stream.events(), media_type="text/event-stream")
 
     async def _server(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
-        # It may have to ask the server for its tools.
+        # On a thread, because the client may have to ask the server for its tools.
         about = await self._threads.run(lambda: servers.describe(self._manager, name))
-        return responses.problem(404, f"There is no server {name!r}") if about is None else responses.Answer(about)
+        if about is None:
+            return responses.problem(404, f"There is no server {name!r}")
+        return responses.document(about)
 
     async def _call(self, request: Request) -> Response:
         trace_id, span_id = (request.query_params.get(key, "") for key in ("trace", "span"))
-        spans = self._spans.story(trace_id, span_id)
+        spans = self._spans.related(trace_id, span_id)
         call = next((span for span in spans if span["span_id"] == span_id), None)
         if call is None:
             return responses.problem(404, "This call is no longer kept; the page shows the last ones only")
         server = call["attributes"].get(names.SERVER_NAME)
-        ended = None if call["seconds"] is None else call["started"] + call["seconds"] + AFTERMATH
+        ended = None if call["seconds"] is None else call["started"] + call["seconds"] + SECONDS_AFTER_CALL
         logs = self._logs.of_traces({span["trace_id"] for span in spans}, server, call["started"], ended)
-        return responses.Answer({"call": call, "spans": spans, "logs": logs})
+        return responses.document({"call": call, "spans": spans, "logs": logs})
 
 
 def _file(name: str, media_type: str) -> Any:
@@ -109,15 +130,3 @@ def _file(name: str, media_type: str) -> Any:
         return Response(content, headers={"content-type": media_type})
 
     return answer
-
-
-def _with_headers(app: App) -> App:
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(responses.HEADERS)
-            await send(message)
-
-        await app(scope, receive, send_with_headers)
-
-    return wrapped

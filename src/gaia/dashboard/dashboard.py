@@ -1,4 +1,4 @@
-"""`Dashboard`: the page of one manager, from the first look to the last."""
+"""`Dashboard`: collects what the page of one manager shows, and serves it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Dashboard:
     def __init__(
         self, manager: MCPClientManager, options: HttpOptions | None = None, *, log_level: int | None = None
     ) -> None:
-        """Nothing is served yet. Without a token in `options` one is made up; the default port is 8484, 0 a free one.
+        """Nothing is served yet. Without a token in `options` one is generated; the default port is 8484, 0 a free one.
 
         `log_level` is set on the logger ``gaia`` while the page is served, so that there are events to show; None
         leaves the level as it is. Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and
@@ -40,31 +40,21 @@ class Dashboard:
         """
         require("starlette", "uvicorn", extra="dashboard")
         from gaia.dashboard.app import DashboardApp
-        from gaia.dashboard.journal import Journal
-        from gaia.dashboard.logs import LogStore
-        from gaia.dashboard.span_store import SpanStore
-        from gaia.dashboard.timeline import Timeline
 
         options = options or HttpOptions(port=DEFAULT_PORT)
         if options.token is None:
             options = dataclasses.replace(options, token=secrets.token_urlsafe(_TOKEN_BYTES))
         options.check()
         self._options = options
-        self._manager = manager
         self._log_level = log_level
-        journal = Journal()
-        self._spans = SpanStore(journal)
-        self._logs = LogStore()
-        self._timeline = Timeline(journal)
-        self._unsubscribe: Callable[[], None] | None = None
         self._server: BackgroundServer | None = None
-        self.app: DashboardApp = DashboardApp(manager, journal, self._spans, self._logs, self._timeline)
-        """The ASGI application, without checks of host and token, for those who serve it with their own."""
+        self.app: DashboardApp = DashboardApp(manager)
+        """The ASGI application without checks of host and token, for applications that serve it with their own."""
 
     @property
     def token(self) -> str:
-        """What the API wants as ``Authorization: Bearer …``."""
-        assert self._options.token is not None, "made up in the constructor"
+        """What the API requires as ``Authorization: Bearer …``."""
+        assert self._options.token is not None, "generated in the constructor"
         return self._options.token
 
     @property
@@ -79,27 +69,21 @@ class Dashboard:
 
     def watch(self) -> None:
         """Begin to collect what the page shows. `start` and `run` do so themselves."""
-        if self._unsubscribe is None:
-            self._timeline.begin(self._manager)
-            self._unsubscribe = self._manager.subscribe(self._timeline)
-            self._logs.attach(self._log_level)
-            self._spans.attach()
+        self.app.collect(self._log_level)
 
     def start(self) -> str:
-        """Serve on a thread until `close`; returns the `url`. Raises OSError if the address cannot be had."""
-        from gaia.dashboard.app import PAGE
+        """Serve on a thread until `close`; returns the `url`. Raises OSError if it cannot listen there."""
         from gaia.serving.http import BackgroundServer
 
         self.watch()
         if self._server is None:
             self._server = BackgroundServer(
-                self.app, self._options, self.app.stream.close, name="gaia-dashboard", open_paths=frozenset(PAGE)
+                self.app, self._options, self.app.stream.close, name="gaia-dashboard", open_paths=self.app.open_paths
             )
         return self.url
 
     def run(self, started: Callable[[str], None]) -> None:
-        """Serve in this thread, the main one, until SIGINT or SIGTERM; `started` is told the URL with the token."""
-        from gaia.dashboard.app import PAGE
+        """Serve in this thread, the main one, until SIGINT or SIGTERM; `started` is called with the URL."""
         from gaia.serving.http import run_http
 
         self.watch()
@@ -109,22 +93,17 @@ class Dashboard:
                 self._options,
                 lambda url: started(self._with_token(url)),
                 self.app.stream.close,
-                open_paths=frozenset(PAGE),
+                open_paths=self.app.open_paths,
             )
         finally:
             self.close()
 
     def close(self) -> None:
-        """Stop serving and collecting. A dashboard is not started again; the manager goes on."""
+        """Stop serving and collecting. A closed dashboard cannot be started again; the manager is left as it is."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()
         self.app.close()
-        unsubscribe, self._unsubscribe = self._unsubscribe, None
-        if unsubscribe is not None:
-            unsubscribe()
-            self._logs.detach()
-            self._spans.close()
 
     def __enter__(self) -> Dashboard:
         self.start()

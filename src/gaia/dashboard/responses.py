@@ -1,4 +1,4 @@
-"""What leaves for the browser: JSON, and the headers that keep a page of other people's text harmless."""
+"""The dashboard's HTTP responses: JSON, server-sent events, and headers that make untrusted text harmless."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-__all__ = ["HEADERS", "Answer", "encode", "event", "problem"]
+__all__ = ["HEADERS", "document", "encode", "event", "problem"]
 
 HEADERS = {
-    # Scripts and styles from our two files only, connections to ourselves only; text never becomes markup.
+    # Scripts and styles from our two files only, connections to this server only; text never becomes markup.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -27,7 +27,7 @@ HEADERS = {
 
 
 def encode(value: Any) -> bytes:
-    """JSON, whatever servers have put into it."""
+    """`value` as JSON; the values of servers may be any."""
     try:
         return orjson.dumps(value, default=str)
     except TypeError:
@@ -35,18 +35,13 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, default=str).encode()
 
 
-class Answer(Response):
-    """A JSON document."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return encode(content)
+def document(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type="application/json")
 
 
-def problem(status: int, message: str) -> Answer:
-    """A refusal, in the form that `gaia.serving.guards.Guard` gives its own."""
-    return Answer({"error": {"message": message}}, status)
+def problem(status: int, message: str) -> Response:
+    """An error response, in the form that `gaia.serving.guards.Guard` uses."""
+    return document({"error": {"message": message}}, status)
 
 
 def event(kind: str, data: Any) -> bytes:

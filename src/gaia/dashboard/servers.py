@@ -1,57 +1,123 @@
-"""The servers of a manager as the page shows them."""
+"""The servers of a manager as the page shows them: their state and tools now, and the timeline of their changes."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from typing import Any
 
 import msgspec
 
+from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.supervision.events import (
+    Event,
+    GaveUp,
+    Restarted,
+    StateChanged,
+    ToolDefinitionsChanged,
+    ToolsChanged,
+)
 from gaia.mcp.client.transports.stdio import StdioTransport
 
-__all__ = ["describe", "statuses"]
+__all__ = ["Timeline", "describe", "statuses"]
+
+_MAX_EVENTS = 1000
+_MAX_NAMES = 50
+"""Tools that one event names."""
+
+_TOOL_FIELDS = ("name", "title", "description", "input_schema", "output_schema", "annotations")
+
+_KINDS: dict[type[Event], str] = {
+    StateChanged: "state",
+    Restarted: "restarted",
+    GaveUp: "gave_up",
+    ToolsChanged: "tools",
+    ToolDefinitionsChanged: "definitions",
+}
+"""The events on the timeline. Messages of the servers' own logs are shown with the other log events."""
+
+
+class Timeline:
+    """The last events of a manager's servers. It listens on a callback thread and is read by any thread."""
+
+    def __init__(self, buffer: UpdateBuffer) -> None:
+        self._buffer = buffer
+        self._lock = threading.Lock()
+        """Owns both below."""
+        self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
+        self._count = 0
+
+    def begin(self, manager: MCPClientManager) -> None:
+        """Record the servers' present states as the first events."""
+        for status in manager.status():
+            began = time.time() - (status.uptime or 0.0)
+            state = {"old": None, "new": status.state.value, "generation": status.generation, "reason": None}
+            self._add({"at": began, "server": status.name, "kind": "state", **state})
+
+    def __call__(self, event: Event) -> None:
+        """The listener that the manager calls."""
+        kind = _KINDS.get(type(event))
+        if kind is not None:
+            fields = msgspec.to_builtins(event)
+            for name in fields.keys() & {"added", "removed", "changed"}:
+                fields[name] = fields[name][:_MAX_NAMES]
+            self._add({"at": time.time(), "kind": kind, **fields})
+
+    def events(self) -> list[dict[str, Any]]:
+        """Oldest first."""
+        with self._lock:
+            return list(self._events)
+
+    def _add(self, event: dict[str, Any]) -> None:
+        with self._lock:
+            self._count += 1
+            # By its id a page recognises an event that it has got twice.
+            event = {"id": self._count, **event}
+            self._events.append(event)
+        self._buffer.write("event", event)
 
 
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
-    """A line for each server: the configured ones in their order, then those that were added otherwise.
+    """A row for each server: the configured ones in their order, then those that were added otherwise.
 
     ``ready_since`` is in seconds since the epoch, where `ServerStatus` has the time passed: it stays the same.
     """
     known = {status.name: status for status in manager.status()}
     configured = manager.config.get_servers()
-    found = []
+    rows = []
     for name in dict.fromkeys((*configured, *known)):
         if name in known:
-            line = msgspec.to_builtins(known[name])
-            uptime = line.pop("uptime")
-            line["ready_since"] = None if uptime is None else round(time.time() - uptime)
-            found.append(line)
+            row = msgspec.to_builtins(known[name])
+            uptime = row.pop("uptime")
+            row["ready_since"] = None if uptime is None else round(time.time() - uptime)
+            rows.append(row)
         else:
             off = bool(configured[name].get("disabled"))
-            found.append({"name": name, "state": "disabled" if off else "not started", "ready_since": None})
-    return found
+            rows.append({"name": name, "state": "disabled" if off else "not started", "ready_since": None})
+    return rows
 
 
 def describe(manager: MCPClientManager, name: str) -> dict[str, Any] | None:
     """Everything about one server; None if there is none of this name. ``stderr`` is None where there is none."""
-    line = next((line for line in statuses(manager) if line["name"] == name), None)
-    if line is None:
+    row = next((row for row in statuses(manager) if row["name"] == name), None)
+    if row is None:
         return None
     client = manager.get_client(name)
     source = manager.config.source_of(name)
-    about: dict[str, Any] = {"tools": [], "stderr": None, "server_info": {}, "instructions": None, "capabilities": []}
-    if client is not None:
-        about = {
-            "tools": _tools(client),
-            "stderr": client.transport.stderr_tail() if isinstance(client.transport, StdioTransport) else None,
-            "server_info": client.server_info,
-            "instructions": client.instructions,
-            "capabilities": sorted(client.capabilities),
-        }
-    return {**line, **about, "source": None if source is None else str(source)}
+    row["source"] = None if source is None else str(source)
+    if client is None:
+        return {**row, "tools": [], "stderr": None, "server_info": {}, "instructions": None, "capabilities": []}
+    return {
+        **row,
+        "tools": _tools(client),
+        "stderr": client.transport.stderr_tail() if isinstance(client.transport, StdioTransport) else None,
+        "server_info": client.server_info,
+        "instructions": client.instructions,
+        "capabilities": sorted(client.capabilities),
+    }
 
 
 def _tools(client: MCPClient) -> list[dict[str, Any]]:
@@ -59,17 +125,8 @@ def _tools(client: MCPClient) -> list[dict[str, Any]]:
     # A server that restarts keeps its tools. One that has never listed any is not waited for.
     offered = client.list_tools() if client.is_connected() or client.status.tool_count else []
     withheld = dict.fromkeys(client.denied_tools, "denied") | dict.fromkeys(client.blocked_tools, "not approved")
-    found = [_tool(tool) for tool in offered] + [{"name": name, "denied": why} for name, why in withheld.items()]
-    return sorted(found, key=lambda tool: str(tool["name"]))
-
-
-def _tool(tool: MCPTool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "denied": None,
-        "title": tool.title,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-        "output_schema": tool.output_schema,
-        "annotations": tool.annotations,
-    }
+    rows: list[dict[str, Any]] = [
+        {"denied": None, **{field: getattr(tool, field) for field in _TOOL_FIELDS}} for tool in offered
+    ]
+    rows += [{"name": name, "denied": why} for name, why in withheld.items()]
+    return sorted(rows, key=lambda row: str(row["name"]))

@@ -1,12 +1,12 @@
-"""Every exception that gaia-mcp raises, in one tree.
+"""The exceptions of gaia-mcp, in one tree.
 
 Each failed call says whether the server may have acted on it (`delivery`):
 
 - ``"not_sent"``: no byte of the request reached the server; repeating it is safe.
 - ``"unknown"``: the request was (at least partly) written; its side effect may have happened.
 
-The classes also derive from the builtin that the abstract transport promises (`RuntimeError`, `TimeoutError`,
-`ValueError`), so callers that know nothing of this module can still catch them.
+The classes also derive from the built-in exceptions that the abstract transport documents (`RuntimeError`,
+`TimeoutError`, `ValueError`), so code that does not import this module can catch them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MCPError(Exception):
         self.delivery: Delivery = delivery
 
     def mask(self, redact: Callable[[str], str]) -> None:
-        """Replace what must not be shown in the message, which repeats what a server has said."""
+        """Mask secrets in the message, which may repeat text of a server."""
         self.message = redact(self.message)
         self.args = (self.message,)
 
@@ -73,7 +73,7 @@ class NotConnected(MCPError, RuntimeError):
 
 
 class NotOffered(MCPError, RuntimeError):
-    """The server did not say, in its handshake, that it can do this."""
+    """The server did not declare this capability in its handshake."""
 
     error_type = "not_offered"
 
@@ -91,7 +91,7 @@ class HandshakeFailed(MCPError, RuntimeError):
 
 
 class ServerUnavailable(MCPError, RuntimeError):
-    """The server is down and will not be tried for this call; the message gives the reason."""
+    """The server is down, and this call does not start it; the message gives the reason."""
 
     error_type = "server_unavailable"
 
@@ -103,11 +103,11 @@ class ServerCrashed(MCPError, RuntimeError):
 
 
 class AnswerLost(ServerCrashed):
-    """The connection broke before the answer to this one call came. The server itself may be well."""
+    """The connection broke before the answer to this one call arrived. The server itself may still run."""
 
 
 class Overloaded(MCPError, RuntimeError):
-    """As many calls as allowed are already waiting for this server."""
+    """The queue of calls that wait for this server is full."""
 
     error_type = "overloaded"
 
@@ -131,7 +131,7 @@ class ToolDenied(MCPError, ValueError):
 
 
 class ToolNotApproved(ToolDenied):
-    """Tool definitions are pinned, and the tool's is not the one that was approved."""
+    """Tool definitions are pinned, and this tool's definition is not the approved one."""
 
     error_type = "not_approved"
 
@@ -152,7 +152,7 @@ class InvalidResponse(MCPError, ValueError):
 
 
 class InputMissing(MCPError, RuntimeError):
-    """The server needed an answer of a person or a model to go on, and there is none."""
+    """The server needed an answer of a person or a model to continue, and the application gave none."""
 
     error_type = "input_missing"
 
@@ -160,8 +160,8 @@ class InputMissing(MCPError, RuntimeError):
 class JsonRpcError(MCPError, RuntimeError):
     """The server answered with a JSON-RPC error object.
 
-    `code` is its integer code, `data` whatever the server attached (or None). Local failures never carry a code, so
-    they cannot be mistaken for an answer of the server.
+    `code` is its integer code, `data` the value that the server attached (or None). Local failures have no code, so
+    they cannot be mistaken for a server's answer.
     """
 
     error_type = "jsonrpc"
@@ -194,9 +194,9 @@ def answered_error(code: int, message: str, data: Any = None) -> JsonRpcError:
 
 
 class HttpError(MCPError, RuntimeError):
-    """A server that is reached over HTTP answered a request with something that is no MCP message.
+    """A server over HTTP answered a request with something that is not an MCP message.
 
-    `status` is the status code; None if there was none, or if it is not what is wrong.
+    `status` is the status code; None if there was none, or if it is not the cause.
     """
 
     error_type = "http"
@@ -207,6 +207,6 @@ class HttpError(MCPError, RuntimeError):
 
 
 class NeedsAuthorization(HttpError):
-    """The server lets nobody in who is not logged in; the message says how to log in."""
+    """The server requires a login; the message says how to log in."""
 
     error_type = "needs_authorization"

@@ -1,12 +1,13 @@
 """`MCPBridge`: several agents behind one MCP endpoint.
 
-Tools and prompts are offered as ``<namespace>_<name>``; resources keep their URIs, which say themselves whose they are.
+Tools and prompts are offered as ``<namespace>_<name>``; resources keep their URIs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import methodcaller
 from typing import Any
 
 from gaia.log import get_logger
@@ -16,9 +17,13 @@ __all__ = ["MCPBridge", "namespace_of"]
 
 logger = get_logger(__name__)
 
+_Listing = Callable[[Offering], list[dict[str, Any]]]
+_tools: _Listing = methodcaller("get_mcp_tool_definitions")
+_prompts: _Listing = methodcaller("get_mcp_prompts")
+
 
 class MCPBridge:
-    """Offers what its `agents` offer, and hands each request to the one it is for.
+    """Offers what its `agents` offer, and passes each request to the agent that it concerns.
 
     It is served like an agent::
 
@@ -39,7 +44,7 @@ class MCPBridge:
         return self._info
 
     def get_mcp_instructions(self) -> str:
-        """Those of each agent, under its namespace."""
+        """The instructions of each agent, under its namespace."""
         parts = [(namespace, agent.get_mcp_instructions()) for namespace, agent in self._agents.items()]
         return "\n\n".join(f"Tools named {namespace}_…: {text}" for namespace, text in parts if text)
 
@@ -48,19 +53,17 @@ class MCPBridge:
         return any(agent.offers_mcp(what) for agent in self._agents.values())
 
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
-        return [{**one, "name": name} for name, _, one in self._named(lambda agent: agent.get_mcp_tool_definitions())]
+        return [{**one, "name": name} for name, _, one in self._named(_tools)]
 
     def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        for name, agent, definition in self._named(lambda agent: agent.get_mcp_tool_definitions()):
-            if name == tool_name:
-                return agent.execute_mcp_tool(definition["name"], arguments)
-        raise ValueError(f"Unknown tool: {tool_name}")
+        agent, original = self._find(_tools, "tool", tool_name)
+        return agent.execute_mcp_tool(original, arguments)
 
     def get_mcp_prompts(self) -> list[dict[str, Any]]:
-        return [{**one, "name": name} for name, _, one in self._named(lambda agent: agent.get_mcp_prompts())]
+        return [{**one, "name": name} for name, _, one in self._named(_prompts)]
 
     def get_mcp_prompt(self, name: str, arguments: dict[str, str]) -> Any:
-        agent, original = self._prompt(name)
+        agent, original = self._find(_prompts, "prompt", name)
         return agent.get_mcp_prompt(original, arguments)
 
     def get_mcp_resources(self) -> list[dict[str, Any]]:
@@ -70,7 +73,7 @@ class MCPBridge:
         return [one for agent in self._agents.values() for one in agent.get_mcp_resource_templates()]
 
     def read_mcp_resource(self, uri: str) -> Any:
-        """From the agent that lists it, or else from the first that knows it: it may be one of a template's."""
+        """Read from the agent that lists it, or else from the first that knows it: it may belong to a template."""
         agents = sorted(
             self._agents.values(), key=lambda agent: all(one.get("uri") != uri for one in agent.get_mcp_resources())
         )
@@ -86,7 +89,7 @@ class MCPBridge:
         self, reference: dict[str, Any], name: str, value: str, arguments: dict[str, str]
     ) -> list[str]:
         if reference.get("type") == "ref/prompt":
-            agent, original = self._prompt(str(reference.get("name")))
+            agent, original = self._find(_prompts, "prompt", str(reference.get("name")))
             return agent.complete_mcp_argument({**reference, "name": original}, name, value, arguments)
         uri = reference.get("uri")
         for agent in self._agents.values():
@@ -99,7 +102,7 @@ class MCPBridge:
             agent.set_mcp_logging_level(level)
 
     def add_mcp_listener(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
-        """What changes in any of the agents changes in the bridge."""
+        """Listen to the changes of all agents. Returns a function that stops it."""
         removers = [agent.add_mcp_listener(listener) for agent in self._agents.values()]
 
         def remove() -> None:
@@ -108,20 +111,19 @@ class MCPBridge:
 
         return remove
 
-    def _prompt(self, name: str) -> tuple[Offering, str]:
-        for one, agent, definition in self._named(lambda agent: agent.get_mcp_prompts()):
-            if one == name:
+    def _find(self, listing: _Listing, kind: str, name: str) -> tuple[Offering, str]:
+        """The agent that lists this namespaced name, and the agent's own name for it."""
+        for namespaced, agent, definition in self._named(listing):
+            if namespaced == name:
                 return agent, definition["name"]
-        raise ValueError(f"Unknown prompt: {name}")
+        raise ValueError(f"Unknown {kind}: {name}")
 
-    def _named(
-        self, listing: Callable[[Offering], list[dict[str, Any]]]
-    ) -> Iterator[tuple[str, Offering, dict[str, Any]]]:
+    def _named(self, listing: _Listing) -> Iterator[tuple[str, Offering, dict[str, Any]]]:
         """Each definition with its namespaced name and its agent. One agent's failure does not hide the others."""
         for namespace, agent in self._agents.items():
             try:
                 definitions = listing(agent)
-            except Exception as error:  # noqa: BLE001 - an agent is anybody's code
+            except Exception as error:  # noqa: BLE001 - an agent is the application's code
                 logger.error("agent_left_out", agent=namespace, error=repr(error))
                 continue
             for definition in definitions:
@@ -129,6 +131,6 @@ class MCPBridge:
 
 
 def namespace_of(agent: object) -> str:
-    """The namespace of an agent that is given none: ``code`` for a `CodeAgent`."""
+    """The default namespace of an agent: ``code`` for a `CodeAgent`."""
     name = type(agent).__name__
     return (name.removesuffix("Agent") or name).lower()

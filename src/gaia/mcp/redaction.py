@@ -1,4 +1,4 @@
-"""Keeps configured secrets out of everything that people or telemetry get to see."""
+"""Masks configured secrets in texts that are shown, logged or recorded."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ __all__ = ["MASK", "Redactor", "mask_strings", "secret_headers", "secret_url_par
 MASK = "***"
 
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|KEY|PASS|AUTH|CRED|COOKIE|SESSION|PRIVATE|DSN|BEARER|ASSERTION", re.IGNORECASE)
-_SHORTEST_NAMED = 4
-_SHORTEST_ANY = 8
+_MIN_NAMED = 4
+_MIN_ANY = 8
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:
     """The values in a server's configured `env` that must not be shown.
 
     A value counts as a secret when its name sounds like one and it has at least 4 characters, or when it has at least
-    8 characters whatever its name: masking a harmless path costs less than showing a password.
+    8 characters under any name: masking a harmless path costs less than showing a password.
     """
     return [
-        value
-        for name, value in environment.items()
-        if len(value) >= (_SHORTEST_NAMED if sounds_secret(name) else _SHORTEST_ANY)
+        value for name, value in environment.items() if len(value) >= (_MIN_NAMED if sounds_secret(name) else _MIN_ANY)
     ]
 
 
@@ -37,18 +35,16 @@ def sounds_secret(name: str) -> bool:
 def secret_headers(headers: Mapping[str, str]) -> list[str]:
     """The values of a server's configured `headers` that must not be shown.
 
-    That is every value of at least 4 characters, and what follows its scheme ("Bearer"), which servers like to repeat
-    alone.
+    That is every value of at least 4 characters, and the part after its scheme ("Bearer"), because servers may repeat
+    it alone.
     """
-    return [
-        part for value in headers.values() for part in (value, value.partition(" ")[2]) if len(part) >= _SHORTEST_NAMED
-    ]
+    return [part for value in headers.values() for part in (value, value.partition(" ")[2]) if len(part) >= _MIN_NAMED]
 
 
 def secret_url_parts(url: str) -> list[str]:
     """What must not be shown of a server's `url`: its password, and the values of its query that may be secret.
 
-    Those are chosen as for `secret_values`. Each is given as it is written and as it is meant.
+    Those are chosen as for `secret_values`. Each is given both percent-encoded and decoded.
     """
     try:
         parts = urlsplit(url)
@@ -71,7 +67,7 @@ class Redactor:
         alternatives = "|".join(re.escape(secret) for secret in sorted(known, key=len, reverse=True))
         self._pattern = re.compile(alternatives) if alternatives else None
         self.longest = max((len(secret.encode("utf-8", "surrogatepass")) for secret in known), default=0)
-        """Bytes of the longest secret: so much of a text that begins in its middle may be the end of a secret."""
+        """Bytes of the longest secret: a text that was cut at its beginning may start with that much of a secret."""
 
     def __call__(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(MASK, text)
@@ -99,6 +95,6 @@ def _masked(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _lines(secret: str) -> list[str]:
-    """The lines of a private key, say: they are shown one by one, and their ends may be written differently."""
+    """The lines of a secret such as a private key: they may be shown one by one, and with other line ends."""
     lines = secret.splitlines()
-    return [line for line in lines if len(line) >= _SHORTEST_ANY] if len(lines) > 1 else []
+    return [line for line in lines if len(line) >= _MIN_ANY] if len(lines) > 1 else []

@@ -1,1 +1,1 @@
-"""What serving an agent needs whatever the protocol: finding it, running it on threads, guarding and running HTTP."""
+"""What serving an agent needs in any protocol: loading it, running it on threads, and a guarded HTTP server."""

@@ -1,4 +1,4 @@
-"""The packages that only serving needs, and how to get them."""
+"""Checks that the packages of an extra are installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ServingUnavailable", "require"]
 
 
 class ServingUnavailable(ImportError):
-    """A package of an extra is missing; the message says how to get it."""
+    """A package of an extra is missing; the message says how to install it."""
 
 
 def require(*packages: str, extra: str = "serve") -> None:

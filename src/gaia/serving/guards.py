@@ -1,6 +1,6 @@
-"""`Guard`: what every HTTP request must pass before it reaches an agent.
+"""`Guard`: the checks that every HTTP request must pass before it reaches an agent.
 
-Written as plain ASGI middleware, because it also has to count the bytes of bodies that do not tell their length.
+Written as plain ASGI middleware, because it also has to count the bytes of bodies without a Content-Length.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HEALTH = "/health"
 class Guard:
     """Refuses foreign hosts (421) and origins (403), wrong tokens (401) and bodies that are too large (413).
 
-    The check of Host and Origin keeps web pages from reaching a server on the user's machine through a name that they
-    make resolve to it. ``/health`` is answered here: it tells nothing, and needs no token. Neither do `open_paths`.
+    The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding.
+    ``/health`` is answered here, and needs no token; neither do `open_paths`.
     """
 
     def __init__(self, app: App, options: HttpOptions, open_paths: frozenset[str] = frozenset()) -> None:
@@ -57,7 +57,7 @@ class Guard:
         if scope["path"] in self._open_paths:
             return True
         if self._options.token is None or (scope["method"] == "OPTIONS" and self._options.allow_origins):
-            # A browser's question whether it may ask carries no token.
+            # A browser's CORS preflight request carries no token.
             return True
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._options.token.encode())
@@ -76,7 +76,7 @@ class Guard:
             if not (answered or refused):
                 refused = True
                 await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
-            # To the application it looks as if the client had gone, whose answer nobody reads.
+            # The application sees a disconnected client, and drops its response.
             return {"type": "http.disconnect"}
 
         async def watched(message: Message) -> None:
@@ -88,14 +88,14 @@ class Guard:
         try:
             await self._app(scope, counted, watched)
         except Exception:
-            # What an application does about a client that has gone differs; here there is an answer already.
+            # Applications differ in what they do about a disconnected client; this one has its response already.
             if not refused:
                 raise
 
 
 def _declared_length(headers: dict[bytes, bytes]) -> int:
     declared = headers.get(b"content-length", b"0")
-    # What is not a number is refused by the HTTP server itself.
+    # The HTTP server itself refuses what is not a number.
     return int(declared) if declared.isdigit() else 0
 
 

@@ -1,4 +1,4 @@
-"""An ASGI application behind a `Guard`: `run_http` until the process is told to end, `BackgroundServer` beside it."""
+"""Serves an ASGI application behind a `Guard`: `run_http` in the main thread, `BackgroundServer` on its own thread."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 
 import uvicorn
 
-from gaia.serving.guards import App, Guard
+from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
 
-__all__ = ["BackgroundServer", "run_http"]
+__all__ = ["BackgroundServer", "disconnected", "run_http"]
 
-_LAST_SECONDS = 5.0
-"""What a server needs to end after the time that its requests have for that."""
+_STOP_SECONDS = 5.0
+"""What the server needs to stop after its requests have ended."""
 
 
 class _Server(uvicorn.Server):
-    """Ends on SIGTERM and SIGINT by returning, so that what surrounds it is cleaned up and the exit code is 0.
+    """Returns on SIGTERM and SIGINT, so that its callers clean up and the exit code is 0.
 
-    uvicorn's own way is to raise the signal again at the end, which kills the process.
+    uvicorn itself raises the signal again at the end, which kills the process.
     """
 
     catching: Callable[[], None] | None = None
@@ -53,18 +53,10 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-class _ThreadServer(_Server):
-    """Signals are the main thread's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class BackgroundServer:
-    """Serves `app` on a thread of its own, until `stop`. `stopping` is for requests that would never end.
+    """Serves `app` on a thread of its own until `stop`, which calls `stopping` to end requests that have no end.
 
-    Raises `UnsafeOptions`, and OSError if the address cannot be had. It accepts connections from the beginning.
+    Raises `UnsafeOptions`, and OSError if it cannot listen at the address. Accepts connections from the beginning.
     """
 
     def __init__(
@@ -79,9 +71,12 @@ class BackgroundServer:
         options.check()
         self._listener = _listen(options)
         self._stopping = stopping
-        self._patience = options.shutdown_grace + _LAST_SECONDS
-        self._server = _ThreadServer(_configuration(app, options, open_paths))
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stop_timeout = options.shutdown_grace + _STOP_SECONDS
+        # It catches no signals, because uvicorn does so in the main thread only.
+        self._server = uvicorn.Server(_configuration(app, options, open_paths))
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._server.serve(sockets=[self._listener])), name=name, daemon=True
+        )
         self._thread.start()
 
     @property
@@ -92,11 +87,8 @@ class BackgroundServer:
         """Stop listening; requests have `options.shutdown_grace` seconds to end."""
         self._stopping()
         self._server.should_exit = True
-        self._thread.join(self._patience)
+        self._thread.join(self._stop_timeout)
         self._listener.close()
-
-    def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._listener]))
 
 
 def run_http(
@@ -109,32 +101,34 @@ def run_http(
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
-    Requests have `options.shutdown_grace` seconds from then on; `stopping` is for those that would never end. Requests
-    for `open_paths` need no token.
+    Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
+    `open_paths` need no token.
 
-    Raises `UnsafeOptions`, and OSError if the address cannot be had.
+    Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
     options.check()
     with _listen(options) as listener:
         server = _Server(_configuration(app, options, open_paths))
         if started is not None:
-            # The operating system queues connections already. Whoever reads the URL may also send a signal at once.
+            # The operating system queues connections already. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
-        asyncio.run(_serve(server, listener))
-
-
-async def _serve(server: _Server, listener: socket.socket) -> None:
-    await server.serve(sockets=[listener])
+        asyncio.run(server.serve(sockets=[listener]))
     if not server.started:
         sys.exit(1)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return once the client of a request, whose body has been read, has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _listen(options: HttpOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.create_server((options.host.strip("[]"), options.port), family=family)
-    # Accepted connections inherit it. asyncio sees to it only for sockets that it has made itself, and without it each
-    # answer on a kept connection waits some 40 ms for the client's acknowledgement of its headers.
+    # Accepted connections inherit it. asyncio sets it only on sockets that it has made itself, and without it each
+    # response on a kept-alive connection waits some 40 ms for the client's acknowledgement of its headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -151,7 +145,7 @@ def _configuration(app: App, options: HttpOptions, open_paths: frozenset[str]) -
 
 
 def _with_cors(app: App, options: HttpOptions) -> Any:
-    """Let the web pages that may call also read the answers."""
+    """Let the web pages that may call also read the responses."""
     if not options.allow_origins:
         return app
     from starlette.middleware.cors import CORSMiddleware

@@ -1,4 +1,4 @@
-"""From ``package.module:AgentClass`` to an agent."""
+"""Loads the agent that a text such as ``package.module:AgentClass`` names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AgentNotLoaded(Exception):
 
 
 def load_agent(target: str, base: type[AgentT]) -> AgentT:
-    """The agent that `target` names: a class, which is called without arguments, a function that makes one, or one.
+    """The agent that `target` names: an agent, or a class or function that is called without arguments and returns one.
 
     The working directory is searched too, as by ``python -m``.
     """

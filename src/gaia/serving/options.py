@@ -1,4 +1,4 @@
-"""`HttpOptions`: where an HTTP server listens, and whom it lets in."""
+"""`HttpOptions`: where an HTTP server listens, and which requests it accepts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DEFAULT_MAX_BODY = 4 * 1024 * 1024
 
 
 class UnsafeOptions(ValueError):
-    """The server would be open to everybody who can reach the machine."""
+    """Every machine that can reach this one could call the server."""
 
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """The defaults serve this machine only."""
+    """The options of an HTTP server; the defaults serve this machine only."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -65,7 +65,7 @@ class HttpOptions:
 def _host_name(url: str) -> str | None:
     try:
         parts = urlsplit(url)
-        # Read for its ValueError: a port that is none.
+        # Read for its ValueError, which an invalid port raises.
         _ = parts.port
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""The live stream, beside any HTTP."""
+"""The bounded buffer that pages follow, and their streams, without HTTP."""
 
 import asyncio
 import json
@@ -7,21 +7,20 @@ from typing import Any
 
 import pytest
 
-from gaia.dashboard import stream
-from gaia.dashboard.journal import Journal
-from gaia.dashboard.stream import Stream
+from gaia.dashboard import live_updates
+from gaia.dashboard.live_updates import UpdateBuffer, UpdateStream
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(live_updates, "POLL_SECONDS", 0.001)
 
 
-def make(journal: Journal, *running: list[dict[str, Any]]) -> Stream:
+def make(buffer: UpdateBuffer, *running: list[dict[str, Any]]) -> UpdateStream:
     """A stream of one server; `running` is what it finds under way at one look after the other, then nothing."""
     servers = [{"name": "it"}]
     looks = iter(running)
-    return Stream(journal, lambda: {"servers": servers, "running": []}, lambda: servers, lambda: next(looks, []))
+    return UpdateStream(buffer, lambda: {"servers": servers, "running": []}, lambda: servers, lambda: next(looks, []))
 
 
 async def following(chunks: AsyncIterator[bytes]) -> list[tuple[str, Any]]:
@@ -32,12 +31,12 @@ async def following(chunks: AsyncIterator[bytes]) -> list[tuple[str, Any]]:
 
 
 def test_changes_follow_the_snapshot() -> None:
-    journal = Journal()
+    buffer = UpdateBuffer()
 
     async def look() -> None:
-        chunks = make(journal, [], [{"tool": "sleep"}], [{"tool": "sleep"}], []).events()
+        chunks = make(buffer, [], [{"tool": "sleep"}], [{"tool": "sleep"}], []).events()
         assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
-        journal.write("call", {"tool": "echo\nline"})
+        buffer.write("call", {"tool": "echo\nline"})
         assert await following(chunks) == [("call", {"tool": "echo\nline"})]
         assert await following(chunks) == [("running", [{"tool": "sleep"}])]
         assert await following(chunks) == [("running", [])]
@@ -46,25 +45,25 @@ def test_changes_follow_the_snapshot() -> None:
 
 
 def test_one_that_fell_behind_starts_afresh() -> None:
-    journal = Journal(limit=2)
+    buffer = UpdateBuffer(limit=2)
 
     async def look() -> None:
-        chunks = make(journal).events()
+        chunks = make(buffer).events()
         await following(chunks)
         for number in range(5):
-            journal.write("call", {"n": number})
+            buffer.write("call", {"n": number})
         assert [kind for kind, _ in await following(chunks)] == ["snapshot"]
-        journal.write("call", {"n": 6})
+        buffer.write("call", {"n": 6})
         assert await following(chunks) == [("call", {"n": 6})]
 
     asyncio.run(look())
 
 
 def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_PROOF_SECONDS", 0.01)
+    monkeypatch.setattr(live_updates, "_KEEP_ALIVE_SECONDS", 0.01)
 
     async def look() -> None:
-        chunks = make(Journal()).events()
+        chunks = make(UpdateBuffer()).events()
         await following(chunks)
         assert (await anext(chunks)).startswith(b":")
 
@@ -73,7 +72,7 @@ def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_readers_are_counted_until_they_leave() -> None:
     async def look() -> None:
-        watched = make(Journal())
+        watched = make(UpdateBuffer())
         chunks = watched.events()
         await following(chunks)
         assert watched.readers == 1
@@ -82,3 +81,29 @@ def test_readers_are_counted_until_they_leave() -> None:
         assert watched.readers == 0
 
     asyncio.run(look())
+
+
+def test_a_reader_gets_what_was_written_since() -> None:
+    buffer = UpdateBuffer()
+    buffer.write("call", {"n": 1})
+    position = buffer.position
+    buffer.write("call", {"n": 2})
+    buffer.write("event", {"n": 3})
+    found = buffer.read(position)
+
+    assert found is not None
+    entries, position = found
+    assert [(entry.kind, entry.data["n"]) for entry in entries] == [("call", 2), ("event", 3)]
+    assert buffer.read(position) == ([], 3)
+
+
+def test_one_that_fell_behind_is_told_so() -> None:
+    buffer = UpdateBuffer(limit=2)
+    position = buffer.position
+    buffer.write("call", {"n": 1})
+    buffer.write("call", {"n": 2})
+    assert buffer.read(position) is not None
+
+    buffer.write("call", {"n": 3})
+    assert buffer.read(position) is None
+    assert buffer.read(buffer.position) == ([], 3)

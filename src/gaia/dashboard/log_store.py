@@ -10,10 +10,10 @@ from typing import Any
 
 __all__ = ["LogStore"]
 
-_RECORDS = 5000
-_TEXT = 4 * 1024
-_SHOWN = 500
-"""Lines for one call."""
+_MAX_RECORDS = 5000
+_MAX_TEXT = 4 * 1024
+_MAX_SHOWN = 500
+"""Events for one call."""
 
 
 class LogStore(logging.Handler):
@@ -21,13 +21,13 @@ class LogStore(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self._records: deque[dict[str, Any]] = deque(maxlen=_RECORDS)
+        self._records: deque[dict[str, Any]] = deque(maxlen=_MAX_RECORDS)
         self._kept = threading.Lock()
         """Owns `_records`."""
         self._level_before: int | None = None
 
     def attach(self, level: int | None) -> None:
-        """Get the events from now on; `level` is set on gaia's logger for as long, None leaves it as it is."""
+        """Keep the events from now on. `level` is set on gaia's logger until `detach`; None leaves it as it is."""
         logger = logging.getLogger("gaia")
         if level is not None:
             self._level_before = logger.level
@@ -51,9 +51,9 @@ class LogStore(logging.Handler):
     def of_traces(
         self, traces: Set[str], server: str | None, began: float, ended: float | None
     ) -> list[dict[str, Any]]:
-        """What was logged within these traces, and about the server at that time by threads that knew of no trace.
+        """The events of these traces, and those about the server in that time that have no trace.
 
-        `began` and `ended` are in seconds since the epoch; `ended` of None is "still going on".
+        `began` and `ended` are in seconds since the epoch; `ended` is None while the call runs.
         """
         with self._kept:
             records = list(self._records)
@@ -61,10 +61,10 @@ class LogStore(logging.Handler):
         def belongs(record: dict[str, Any]) -> bool:
             if record["trace_id"] is not None:
                 return record["trace_id"] in traces
-            meanwhile = began <= record["at"] and (ended is None or record["at"] <= ended)
-            return server is not None and record["server"] == server and meanwhile
+            in_time = began <= record["at"] and (ended is None or record["at"] <= ended)
+            return server is not None and record["server"] == server and in_time
 
-        return [record for record in records if belongs(record)][-_SHOWN:]
+        return [record for record in records if belongs(record)][-_MAX_SHOWN:]
 
 
 def _kept(record: logging.LogRecord) -> dict[str, Any]:
@@ -86,4 +86,4 @@ def _kept(record: logging.LogRecord) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     text = str(value)
-    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from gaia.cancellation import current_scope
-from gaia.dashboard.trying import Trying
+from gaia.dashboard.tool_runner import ToolRunner
 from gaia.serving.threads import WorkerThreads
 
 PATIENCE = 10.0
@@ -55,8 +55,8 @@ def test_a_request_that_is_cancelled_cancels_its_call() -> None:
             return message if message is not None else await asyncio.Event().wait()
 
         request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-        trying = Trying(Manager(client), threads)  # type: ignore[arg-type]
-        asking = asyncio.ensure_future(trying.answer(request))
+        runner = ToolRunner(Manager(client), threads)  # type: ignore[arg-type]
+        asking = asyncio.ensure_future(runner.answer(request))
         assert await asyncio.to_thread(client.began.wait, PATIENCE)
         asking.cancel()
         await asyncio.wait({asking})

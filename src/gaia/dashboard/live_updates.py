@@ -1,0 +1,126 @@
+"""What an open page is told: a snapshot of everything first, then each change, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from itertools import islice
+from typing import Any, NamedTuple
+
+from gaia.dashboard import responses
+
+__all__ = ["Update", "UpdateBuffer", "UpdateStream"]
+
+POLL_SECONDS = 0.25
+"""How soon a page sees what happened."""
+_STATUS_SECONDS = 1.0
+"""How often the servers' figures are compared, because the servers send no event when a figure changes."""
+_KEEP_ALIVE_SECONDS = 15.0
+"""Silence after which a comment shows that the connection lives."""
+
+
+class Update(NamedTuple):
+    kind: str
+    """``"event"`` or ``"call"``."""
+    data: dict[str, Any]
+    """JSON values."""
+
+
+class UpdateBuffer:
+    """A ring buffer of the last `limit` updates. Thread-safe.
+
+    `write` never waits for a reader and wakes none, because it may run in the thread of a call. Each reader keeps its
+    own position; one that fell too far behind is told so, and starts again with a snapshot.
+    """
+
+    def __init__(self, limit: int = 2000) -> None:
+        self._lock = threading.Lock()
+        """Owns both below; held for a few operations on them only."""
+        self._updates: deque[Update] = deque(maxlen=limit)
+        self._written = 0
+
+    @property
+    def position(self) -> int:
+        """Where a reader begins that wants the updates from now on."""
+        with self._lock:
+            return self._written
+
+    def write(self, kind: str, data: dict[str, Any]) -> None:
+        with self._lock:
+            self._updates.append(Update(kind, data))
+            self._written += 1
+
+    def read(self, position: int) -> tuple[list[Update], int] | None:
+        """The updates since `position`, and the next position; None if some of them are overwritten already."""
+        with self._lock:
+            missed = self._written - position
+            if missed > len(self._updates):
+                return None
+            return list(islice(self._updates, len(self._updates) - missed, None)), self._written
+
+
+class UpdateStream:
+    """The event streams of all open pages. Belongs to the event loop; reads what other threads write."""
+
+    def __init__(
+        self,
+        buffer: UpdateBuffer,
+        snapshot: Callable[[], dict[str, Any]],
+        servers: Callable[[], list[dict[str, Any]]],
+        running: Callable[[], list[dict[str, Any]]],
+    ) -> None:
+        self._buffer = buffer
+        self._snapshot = snapshot
+        self._current = {"servers": servers, "running": running}
+        self._closing = False
+        self.readers = 0
+
+    def close(self) -> None:
+        """End all streams soon. May be called from any thread."""
+        self._closing = True
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The stream of one page. A page that fell behind the buffer gets a new ``snapshot``."""
+        self.readers += 1
+        try:
+            async for chunk in self._events():
+                yield chunk
+        finally:
+            self.readers -= 1
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        # The position is read before the snapshot is made, so no update is missed. One that happens in between is sent
+        # twice; the page recognises it by its id.
+        position, last = self._buffer.position, self._snapshot()
+        yield responses.event("snapshot", last)
+        compared = sent = loop.time()
+        while not self._closing:
+            await asyncio.sleep(POLL_SECONDS)
+            found = self._buffer.read(position)
+            if found is None:
+                position, last = self._buffer.position, self._snapshot()
+                yield responses.event("snapshot", last)
+                continue
+            updates, position = found
+            chunks = [responses.event(update.kind, update.data) for update in updates]
+            now = loop.time()
+            if now - compared >= _STATUS_SECONDS or updates:
+                compared = now
+                chunks += self._changed(last, "servers")
+            chunks += self._changed(last, "running")
+            if chunks:
+                sent = now
+                yield b"".join(chunks)
+            elif now - sent >= _KEEP_ALIVE_SECONDS:
+                sent = now
+                yield b": keep-alive\n\n"
+
+    def _changed(self, last: dict[str, Any], kind: str) -> list[bytes]:
+        value = self._current[kind]()
+        if last[kind] == value:
+            return []
+        last[kind] = value
+        return [responses.event(kind, value)]

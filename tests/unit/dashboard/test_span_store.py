@@ -1,0 +1,89 @@
+"""What is kept of traces, and how little of it."""
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from gaia.dashboard import span_store
+from gaia.dashboard.live_updates import UpdateBuffer
+from gaia.dashboard.span_store import SpanStore
+
+CALL = {"mcp.method.name": "tools/call", "gaia.mcp.server.name": "it", "gen_ai.tool.name": "echo"}
+
+
+@pytest.fixture
+def store() -> SpanStore:
+    return SpanStore(UpdateBuffer())
+
+
+@pytest.fixture
+def provider(store: SpanStore) -> TracerProvider:
+    provider = TracerProvider()
+    provider.add_span_processor(store)
+    return provider
+
+
+def test_a_call_and_its_round_trips_are_one_call(store: SpanStore, provider: TracerProvider) -> None:
+    tracer = provider.get_tracer("test")
+    with tracer.start_as_current_span("agent"), tracer.start_as_current_span("tools/call echo", attributes=CALL):
+        with tracer.start_as_current_span("tools/call echo", attributes=CALL):
+            assert len(store.running()) == 1
+        assert store.calls() == []
+
+    (call,) = store.calls()
+    assert [span["name"] for span in store.related(call["trace_id"], call["span_id"])] == [
+        "agent",
+        "tools/call echo",
+        "tools/call echo",
+    ]
+
+
+def test_other_spans_are_no_calls(store: SpanStore, provider: TracerProvider) -> None:
+    tracer = provider.get_tracer("test")
+    tracer.start_span("tools/list", attributes={**CALL, "mcp.method.name": "tools/list"}).end()
+    tracer.start_span("tools/call", attributes={"mcp.method.name": "tools/call"}).end()
+
+    assert store.calls() == []
+
+
+def test_memory_is_bounded(store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_store, "_MAX_SPANS", 10)
+    tracer = provider.get_tracer("test")
+    for _ in range(50):
+        tracer.start_span("tools/call echo", attributes=CALL).end()
+    calls = store.calls()
+
+    kept = [call for call in calls if store.related(call["trace_id"], call["span_id"])]
+    assert kept == calls[-10:]
+
+
+def test_a_trace_without_end_keeps_its_last_spans(
+    store: SpanStore, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_store, "_MAX_SPANS_OF_A_TRACE", 5)
+    tracer = provider.get_tracer("test")
+    with tracer.start_as_current_span("agent"):
+        for _ in range(20):
+            tracer.start_span("tools/call echo", attributes=CALL).end()
+        last = store.calls()[-1]
+        story = store.related(last["trace_id"], last["span_id"])
+
+    assert len(story) == 6
+    assert story[0]["name"] == "agent"
+
+
+def test_long_texts_are_cut(store: SpanStore, provider: TracerProvider) -> None:
+    provider.get_tracer("test").start_span("x", attributes={**CALL, "text": "y" * 100_000}).end()
+    (call,) = store.calls()
+    (span,) = store.related(call["trace_id"], call["span_id"])
+
+    assert len(span["attributes"]["text"]) < 9000
+
+
+def test_nothing_is_kept_once_it_is_closed(store: SpanStore, provider: TracerProvider) -> None:
+    tracer = provider.get_tracer("test")
+    span = tracer.start_span("tools/call echo", attributes=CALL)
+    store.close()
+    span.end()
+    tracer.start_span("tools/call echo", attributes=CALL).end()
+
+    assert store.calls() == store.running() == []
