@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import Call
@@ -14,11 +15,11 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionSettings
-from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.authorization import Authorization
@@ -74,7 +75,16 @@ class Supervised:
         self.server_request_threads = CallbackPool("test", "questions")
         self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0)
         self.supervisor = Supervisor(
-            "fake", self.transport, settings, self, self.server_requests, clock, random.Random(1)
+            SupervisionContext(
+                name="fake",
+                transport=self.transport,
+                settings=settings,
+                hooks=self,
+                server_requests=self.server_requests,
+                clock=self.clock,
+                rng=random.Random(1),
+                observer=Observer("fake"),
+            )
         )
         self._threads = ThreadPoolExecutor(64, "test-caller")
         self._happened = threading.Condition()

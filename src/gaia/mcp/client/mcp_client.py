@@ -34,11 +34,10 @@ from gaia.mcp.client.supervision.client_features import (
     Roots,
     RootsSource,
 )
-from gaia.mcp.client.supervision.events import Event, Listener, ServerState
-from gaia.mcp.client.supervision.listeners import Listeners
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
+from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionSettings
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.tool import MCPTool
@@ -363,15 +362,17 @@ class MCPClient(ToolCalls):
             max_pending=self._max_pending,
         )
         return SupervisedSession(
-            self.name,
-            self.transport,
-            settings,
-            self,
-            self._server_requests,
-            self._clock,
-            self._rng,
-            self._observer,
-            self._callbacks.lane().post,
+            SupervisionContext(
+                name=self.name,
+                transport=self.transport,
+                settings=settings,
+                hooks=self,
+                server_requests=self._server_requests,
+                clock=self._clock,
+                rng=self._rng,
+                observer=self._observer,
+                executor=self._callbacks.lane().post,
+            )
         )
 
     def _new_outputs(self, mode: OutputMode) -> OutputValidation:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
-from gaia.mcp.client.supervision.statistics import CallStatistics
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import NotConnected
 
 __all__ = ["Session", "SupervisedSession"]
@@ -73,26 +67,12 @@ class Session(Protocol):
 class SupervisedSession:
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
-    def __init__(
-        self,
-        name: str,
-        transport: ChannelTransport,
-        settings: SupervisionSettings,
-        hooks: SupervisionHooks,
-        server_requests: ServerRequests,
-        clock: Clock,
-        rng: random.Random,
-        observer: Observer,
-        executor: Executor,
-    ) -> None:
-        """`observer` sees all requests; `run` has time for what the supervisor may not wait for."""
-        self._name = name
-        self._timeout = transport.timeout
-        self._clock = clock
+    def __init__(self, context: SupervisionContext) -> None:
+        self._name = context.name
+        self._timeout = context.transport.timeout
+        self._clock = context.clock
         self._statistics = CallStatistics()
-        self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(
-            name, transport, settings, hooks, server_requests, clock, rng, observer, executor
-        )
+        self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
         self._supervisor = self._new_supervisor()
         """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
         self._lifecycle = threading.Lock()
@@ -111,7 +91,7 @@ class SupervisedSession:
         return self._supervisor.condition.last_error
 
     def connect(self) -> bool:
-        if self._supervisor.forked:
+        if self._supervisor.is_forked:
             # In a forked child: the thread that held the lock may not exist here.
             self._lifecycle = threading.Lock()
         with self._lifecycle:
@@ -129,7 +109,7 @@ class SupervisedSession:
                 raise
 
     def disconnect(self) -> None:
-        if self._supervisor.forked:
+        if self._supervisor.is_forked:
             return
         self.request_disconnect()
         # `connect` may hold the lock for as long as a server takes to get ready. It is asked again, because its
@@ -152,29 +132,7 @@ class SupervisedSession:
         return self._supervisor.state is ServerState.READY
 
     def status(self, tool_count: int) -> ServerStatus:
-        supervisor, statistics = self._supervisor, self._statistics
-        condition = supervisor.condition
-        p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, ready, profile = condition.noise, supervisor.call_queue.ready, condition.profile
-        return ServerStatus(
-            name=self._name,
-            state=supervisor.state,
-            generation=condition.generation,
-            pid=condition.pid,
-            restarts=condition.restarts,
-            in_flight=0 if ready is None else ready.in_flight,
-            queued=len(supervisor.call_queue),
-            tool_count=tool_count,
-            last_error=condition.last_error,
-            uptime=condition.uptime,
-            calls=statistics.calls,
-            errors=statistics.errors,
-            latency_p50=p50,
-            latency_p95=p95,
-            noise_lines=noise.lines,
-            noise_bytes=noise.size,
-            protocol_version=None if profile is None else profile.protocol_version,
-        )
+        return self._supervisor.condition.status(self._statistics, tool_count)
 
     def subscriptions_changed(self) -> None:
         self._supervisor.subscriptions_changed()

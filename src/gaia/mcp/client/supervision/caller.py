@@ -13,7 +13,7 @@ from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
-from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import CallCancelled, MCPError
 

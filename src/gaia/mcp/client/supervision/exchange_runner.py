@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion, Step
@@ -12,21 +14,13 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.errors import MCPError, ServerCrashed
 
-__all__ = ["ExchangeRunner", "ExchangeRunners", "RunExchange"]
+__all__ = ["CallAnswered", "ExchangeRunner", "RunExchange"]
 
 T = TypeVar("T")
 
 
-class RunExchange(Protocol):
-    """Runs an exchange on one connection, and drops its outcome if that connection is lost meanwhile."""
-
-    def __call__(
-        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-    ) -> ExchangeRunner[T]: ...
-
-
 class ExchangeRunner(Generic[T]):
-    """One exchange under way. Belongs to the supervisor's thread, which hands it each answered call."""
+    """One exchange under way. Belongs to the supervisor's thread, which tells it of each answered call."""
 
     def __init__(
         self,
@@ -36,7 +30,7 @@ class ExchangeRunner(Generic[T]):
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
     ) -> None:
-        """`make_call(exchange, step, observation)` makes a call whose end is reported back to `answered`."""
+        """`make_call(runner, step, observation)` makes a call whose end is reported back to `answered`."""
         self._connection = connection
         self._exchange = exchange
         self._make_call = make_call
@@ -54,7 +48,7 @@ class ExchangeRunner(Generic[T]):
         self._advance(lambda: self._take(call))
 
     def _take(self, call: Call) -> Step:
-        """Give the exchange its answer. Only then it is known whether it reckoned with an error."""
+        """Give the exchange its answer. Only then is it known whether the exchange expected an error."""
         handled = True
         try:
             return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
@@ -91,56 +85,57 @@ class ExchangeRunner(Generic[T]):
             if not self._connection.submit(call):
                 call.finish(error=ServerCrashed("the server ended during the exchange"))
             elif call.is_standing:
-                # Its answer comes in hours, if at all; a span or a duration of that would tell nothing.
+                # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
                 self._observed(None, {}, handled=False)
 
     def _matters(self) -> bool:
         return self._connection.state is not ConnectionState.CLOSED
 
 
-class ExchangeRunners:
-    """Begins exchanges. Belongs to the supervisor's thread."""
+class CallAnswered(msgspec.Struct, frozen=True):
+    """A task for the supervisor: a call of one of its own exchanges has ended."""
+
+    runner: ExchangeRunner[Any]
+    call: Call
+
+    def __call__(self) -> None:
+        self.runner.answered(self.call)
+
+
+class RunExchange:
+    """Runs exchanges on one connection. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
+        connection: Connection,
         clock: Clock,
         timeout: float,
         next_id: Callable[[], int],
         watch: Callable[[Call], None],
-        on_answered: Callable[[ExchangeRunner[Any], Call], None],
+        post: Callable[[CallAnswered], None],
     ) -> None:
-        """An exchange may take `timeout` seconds as a whole, unless its steps say something else of themselves.
+        """An exchange may take `timeout` seconds as a whole, unless its steps have timeouts of their own.
 
-        `watch` enforces a call's deadline. ``on_answered(exchange, call)`` runs on the thread that ends the call;
-        the supervisor then has the exchange take note of it.
+        `watch` enforces a call's deadline. `post`, which is called by the thread that ends a call, has the supervisor
+        run the task.
         """
+        self._connection = connection
         self._clock = clock
         self._timeout = timeout
         self._next_id = next_id
         self._watch = watch
-        self._on_answered = on_answered
+        self._post = post
 
-    def on(self, connection: Connection) -> RunExchange:
-        def run_exchange(
-            exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-        ) -> ExchangeRunner[T]:
-            return self._begin(connection, exchange, on_result, on_error)
-
-        return run_exchange
-
-    def _begin(
-        self,
-        connection: Connection,
-        exchange: Exchange[T],
-        on_result: Callable[[T], None],
-        on_error: Callable[[MCPError], None],
+    def __call__(
+        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
     ) -> ExchangeRunner[T]:
+        """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile."""
         limit = self._clock.monotonic() + self._timeout
 
         def make_call(runner: ExchangeRunner[T], step: Send, observation: Observation) -> Call:
             def done(call: Call) -> None:
                 observation.stop()
-                self._on_answered(runner, call)
+                self._post(CallAnswered(runner, call))
 
             now = self._clock.monotonic()
             call = Call(
@@ -158,6 +153,6 @@ class ExchangeRunners:
                 self._watch(call)
             return call
 
-        runner = ExchangeRunner(exchange, connection, make_call, on_result, on_error)
+        runner = ExchangeRunner(exchange, self._connection, make_call, on_result, on_error)
         runner.start()
         return runner

@@ -1,6 +1,6 @@
-"""A person logs in at a server that lets nobody else in: whether one is asked, and the login itself.
+"""Logins at a server that requires one: whether a person is asked to log in, and the login itself.
 
-That can take minutes, so it happens beside the supervisor.
+A login can take minutes, so it has a thread of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Login:
             on_done(MCPError(f"no thread for the login: {error}"))
 
     def wait(self) -> None:
-        """Return when it is over; that takes no time once the authorization is aborted."""
+        """Return when it is over, which is at once when the authorization was aborted."""
         if self._thread.ident is not None:
             self._thread.join(_JOIN_SECONDS)
 
@@ -47,21 +47,21 @@ class Login:
             self._authorization.log_in()
         except MCPError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for the news, good or bad
+        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
             logger.error("login_broken", server=self._server, error=repr(error))
             failure = MCPError(f"the login failed: {error!r}")
         self._on_done(failure)
 
 
 class Logins:
-    """How a supervisor gets in where a login is wanted. Belongs to the supervisor's thread, except `new`."""
+    """The logins at one server, one at a time. Belongs to the supervisor's thread, except `new`."""
 
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]
     ) -> None:
         """`on_done` is called when a login is over, on a thread of its own, with what went wrong or None.
 
-        Without an `authorization` there is nobody to ask.
+        Without an `authorization` there is no way to log in.
         """
         self._server = server
         self._authorization = authorization
@@ -97,17 +97,17 @@ class Logins:
         self._under_way = Login(self._server, self._authorization, self._on_done)
 
     def over(self) -> None:
-        """The login under way came to its end, good or bad."""
+        """The login under way has ended, with or without success."""
         self._under_way = None
 
     def forget(self) -> None:
-        """The server has let us in, or is left alone: whoever is asked next is asked for the first time."""
+        """The server has accepted us, or is given up: the next login is the first of a new row."""
         self._in_a_row = 0
 
     def abort(self) -> None:
-        """Ask nobody any more, and end the login under way."""
+        """End the login under way, and allow no other until `allow`."""
         if self._authorization is not None:
-            # Requests under way may wait for a person too.
+            # Requests under way may wait for a login too.
             self._authorization.abort()
         if self._under_way is not None:
             self._under_way.wait()

@@ -759,7 +759,7 @@ class TestNotifications:
             channel.notify("notifications/message", {"data": number})
             if number % 10 == 0:
                 channel.notify("notifications/tools/list_changed", {})
-        assert server.supervisor._mailbox.qsize() < 20_000
+        assert server.supervisor._loop.pending < 20_000
         go_on.set()
         server.wait_for_listing(2)
 

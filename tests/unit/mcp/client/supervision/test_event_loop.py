@@ -1,7 +1,7 @@
 """The deadlines that a supervisor watches."""
 
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.supervision.timers import Timer, Timers
+from gaia.mcp.client.supervision.event_loop import Timer, Timers
 
 
 def call(deadline: float) -> Call:
