@@ -1,4 +1,4 @@
-"""What is done for a connection while it is ready: check the server, keep its tools up to date, pass on its news."""
+"""What is done for a ready connection: check the server, keep its tools up to date, pass on its notifications."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class ServerRequests:
         with self._lock:
             known = key in self._by_request
         if known:
-            connection.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
+            connection.requests.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
             return True
         server_request = self.ask(
             request.method, request.params, lambda *outcome: self._reply(connection, request, *outcome)
@@ -191,11 +191,11 @@ class ServerRequests:
         with self._lock:
             self._by_request.pop((connection, request.id), None)
         if refusal is not None:
-            connection.refuse(request, refusal.code, refusal.message)
+            connection.requests.refuse(request, refusal.code, refusal.message)
         elif result is not None:
-            connection.answer(request, result)
+            connection.requests.answer(request, result)
         else:
-            connection.withdraw(request)
+            connection.requests.withdraw(request)
 
     def _ended(
         self, server_request: ServerRequest, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None

@@ -9,7 +9,7 @@ from collections import deque
 import msgspec
 
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.rpc.connection import Noise
+from gaia.mcp.client.rpc.noise import Noise
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import ServerState, StateChanged

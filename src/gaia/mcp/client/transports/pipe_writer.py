@@ -1,11 +1,11 @@
 """Writes to a server's standard input without ever blocking a caller.
 
-Whoever has something to write appends it to the outbox. If nobody is writing, the same thread writes at once, which
-saves a thread switch for a lone call; if somebody is, that one finds the new item when it is done. What does not fit
-into the pipe is left to the writer thread, which waits for the server to read on.
+A thread appends what it sends to the outbox. If no thread is writing, it writes at once itself, which saves a thread
+switch for a lone call; otherwise the thread that is writing finds the new item when it is done. What does not fit into
+the pipe is left to the writer thread, which waits for the server to read on.
 
 Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
-sent, and whoever does not want it any more may still take it back.
+sent, and its caller may still give it up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PipeWriter:
         self._on_broken = on_broken
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
-        """Owns the pipe, `_rest` and taking from the outbox. Nobody waits for anything while holding it."""
+        """Owns the pipe, `_rest` and taking from the outbox. A thread that holds it waits for nothing."""
         self._rest: memoryview | None = None
         """Of a frame that has left in part."""
         self._broken = False
@@ -52,7 +52,7 @@ class PipeWriter:
         self._closed = False
         self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # Windows has no non-blocking pipes: there all writing is the thread's.
+        # Windows has no non-blocking pipes: there the writer thread does all the writing.
         self._write_inline = os.name != "nt"
         if self._write_inline:
             os.set_blocking(self._descriptor, False)
@@ -73,7 +73,7 @@ class PipeWriter:
                 with self._turn:
                     self._flush()
             finally:
-                # The rest is the thread's, and so is what others appended while they still saw the turn taken.
+                # The writer thread does the rest, and what other threads appended while they still saw the turn taken.
                 if outbox or self._rest is not None or self._broken:
                     self._wake.put(None)
         return True
