@@ -32,7 +32,7 @@ _READ_BYTES = 64 * 1024
 _LARGE_READ_BYTES = 1024 * 1024
 _JOIN_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
-"""What a server wrote before it ended is still in the pipes, and read at once, unless another process keeps them open."""
+"""What a server wrote before it ended is still in the pipes, and read at once if no other process holds them open."""
 
 
 class StdioChannel:
