@@ -137,47 +137,38 @@ class PromptsChanged(Event, frozen=True):
 Listener = Callable[[Event], None]
 
 
-class _Subscription:
-    """One listener and its lane; a listener may subscribe more than once."""
-
-    def __init__(self, listener: Listener, lane: Lane) -> None:
-        self._listener = listener
-        self._lane = lane
-        self._ended = False
-
-    def post(self, event: Event) -> None:
-        self._lane.post(lambda: self._deliver(event))
-
-    def end(self) -> None:
-        self._ended = True
-
-    def _deliver(self, event: Event) -> None:
-        # Looked at here, because events may wait in the lane for long.
-        if not self._ended:
-            self._listener(event)
-
-
 class Listeners:
     """Thread-safe. Each listener gets events in order, one at a time, on a callback thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Owns the writing of `_subscriptions`, which is replaced as a whole, so that `publish` takes no lock."""
-        self._subscriptions: tuple[_Subscription, ...] = ()
+        """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock."""
+        self._posts: tuple[Callable[[Event], None], ...] = ()
 
     def subscribe(self, listener: Listener, lane: Lane) -> Callable[[], None]:
-        """Tell `listener` of all events from now on; returns a function that ends it, even for those under way."""
-        subscription = _Subscription(listener, lane)
-        with self._lock:
-            self._subscriptions = (*self._subscriptions, subscription)
+        """Tell `listener` of all events from now on; returns a function that ends it, even for those under way.
+
+        A listener may subscribe more than once.
+        """
+        ended = threading.Event()
+
+        def deliver(event: Event) -> None:
+            # Looked at here, because events may wait in the lane for long.
+            if not ended.is_set():
+                listener(event)
+
+        def post(event: Event) -> None:
+            lane.post(lambda: deliver(event))
 
         def unsubscribe() -> None:
-            subscription.end()
+            ended.set()
             with self._lock:
-                self._subscriptions = tuple(one for one in self._subscriptions if one is not subscription)
+                self._posts = tuple(one for one in self._posts if one is not post)
 
+        with self._lock:
+            self._posts = (*self._posts, post)
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        for subscription in self._subscriptions:
-            subscription.post(event)
+        for post in self._posts:
+            post(event)

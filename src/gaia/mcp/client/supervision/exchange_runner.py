@@ -24,18 +24,19 @@ class ExchangeRunner(Generic[T]):
 
     def __init__(
         self,
+        runners: RunExchange,
         exchange: Exchange[T],
-        connection: Connection,
-        make_call: Callable[[ExchangeRunner[T], Send, Observation], Call],
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
+        limit: float,
     ) -> None:
-        """`make_call(runner, step, observation)` makes a call whose end is reported back to `answered`."""
-        self._connection = connection
+        """`limit` is the deadline of steps without a timeout of their own, a reading of the clock."""
+        self._runners = runners
+        self._connection = runners.connection
         self._exchange = exchange
-        self._make_call = make_call
         self._on_result = on_result
         self._on_error = on_error
+        self._limit = limit
         self.call: Call | None = None
         """The request that was made last."""
         self._observation: Observation | None = None
@@ -80,13 +81,35 @@ class ExchangeRunner(Generic[T]):
                 error.mask(self._connection.redact)
                 self._on_error(error)
         else:
-            self._observation = self._connection.observe(step.method, step.params)
-            self.call = call = self._make_call(self, step, self._observation)
-            if not self._connection.submit(call):
-                call.finish(error=ServerCrashed("the server ended during the exchange"))
-            elif call.is_standing:
-                # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
-                self._observed(None, {}, handled=False)
+            self._send(step)
+
+    def _send(self, step: Send) -> None:
+        observation = self._observation = self._connection.observe(step.method, step.params)
+
+        def done(call: Call) -> None:
+            """Runs on the thread that ends the call."""
+            observation.stop()
+            self._runners.post(CallAnswered(self, call))
+
+        now = self._runners.clock.monotonic()
+        self.call = call = Call(
+            self._runners.next_id(),
+            step.method,
+            observation.prepare(step.params),
+            now,
+            max(0.0, self._limit - now) if step.timeout is None else step.timeout,
+            bound=True,
+            on_done=done,
+            observer=observation,
+        )
+        observation.numbered(call.id)
+        if not call.is_standing:
+            self._runners.watch(call)
+        if not self._connection.submit(call):
+            call.finish(error=ServerCrashed("the server ended during the exchange"))
+        elif call.is_standing:
+            # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
+            self._observed(None, {}, handled=False)
 
     def _matters(self) -> bool:
         return self._connection.state is not ConnectionState.CLOSED
@@ -102,57 +125,23 @@ class CallAnswered(msgspec.Struct, frozen=True):
         self.runner.answered(self.call)
 
 
-class RunExchange:
+class RunExchange(msgspec.Struct, frozen=True):
     """Runs exchanges on one connection. Belongs to the supervisor's thread."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        clock: Clock,
-        timeout: float,
-        next_id: Callable[[], int],
-        watch: Callable[[Call], None],
-        post: Callable[[CallAnswered], None],
-    ) -> None:
-        """An exchange may take `timeout` seconds as a whole, unless its steps have timeouts of their own.
-
-        `watch` enforces a call's deadline. `post`, which is called by the thread that ends a call, has the supervisor
-        run the task.
-        """
-        self._connection = connection
-        self._clock = clock
-        self._timeout = timeout
-        self._next_id = next_id
-        self._watch = watch
-        self._post = post
+    connection: Connection
+    clock: Clock
+    timeout: float
+    """Seconds that an exchange may take as a whole, unless its steps have timeouts of their own."""
+    next_id: Callable[[], int]
+    watch: Callable[[Call], None]
+    """Enforces a call's deadline."""
+    post: Callable[[CallAnswered], None]
+    """Has the supervisor run the task. Called by the thread that ends a call."""
 
     def __call__(
         self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
     ) -> ExchangeRunner[T]:
         """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile."""
-        limit = self._clock.monotonic() + self._timeout
-
-        def make_call(runner: ExchangeRunner[T], step: Send, observation: Observation) -> Call:
-            def done(call: Call) -> None:
-                observation.stop()
-                self._post(CallAnswered(runner, call))
-
-            now = self._clock.monotonic()
-            call = Call(
-                self._next_id(),
-                step.method,
-                observation.prepare(step.params),
-                now,
-                max(0.0, limit - now) if step.timeout is None else step.timeout,
-                bound=True,
-                on_done=done,
-                observer=observation,
-            )
-            observation.numbered(call.id)
-            if not call.is_standing:
-                self._watch(call)
-            return call
-
-        runner = ExchangeRunner(exchange, self._connection, make_call, on_result, on_error)
+        runner = ExchangeRunner(self, exchange, on_result, on_error, self.clock.monotonic() + self.timeout)
         runner.start()
         return runner

@@ -17,8 +17,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
-from gaia.mcp.client.transports.pipe_size import enlarge
-from gaia.mcp.client.transports.pipe_writer import PipeWriter
+from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
 from gaia.mcp.errors import StartFailed
