@@ -16,7 +16,7 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
-from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import CallStatistics
@@ -25,7 +25,7 @@ from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
-from tests.fake_transport import PATIENCE, FakeTransport, stateless_answers
+from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import wait_until
 
 E = TypeVar("E", bound=Event)
@@ -34,6 +34,9 @@ NO_FEATURES = ClientFeatures()
 
 STEADY = RestartPolicy(jitter=0.0)
 """The default policy without chance: the first backoff is 0.5 s, the second 1 s, the third 2 s."""
+
+FRAGILE = RestartPolicy(jitter=0.0, max_restarts=2)
+"""Gives up at the third end within a minute."""
 
 
 class Supervised:
@@ -223,3 +226,20 @@ class Supervised:
     def states(self) -> list[ServerState]:
         """All states it was in, in order."""
         return [event.new for event in self.events if isinstance(event, StateChanged)]
+
+
+def restart(server: Supervised, delay: float = 0.5) -> FakeChannel:
+    """Let the server crash, and wait until it is ready again."""
+    number = server.transport.starts
+    server.transport.channel(number).end(exit_code=1)
+    server.pass_time(delay)
+    server.wait_for(Restarted)
+    return server.transport.channel(number + 1)
+
+
+def open_circuit(server: Supervised) -> GaveUp:
+    """Let a server with the policy `FRAGILE` crash until it is given up."""
+    restart(server, 0.5)
+    restart(server, 1.0)
+    server.transport.channel(3).end(exit_code=1)
+    return server.wait_for(GaveUp)
