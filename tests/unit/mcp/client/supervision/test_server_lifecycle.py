@@ -1,4 +1,4 @@
-"""What is done with a server: it is started, restarted, refused, left alone. Time is a number, and the server a list."""
+"""What is done with a server: start, restart, refusal, exit. Time is a number, and the server a list."""
 
 from collections.abc import Callable
 from typing import Any
