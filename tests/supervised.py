@@ -206,11 +206,11 @@ class Supervised:
         return 0 if connection is None else connection.in_flight
 
     def settle(self) -> None:
-        """Return when the supervisor has read all its letters."""
+        """Return when the supervisor has run all its tasks."""
         read = threading.Event()
         marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: read.set())
         self.supervisor.watch(marker)
-        assert read.wait(PATIENCE), "the supervisor does not read its letters"
+        assert read.wait(PATIENCE), "the supervisor does not run its tasks"
 
     def pass_time(self, seconds: float) -> None:
         """Let `seconds` pass as soon as some thread waits for exactly that moment."""

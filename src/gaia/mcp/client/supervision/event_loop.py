@@ -52,14 +52,15 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self._named: dict[Timer, float] = {}
+        self._named: dict[Timer, tuple[float, Task]] = {}
         self._waiting: list[tuple[float, int, Waiting]] = []
         self._order = itertools.count()
         self._tidy_at = _MIN_TIDY
         """How many entries there are when those that have ended are dropped."""
 
-    def set(self, timer: Timer, deadline: float) -> None:
-        self._named[timer] = deadline
+    def set(self, timer: Timer, deadline: float, task: Task) -> None:
+        """Run `task` at `deadline`, instead of what was set for this timer before."""
+        self._named[timer] = (deadline, task)
 
     def cancel(self, *timers: Timer) -> None:
         for timer in timers:
@@ -75,13 +76,13 @@ class Timers:
     def next_deadline(self) -> float | None:
         while self._waiting and self._waiting[0][2].ended:
             heapq.heappop(self._waiting)
-        deadlines = [*self._named.values(), *(entry[0] for entry in self._waiting[:1])]
-        return min(deadlines, default=None)
+        deadlines = [deadline for deadline, _ in self._named.values()]
+        return min(deadlines + [entry[0] for entry in self._waiting[:1]], default=None)
 
-    def due(self, now: float) -> tuple[list[Timer], list[Waiting]]:
-        """Take what has come due."""
-        timers = [timer for timer, deadline in self._named.items() if deadline <= now]
-        self.cancel(*timers)
+    def due(self, now: float) -> tuple[list[Task], list[Waiting]]:
+        """Take what has come due: the tasks of timers, and the calls and requests that have expired."""
+        timers = [timer for timer, (deadline, _) in self._named.items() if deadline <= now]
+        tasks = [self._named.pop(timer)[1] for timer in timers]
         late = []
         while self._waiting and self._waiting[0][0] <= now:
             waiting = heapq.heappop(self._waiting)[2]
@@ -92,7 +93,7 @@ class Timers:
                 self.watch(waiting)
             else:
                 late.append(waiting)
-        return timers, late
+        return tasks, late
 
 
 class EventLoop:

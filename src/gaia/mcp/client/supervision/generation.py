@@ -86,12 +86,12 @@ class Generation:
         if self.maintenance is not None:
             self.maintenance.notified(notification)
 
-    def ready(self, now: float, profile: ServerProfile, tools: list[Any]) -> float:
-        """The handshake is done, and `tools` are listed; returns when to have `maintenance` tick."""
+    def ready(self, now: float, profile: ServerProfile, tools: list[Any]) -> None:
+        """The handshake is done, and `tools` are listed."""
         assert self.maintenance is not None, "it has not been lost"
         self.connection.move_to(ConnectionState.READY)
         self.ready_since = now
-        return self.maintenance.begin(profile, tools)
+        self.maintenance.begin(profile, tools)
 
     def lose(self, error: MCPError | None) -> Ending:
         """End the maintenance. Returns how the server ended; nothing is known of that if `error` made us give it up."""

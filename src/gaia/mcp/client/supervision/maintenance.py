@@ -21,6 +21,7 @@ from gaia.mcp.client.protocol.notifications import (
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.event_loop import Timer, Timers
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.client.supervision.health import HealthCheck
@@ -71,24 +72,24 @@ class Maintenance:
         connection: Connection,
         run_exchange: RunExchange,
         notifications: Notifications,
+        timers: Timers,
         on_hung: Callable[[], None],
         on_list_failed: Callable[[MCPError], None],
-        list_later: Callable[[float], None],
     ) -> None:
-        """``list_later(at)`` is to have `list_tools` called at this reading of the clock."""
+        """Sets the timers HEALTH and LISTING, which have to be cancelled when the connection is lost."""
         self._context = context
         self._hooks = context.hooks
         self._connection = connection
         self._run_exchange = run_exchange
         self._notifications = notifications
+        self._timers = timers
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
-        self._list_later = list_later
         self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
 
-    def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
-        """The server is ready, and has listed `tools`; returns when to `tick`, as a reading of the clock."""
+    def begin(self, profile: ServerProfile, tools: list[Any]) -> None:
+        """The server is ready, and has listed `tools`."""
         self._hooks.tools_listed(tools)
         clock, settings = self._context.clock, self._context.settings
         health = HealthCheck(
@@ -109,14 +110,14 @@ class Maintenance:
         self._resubscribe()
         if self._notifications.tools_change_announced:
             # Perhaps after the listing that is part of the opening.
-            self.list_tools()
-        return clock.monotonic() + settings.health_interval
+            self._list_tools()
+        self._timers.set(Timer.HEALTH, clock.monotonic() + settings.health_interval, self._tick)
 
-    def tick(self) -> float:
-        """Check the server if it is idle; returns when to check next, as a reading of the clock."""
+    def _tick(self) -> None:
+        """Check the server if it is idle."""
         assert self._ready is not None, "the timer is set when the server is ready"
         self._ready.subscription.keep()
-        return self._ready.health.tick()
+        self._timers.set(Timer.HEALTH, self._ready.health.tick(), self._tick)
 
     def expired(self, call: Call) -> None:
         """A call timed out while this connection was there."""
@@ -142,7 +143,7 @@ class Maintenance:
             self._hooks.happened(event)
         elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             # A change between the listing and the acknowledgement was not announced.
-            self.list_tools()
+            self._list_tools()
 
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages than before."""
@@ -168,13 +169,13 @@ class Maintenance:
     def _resubscribe_failed(self, error: MCPError) -> None:
         logger.warning("resubscribe_failed", server=self._connection.name, error=error.message)
 
-    def list_tools(self) -> None:
+    def _list_tools(self) -> None:
         """List the tools, or have it done later if that was done very often of late."""
         assert self._ready is not None, "only a server that is ready is asked for its tools"
         now = self._context.clock.monotonic()
         if wait := self._bucket.wait(now):
             # The change counts as announced until then, so further announcements are ignored.
-            self._list_later(now + wait)
+            self._timers.set(Timer.LISTING, now + wait, self._list_tools)
             return
         self._notifications.listing_begins()
         self._ready.listing.refresh()

@@ -92,6 +92,9 @@ class ServerLifecycle:
         self.condition.move_to(ServerState.RESTARTING, reason)
         self._open()
 
+    def _retry(self) -> None:
+        self._reopen(self.call_queue.reason)
+
     def _open(self) -> None:
         self.condition.generation += 1
         number = self.condition.generation
@@ -122,9 +125,9 @@ class ServerLifecycle:
             generation.connection,
             run_exchange,
             generation.notifications,
+            loop.timers,
             self._hung,
             self._not_listed,
-            lambda at: loop.timers.set(Timer.LISTING, at),
         )
         opening = open_and_list(settings.negotiation, settings.identity, self._not_listed)
         run_exchange(opening, lambda outcome: self._opened(generation, *outcome), self._lose)
@@ -134,7 +137,7 @@ class ServerLifecycle:
         condition.profile = profile.masked(generation.connection.redact)
         now = self._context.clock.monotonic()
         self._recovery.ready(now)
-        self._loop.timers.set(Timer.HEALTH, generation.ready(now, profile, tools))
+        generation.ready(now, profile, tools)
         self._logins.forget()
         condition.move_to(ServerState.READY)
         downtime = condition.end_downtime(now)
@@ -158,17 +161,6 @@ class ServerLifecycle:
         """A call that was handed to the server timed out."""
         if (maintenance := self._maintenance) is not None:
             maintenance.expired(call)
-
-    def due(self, timer: Timer) -> None:
-        if timer in (Timer.BACKOFF, Timer.COOLDOWN):
-            self._reopen(self.call_queue.reason)
-            return
-        maintenance = self._maintenance
-        assert maintenance is not None, "the timer is cancelled with the connection"
-        if timer is Timer.HEALTH:
-            self._loop.timers.set(Timer.HEALTH, maintenance.tick())
-        else:
-            maintenance.list_tools()
 
     @property
     def _maintenance(self) -> Maintenance | None:
@@ -246,10 +238,10 @@ class ServerLifecycle:
             case Step.STAY_EXITED:
                 self._stay_exited(reason)
             case Retry(delay):
-                self._loop.timers.set(Timer.BACKOFF, now + delay)
+                self._loop.timers.set(Timer.BACKOFF, now + delay, self._retry)
                 self._back_off(delay, reason)
             case OpenCircuit(until):
-                self._loop.timers.set(Timer.COOLDOWN, until)
+                self._loop.timers.set(Timer.COOLDOWN, until, self._retry)
                 self.condition.last_error = reason
                 self.fail(f"it keeps failing, the last time because {reason}", retry_in=until - now)
             case GiveUp(why):

@@ -149,11 +149,11 @@ class Supervisor:
                 task()
 
     def _fire_timers(self) -> None:
-        timers, late = self._loop.timers.due(self._clock.monotonic())
+        tasks, late = self._loop.timers.due(self._clock.monotonic())
         for waiting in late:
             self._expire(waiting)
-        for timer in timers:
-            self._lifecycle.due(timer)
+        for task in tasks:
+            task()
 
     def _expire(self, waiting: Waiting) -> None:
         if isinstance(waiting, Call):
