@@ -1,12 +1,12 @@
-"""One request from its submission to its outcome. A call ends exactly once, whichever thread is first.
+"""One request from its submission to its outcome. A call ends exactly once, whoever gets there first.
 
 Who touches a call: the thread that waits for it (and may give up), the thread that writes it, the reader that completes
 it, the supervisor that fails or moves it. `finish` is the only way to end it, and it claims the call atomically, so all
 others find it already ended.
 
 Whether the server may have seen a call is decided without a lock: the writer sets `written` *before* it looks whether
-the call has ended, and the thread that ends the call does so *before* it looks at `written`. At least one of the two
-sees the other, so a call that is reported as not sent was not sent.
+the call has ended, and whoever ends the call does so *before* it looks at `written`. At least one of the two sees the
+other, so a call that is reported as not sent was not sent.
 
 The same holds when a connection is lost: the supervisor withdraws a call and then looks at `written`, so a call that
 goes on to the next connection was not written to the lost one, and will not be.
@@ -32,11 +32,11 @@ ProgressSink = Callable[[Mapping[str, Any]], None]
 
 
 class CallObserver(Protocol):
-    """Told what becomes of a call on its way, by the thread that does it: quick, and never raising."""
+    """Told what becomes of a call on its way, by whichever thread does it: quick, and never raising."""
 
     @property
     def context(self) -> Context | None:
-        """The parent of all spans that belong to the call; None if it is not traced."""
+        """Where what belongs to the call is recorded; None if it is not followed."""
 
     def numbered(self, call_id: int) -> None:
         """It has got its id."""
@@ -134,7 +134,7 @@ class Call:
 
     @property
     def is_standing(self) -> bool:
-        """Whether it is to stay unanswered: it has no deadline, and does not count as a call in flight."""
+        """Whether it is meant to stay unanswered: it has no deadline, and says nothing about how busy the server is."""
         return self.deadline == math.inf
 
     @property
@@ -142,7 +142,7 @@ class Call:
         return self._claim.locked()
 
     def begin_write(self) -> bool:
-        """The writer asks right before the first byte; False if the call has ended or was withdrawn."""
+        """The writer asks right before the first byte; False if nobody waits for the call here any more."""
         self.written = True
         if self._claim.locked() or self.withdrawn:
             self.written = False
@@ -169,9 +169,9 @@ class Call:
         return True
 
     def progressed(self, now: float) -> None:
-        """The server works on it: its timeout begins again, if the call allows it ("Timeouts": there is a maximum)."""
+        """The server works on it: its time begins anew, if it was made so ("Timeouts": there is a maximum)."""
         if self.longest is not None:
-            # A thread that waits until the old deadline looks at the new one then.
+            # Who waits until the old deadline looks at the new one then.
             self.deadline = min(now + self.timeout, self.longest)
 
     def wait(self, clock: Clock) -> bool:
@@ -182,7 +182,7 @@ class Call:
         return True
 
     def wait_for_outcome(self) -> None:
-        """Block until a call that another thread has claimed is released, which is a matter of microseconds."""
+        """Block until a call that somebody has already claimed is released, which is a matter of microseconds."""
         self._done.acquire()
 
     def withdraw(self) -> bool:

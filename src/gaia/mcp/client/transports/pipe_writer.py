@@ -1,11 +1,11 @@
 """Writes to a server's standard input without ever blocking a caller.
 
-A thread appends what it sends to the outbox. If no thread is writing, it writes at once itself, which saves a thread
-switch for a lone call; otherwise the thread that is writing finds the new item when it is done. What does not fit into
-the pipe is left to the writer thread, which waits for the server to read on.
+Whoever has something to write appends it to the outbox. If nobody is writing, the same thread writes at once, which
+saves a thread switch for a lone call; if somebody is, that one finds the new item when it is done. What does not fit
+into the pipe is left to the writer thread, which waits for the server to read on.
 
 Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
-sent, and its caller may still give it up.
+sent, and whoever does not want it any more may still take it back.
 """
 
 from __future__ import annotations
@@ -37,20 +37,6 @@ _POLL_MILLISECONDS = 100
 
 _JOIN_SECONDS = 2.0
 
-_LARGE_BYTES = 1024 * 1024
-"""The largest pipe that an ordinary user may have (Linux: fs.pipe-max-size)."""
-
-
-def enlarge(descriptor: int) -> None:
-    """Make a pipe larger where the system allows it, so that a large message needs fewer turns of the two processes.
-
-    For pipes that have been full: all pipes of a user share one allowance.
-    """
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        # Not allowed any more once the allowance is used up; the pipe works as it is.
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _LARGE_BYTES)
-
 
 class PipeWriter:
     """The only writer of one pipe. `send` may be called from any thread."""
@@ -63,7 +49,7 @@ class PipeWriter:
         self._on_broken = on_broken
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
-        """Owns the pipe, `_rest` and taking from the outbox. A thread that holds it waits for nothing."""
+        """Owns the pipe, `_rest` and taking from the outbox. Nobody waits for anything while holding it."""
         self._rest: memoryview | None = None
         """Of a frame that has left in part."""
         self._broken = False
@@ -71,7 +57,7 @@ class PipeWriter:
         self._closed = False
         self._enlarged = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # Windows has no non-blocking pipes: there the writer thread does all the writing.
+        # Windows has no non-blocking pipes: there all writing is the thread's.
         self._write_inline = os.name != "nt"
         if self._write_inline:
             os.set_blocking(self._descriptor, False)
@@ -92,7 +78,7 @@ class PipeWriter:
                 with self._turn:
                     self._flush()
             finally:
-                # The writer thread does the rest, and what other threads appended while they still saw the turn taken.
+                # The rest is the thread's, and so is what others appended while they still saw the turn taken.
                 if outbox or self._rest is not None or self._broken:
                     self._wake.put(None)
         return True
@@ -220,3 +206,18 @@ class PipeWriter:
             self._pipe.close()
         except OSError as error:
             logger.debug("stdin_close_failed", error=str(error))
+
+
+_LARGE_BYTES = 1024 * 1024
+"""The largest pipe that an ordinary user may have (Linux: fs.pipe-max-size)."""
+
+
+def enlarge(descriptor: int) -> None:
+    """Make a pipe larger where the system allows it, so that a large message needs fewer turns of the two processes.
+
+    For pipes that have been full: all pipes of a user share one allowance.
+    """
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        # Not allowed any more once the allowance is used up; the pipe works as it is.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _LARGE_BYTES)
