@@ -73,7 +73,7 @@ class InputRequests:
 
     def expire(self) -> None:
         """The deadline has passed."""
-        self._finish(InputMissing("nobody answered the server's questions in time"))
+        self._finish(InputMissing("the server's requests for input were not answered in time"))
 
     def cancel(self, error: CallCancelled) -> bool:
         """The request is not wanted any more. False if all answers were there just before."""
