@@ -17,8 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gaia.cli.main import app
-from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client import launch as launch_module
+from gaia.mcp.client import MCPClient, MCPClientManager, server_transport
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.supervision.events import ServerLog
@@ -46,7 +45,7 @@ def assert_silent(*said: object) -> None:
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", IN_ARGUMENT)
     monkeypatch.setenv("HEADER_VALUE", IN_HEADER)
-    monkeypatch.setattr(launch_module, "_told", set())
+    monkeypatch.setattr(server_transport, "_warned", set())
 
 
 @pytest.fixture(autouse=True)

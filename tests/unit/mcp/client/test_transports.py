@@ -509,7 +509,7 @@ class TestRequests:
 
     def test_silence_is_a_timeout_and_the_server_is_told(self, start: Callable[..., StdioTransport]) -> None:
         transport = start({"timeout": 0.2}, faults=[{"on": "hang", "hang": True}])
-        with pytest.raises(TimeoutError, match=r"no answer to hang within 0\.2 s") as timeout:
+        with pytest.raises(TimeoutError, match=r"hang was not answered within 0\.2 s") as timeout:
             transport.send_request("hang")
         assert isinstance(timeout.value, CallTimeout)
         assert timeout.value.delivery == "unknown"

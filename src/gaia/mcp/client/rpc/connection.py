@@ -38,7 +38,7 @@ from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.errors import AnswerLost, InvalidResponse, MCPError, Overloaded, answered_error
+from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, MCPError, Overloaded, answered_error
 from gaia.mcp.redaction import MASK
 from gaia.telemetry.spans import ServerSpan
 
@@ -229,6 +229,20 @@ class Connection:
         served = self._served.pop(id(request), None)
         if served is not None:
             served.answered(error_type="cancelled")
+
+    def expire(self, call: Call) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+        return self._give_up(call, call.timed_out(), "timeout")
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """End a call that its caller no longer wants. False if it ended just before."""
+        return self._give_up(call, error, error.message)
+
+    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
+        if not call.finish(error=error):
+            return False
+        self.cancel_call(call, reason)
+        return True
 
     def cancel_call(self, call: Call, reason: str) -> None:
         """Forget a call that its owner gave up, and tell the server if it may have seen it ("Cancellation")."""

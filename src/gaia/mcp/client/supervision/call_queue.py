@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import (
     CallCancelled,
-    CallTimeout,
     MCPError,
     NeedsAuthorization,
     NotConnected,
@@ -26,8 +24,8 @@ from gaia.mcp.errors import (
 
 __all__ = ["CallQueue"]
 
-Refusal = Callable[[str, Mapping[str, Any] | None], MCPError | None]
-"""``refusal(method, params)``: what the caller of a request is told instead of sending it; None to send it."""
+Refusal = Callable[[str], MCPError | None]
+"""``refusal(tool)``: what the caller of a tool is told instead of sending its call; None to send it."""
 
 _WAITING_STATES = {
     ServerState.STARTING,
@@ -84,14 +82,14 @@ class CallQueue:
         with self._lock:
             return sum(not call.ended for call in self._backlog)
 
-    def submit(self, call: Call) -> None:
-        """Send the call, or let it wait for the server. A call that has no chance is ended at once."""
+    def submit(self, call: Call) -> bool:
+        """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
         while True:
             # Every call comes along here, so the ready connection is read without the lock. A connection that has
             # closed meanwhile says so, and is no longer `_ready` then: the supervisor clears that first.
             connection = self._ready
             if connection is not None and connection.submit(call):
-                return
+                return True
             with self._lock:
                 if self._ready is not None:
                     continue
@@ -102,17 +100,16 @@ class CallQueue:
                     self._backlog.append(call)
             if error is not None:
                 call.finish(error=error)
-                return
+                return True
             if call.observer is not None:
                 call.observer.queued()
             if self._state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
                 self._on_wanted()
-            return
+            return True
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        late = CallTimeout(f"{call.method} was not answered within {call.timeout:g} s")
-        if not self._give_up(call, late, "timeout"):
+        if not self._give_up(call, call.timed_out(), "timeout"):
             return False
         if self._ready is not None and not call.bound:
             self._on_expired(call)
@@ -161,7 +158,8 @@ class CallQueue:
     def admit(self, connection: Connection, refusal: Refusal) -> None:
         """Calls go to `connection` from now on, those that waited first.
 
-        `refusal` is asked of each that waited: what is ready now may be another program than the one its caller knew.
+        `refusal` is asked of each tool call that waited: what is ready now may be another program than the one that
+        its caller knew.
         """
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
@@ -169,7 +167,7 @@ class CallQueue:
         for call in waiting:
             if call.ended:
                 continue
-            error = refusal(call.method, call.params)
+            error = None if call.tool is None else refusal(call.tool)
             if error is not None:
                 call.finish(error=error)
                 continue

@@ -183,7 +183,7 @@ class ServerLifecycle:
         if downtime is not None:
             self.condition.recovered()
             self._hooks.happened(Restarted(self._name, self.condition.generation, downtime=downtime))
-        self.call_queue.admit(generation.connection, self._hooks.refusal)
+        self.call_queue.admit(generation.connection, self._hooks.refusal_of)
         self._lifecycle.admitted()
         self._on_settled()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -39,7 +38,10 @@ class SupervisionHooks(Protocol):
     def subscriptions(self) -> Subscriptions:
         """What the server is to tell, whichever connection it has."""
 
-    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
-        """Asked of each call that waited, before the server gets it: what its caller is told instead, if anything."""
+    def refusal_of(self, tool: str) -> MCPError | None:
+        """Asked of each tool call that waited, before the server gets it: what its caller is told instead, if anything.
+
+        `tool` is the server's own name of the tool.
+        """
 
     def happened(self, event: Event) -> None: ...
