@@ -6,6 +6,7 @@ The operating system and other threads need a moment to let go, so a difference 
 
 import gc
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -20,6 +21,28 @@ FOREIGN_THREADS = ("pytest_timeout",)
 
 LASTING_FILES = ("/dev/urandom", "/dev/random")
 """Opened once, by whoever needs them first, and kept for the life of the process."""
+
+PROCESS_STARTS = frozenset({"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
+"""The interpreter's audit events of a new process."""
+
+_started: list[str] = []
+
+
+def count_process_starts() -> None:
+    """Take note of each process that this one starts from now on."""
+
+    # The hook outlives this module's names: the interpreter calls it until its very end.
+    def hook(event: str, _arguments: object, starts: frozenset[str] = PROCESS_STARTS) -> None:
+        if event in starts:
+            _started.append(event)
+
+    sys.addaudithook(hook)
+
+
+def processes_started() -> list[str]:
+    """The events since the last call."""
+    started, _started[:] = _started[:], []
+    return started
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Connect = Callable[..., MCPClient]
 
 
 @pytest.fixture
-def connect() -> Iterator[Connect]:
+def connect(starts_processes: None) -> Iterator[Connect]:
     clients: list[MCPClient] = []
 
     def connect(protocol: str = "handshake", **features: Any) -> MCPClient:
@@ -71,6 +71,7 @@ def test_a_server_is_refused_what_was_not_given_to_the_client(connect: Connect, 
         client.set_roots([tmp_path])
 
 
+@pytest.mark.process
 def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) -> None:
     asked = []
 

@@ -14,7 +14,7 @@ from tests.serving.test_clients import on_stdio
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(starts_processes: None) -> Iterator[Served]:
     with http_server("notes_agent:NotesAgent") as server:
         yield server
 

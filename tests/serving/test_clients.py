@@ -23,13 +23,13 @@ REVISIONS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(starts_processes: None) -> Iterator[Served]:
     with http_server(AGENT) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Served]:
+def guarded(starts_processes: None) -> Iterator[Served]:
     with http_server(AGENT, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
         yield server
 
@@ -137,6 +137,7 @@ class TestATokenOverHttp:
         client.disconnect()
 
 
+@pytest.mark.process
 def test_a_server_that_is_killed_and_started_again_is_used_again() -> None:
     with contextlib.ExitStack() as stack:
         clients = {}

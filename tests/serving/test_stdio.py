@@ -72,7 +72,7 @@ def running() -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def client() -> Iterator[RawClient]:
+def client(starts_processes: None) -> Iterator[RawClient]:
     with running() as raw:
         yield raw
 
@@ -139,6 +139,7 @@ def test_a_line_over_the_limit_ends_the_session(client: RawClient) -> None:
     assert b"line_too_long" in stderr
 
 
+@pytest.mark.process
 def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
     run = subprocess.run(
         command("mcp", "serve", "no.such.module:Agent"),
@@ -154,7 +155,7 @@ def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def lasting() -> Iterator[RawClient]:
+def lasting(starts_processes: None) -> Iterator[RawClient]:
     """A server for all tests that do not end it."""
     with running() as raw:
         yield raw

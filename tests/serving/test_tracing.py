@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry import trace
 
 from gaia.mcp import MCPClient
@@ -21,6 +22,7 @@ def spans_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
+@pytest.mark.process
 def test_a_trace_goes_through_the_served_agent_to_its_own_servers(tracing: Tracing, tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     line = command("mcp", "serve", RELAY)
@@ -53,6 +55,7 @@ def test_a_trace_goes_through_the_served_agent_to_its_own_servers(tracing: Traci
     assert serving["status"]["status_code"] == "UNSET"
 
 
+@pytest.mark.process
 def test_what_went_wrong_is_told_as_the_convention_has_it(tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     line = command("mcp", "serve", RELAY)

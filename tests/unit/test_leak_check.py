@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.leak_check import Holdings, kill, leaked_since
 
 
@@ -60,6 +62,7 @@ def test_a_file_in_a_reference_cycle_is_collected_and_no_leak(tmp_path: Path) ->
     assert not leaked_since(before)
 
 
+@pytest.mark.process
 def test_a_running_child_and_a_zombie_are_leaks() -> None:
     before = Holdings.now()
     running = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)

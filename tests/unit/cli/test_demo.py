@@ -83,6 +83,7 @@ def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Calla
     assert result.stdout.endswith("Not as it should be: crash.\n")
 
 
+@pytest.mark.process
 def test_a_server_that_cannot_be_started_fails(
     monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
 ) -> None:

@@ -132,7 +132,7 @@ def run_host(fault_server: Configure) -> Iterator[Callable[..., Host]]:
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+def sleeper(starts_processes: None) -> Iterator[subprocess.Popen[bytes]]:
     """A process that leads a group of its own, like a server."""
     command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(300)"]
     process = subprocess.Popen(command, start_new_session=True)
@@ -142,7 +142,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def guard() -> Iterator[HostGuard]:
+def guard(starts_processes: None) -> Iterator[HostGuard]:
     """A guard of its own, apart from the one that transports use."""
     guard = HostGuard()
     yield guard
@@ -438,6 +438,7 @@ class TestProcess:
     def test_it_has_nothing_to_do_when_all_were_released(self) -> None:
         guard_process.end({})
 
+    @pytest.mark.process
     @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only /proc shows environments")
     def test_it_finds_processes_by_their_mark(self) -> None:
         environment = {**os.environ, MARK_VARIABLE: "outer.this-mark.inner"}
