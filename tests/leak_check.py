@@ -31,9 +31,10 @@ _started: list[str] = []
 def count_process_starts() -> None:
     """Take note of each process that this one starts from now on."""
 
-    # The hook outlives this module's names: the interpreter calls it until its very end.
-    def hook(event: str, _arguments: object, starts: frozenset[str] = PROCESS_STARTS) -> None:
-        if event in starts:
+    # The hook outlives this module's names: the interpreter calls it until its very end. `platform` of the standard
+    # library runs uname for the first test that asks it about the processor, whichever that is.
+    def hook(event: str, arguments: tuple[object, ...], starts: frozenset[str] = PROCESS_STARTS) -> None:
+        if event in starts and arguments[:1] != ("uname",):
             _started.append(event)
 
     sys.addaudithook(hook)

@@ -43,7 +43,6 @@ class TestConfiguration:
         for name in ("BASE_URL", "MODEL", "API_KEY"):
             monkeypatch.delenv(f"GAIA_LLM_{name}", raising=False)
 
-    @pytest.mark.process
     def test_without_any_it_says_what_to_set(self) -> None:
         with pytest.raises(LLMNotConfigured, match=r"GAIA_LLM_BASE_URL .* and GAIA_LLM_MODEL .*GAIA_LLM_API_KEY"):
             OpenAIChat()
