@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

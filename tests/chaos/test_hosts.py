@@ -16,7 +16,7 @@ from tests.chaos.hosts import RunningHost
 from tests.chaos.profile import Profile
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="about signals, limits and forks")
+pytestmark = [pytest.mark.skipif(os.name == "nt", reason="about signals, limits and forks"), pytest.mark.slow]
 
 
 class TestItsEnd:

@@ -151,6 +151,7 @@ class TestTheLibrary:
         assert "DEPLOY_TOKEN" in warnings[0].getMessage()
 
 
+@pytest.mark.slow
 class TestCommands:
     @pytest.mark.parametrize(
         ("mode", "debug"),

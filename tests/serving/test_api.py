@@ -13,6 +13,8 @@ from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.serving.served import Served, http_server
 from tests.silent_agent import SilentAgent
 
+pytestmark = pytest.mark.slow
+
 USER = {"role": "user", "content": "one two three"}
 
 

@@ -12,6 +12,8 @@ from mcp import Client
 from tests.serving.served import Served, http_server
 from tests.serving.test_clients import on_stdio
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def served(starts_processes: None) -> Iterator[Served]:

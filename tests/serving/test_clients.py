@@ -16,6 +16,8 @@ from gaia.mcp import MCPClient
 from gaia.mcp.client.supervision.events import ServerState
 from tests.serving.served import Served, command, environment, http_server
 
+pytestmark = pytest.mark.slow
+
 AGENT = "notes_agent:NotesAgent"
 TOOLS = ["write-note", "delete-note", "count-words"]
 REVISIONS = {"legacy": "2025-11-25", "auto": "2026-07-28"}

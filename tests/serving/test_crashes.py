@@ -16,6 +16,8 @@ from mcp import Client
 from tests.serving.served import Served, http_server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 RELAY = "tests.serving.agents:RelayAgent"
 
 

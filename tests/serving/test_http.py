@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from gaia.cli.main import app
 from tests.serving.served import END_SECONDS, Served, command, environment, http_server
 
+pytestmark = pytest.mark.slow
+
 TRICKY = "tests.serving.agents:TrickyAgent"
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -14,6 +14,8 @@ import pytest
 
 from tests.serving.served import END_SECONDS, command, environment
 
+pytestmark = pytest.mark.slow
+
 TRICKY = "tests.serving.agents:TrickyAgent"
 
 

@@ -15,6 +15,8 @@ from gaia.mcp import MCPClient
 from tests.serving.served import command, environment
 from tests.tracing import Tracing
 
+pytestmark = pytest.mark.slow
+
 RELAY = "tests.serving.agents:RelayAgent"
 
 

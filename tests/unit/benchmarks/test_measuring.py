@@ -17,6 +17,8 @@ from gaia.mcp import demo_server
 from tests.servers.processes import is_alive
 from tests.unit.benchmarks.runs import run_of
 
+pytestmark = pytest.mark.slow
+
 SERVER = [sys.executable, "-I", str(demo_server.__file__)]
 ASYNC = Contender("async", "async", "mcp_driver.py")
 PORTAL = Contender("portal", "portal", "mcp_portal_driver.py")

@@ -12,6 +12,8 @@ import pytest
 from gaia.cli import demo, latency
 from gaia.cli.latency import RawPipe
 
+pytestmark = pytest.mark.slow
+
 STEPS = [
     "start",
     "list",
