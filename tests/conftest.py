@@ -76,10 +76,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests whose fixtures start processes, before ``-m`` selects by the markers."""
+    """Mark tests by what their fixtures do, before ``-m`` selects by the markers."""
     for item in items:
-        if "starts_processes" in getattr(item, "fixturenames", ()):
-            item.add_marker("process")
+        for fixture, marker in (("starts_processes", "process"), ("starts_programs", "slow")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
 
 
 def pytest_collection_finish() -> None:
@@ -90,6 +91,11 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def starts_processes() -> None:
     """What fixtures that start processes ask for: the tests that use them are marked ``process``."""
+
+
+@pytest.fixture(scope="session")
+def starts_programs(starts_processes: None) -> None:
+    """What fixtures that start all of `gaia` as a process ask for: the tests that use them are marked ``slow``, too."""
 
 
 @pytest.fixture(autouse=True)

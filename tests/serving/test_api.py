@@ -39,7 +39,7 @@ def endpoint() -> Iterator[ScriptedLLM]:
 
 
 @pytest.fixture(scope="module")
-def served(starts_processes: None, endpoint: ScriptedLLM) -> Iterator[Served]:
+def served(starts_programs: None, endpoint: ScriptedLLM) -> Iterator[Served]:
     env = {"GAIA_LLM_BASE_URL": endpoint.base_url, "GAIA_LLM_MODEL": "scripted", "GAIA_SERVE_TOKEN": "secret"}
     with http_server(*AGENTS, group=("api", "serve"), env=env) as server:
         yield server

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def served(starts_processes: None) -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server("notes_agent:NotesAgent") as server:
         yield server
 

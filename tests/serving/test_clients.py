@@ -25,13 +25,13 @@ REVISIONS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 
 
 @pytest.fixture(scope="module")
-def served(starts_processes: None) -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server(AGENT) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def guarded(starts_processes: None) -> Iterator[Served]:
+def guarded(starts_programs: None) -> Iterator[Served]:
     with http_server(AGENT, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
         yield server
 

@@ -22,7 +22,7 @@ RELAY = "tests.serving.agents:RelayAgent"
 
 
 @pytest.fixture
-def served(starts_processes: None) -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server(RELAY) as server:
         yield server
 

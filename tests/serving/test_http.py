@@ -26,7 +26,7 @@ META = {
 
 
 @pytest.fixture(scope="module")
-def served(starts_processes: None) -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server(TRICKY, "--max-body", "100000") as server:
         yield server
 
@@ -111,7 +111,7 @@ def test_a_client_that_breaks_off_harms_nobody(served: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(starts_processes: None) -> Iterator[Served]:
+def guarded(starts_programs: None) -> Iterator[Served]:
     with http_server(TRICKY, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
         yield server
 

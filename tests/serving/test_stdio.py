@@ -74,7 +74,7 @@ def running() -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def client(starts_processes: None) -> Iterator[RawClient]:
+def client(starts_programs: None) -> Iterator[RawClient]:
     with running() as raw:
         yield raw
 
@@ -157,7 +157,7 @@ def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def lasting(starts_processes: None) -> Iterator[RawClient]:
+def lasting(starts_programs: None) -> Iterator[RawClient]:
     """A server for all tests that do not end it."""
     with running() as raw:
         yield raw

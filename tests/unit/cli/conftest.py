@@ -57,7 +57,7 @@ def gaia_argv() -> list[str]:
 
 @pytest.fixture
 def run(
-    starts_processes: None, gaia_argv: list[str], environment: dict[str, str]
+    starts_programs: None, gaia_argv: list[str], environment: dict[str, str]
 ) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run ``gaia mcp`` as a process of its own; returns what it wrote and its exit status."""
 
@@ -76,7 +76,7 @@ def run(
 
 @pytest.fixture
 def start(
-    starts_processes: None, gaia_argv: list[str], environment: dict[str, str]
+    starts_programs: None, gaia_argv: list[str], environment: dict[str, str]
 ) -> Callable[..., "subprocess.Popen[str]"]:
     """The same without waiting for its end. It leads a process group, as a command in a terminal does."""
 
