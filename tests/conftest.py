@@ -237,7 +237,7 @@ def demo_server(starts_processes: None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def feature_server() -> dict[str, Any]:
+def feature_server(starts_processes: None) -> dict[str, Any]:
     """The configuration of the demo server with more features: resources, a prompt, a list of tools that grows."""
     file = Path(__file__).parent / "servers" / "feature_server.py"
     source = Path(gaia.__file__).parents[1]
