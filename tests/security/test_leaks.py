@@ -70,7 +70,7 @@ def entry(mode: str) -> Json:
 
 
 @pytest.fixture
-def config_file(home: Path) -> Callable[[str], Path]:
+def config_file(starts_processes: None, home: Path) -> Callable[[str], Path]:
     def write(mode: str) -> Path:
         file = home / ".gaia" / "mcp_servers.json"
         file.parent.mkdir(exist_ok=True)
@@ -108,6 +108,7 @@ class TestTheLibrary:
         assert len(tracing.calls) >= 5
         assert_silent(*(span.to_json() for span in tracing.all))
 
+    @pytest.mark.process
     @pytest.mark.parametrize("mode", ["start", "handshake", "list"])
     def test_a_server_that_fails_early(self, mode: str) -> None:
         client = MCPClient.from_config("leaky", entry(mode))
@@ -149,6 +150,7 @@ class TestTheLibrary:
         assert "DEPLOY_TOKEN" in warnings[0].getMessage()
 
 
+@pytest.mark.slow
 class TestCommands:
     @pytest.mark.parametrize(
         ("mode", "debug"),

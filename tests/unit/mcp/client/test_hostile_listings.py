@@ -46,7 +46,7 @@ def doubling(levels: int) -> Json:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Serve:
+def serve(starts_processes: None, tmp_path: Path) -> Serve:
     """The configuration of a server with a scenario that is too long for a command line."""
     numbers = itertools.count()
 
