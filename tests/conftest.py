@@ -30,29 +30,81 @@ USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE
 # pytest-timeout is the limit; on a busy machine any single example may take long. Tests may be repeated, which gives
 # each repetition an instance of its class.
 hypothesis.settings.register_profile(
-    "gaia",
+    "fixed",
     deadline=None,
+    derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.differing_executors],
 )
-hypothesis.settings.load_profile("gaia")
+hypothesis.settings.register_profile(
+    "random",
+    hypothesis.settings.get_profile("fixed"),
+    derandomize=False,
+    max_examples=500,
+)
+hypothesis.settings.load_profile("fixed")
+
+FIXED_CHAOS_SEED = 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """For `tests/chaos`; options are only known in time when they are here."""
     group = parser.getgroup("chaos", "faults by chance")
-    group.addoption("--chaos-seed", type=int, help="which schedules of faults; a new one for each run by default")
+    group.addoption("--chaos-seed", type=int, help="which schedules of faults")
     group.addoption("--chaos-examples", type=int, help="how many schedules each test tries; seconds' worth by default")
 
 
+# Before Hypothesis looks at its options. Workers of pytest-xdist get the options of the process that started them.
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed once, so that it can be shown and used again."""
-    if config.option.chaos_seed is None:
-        config.option.chaos_seed = random.randrange(2**32)
+    """Choose the seeds: the same for each run, or new ones with ``--hypothesis-profile random``."""
+    option = config.option
+    is_random = option.hypothesis_profile == "random"
+    if option.chaos_seed is None:
+        option.chaos_seed = random.randrange(2**32) if is_random else FIXED_CHAOS_SEED
+    if is_random and option.hypothesis_seed is None:
+        option.hypothesis_seed = str(option.chaos_seed)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """The seed, first thing: whatever becomes of the run."""
-    return f"chaos: --chaos-seed {config.option.chaos_seed}"
+    """The seeds, as options with which a run repeats this one."""
+    option = config.option
+    seeds = f"seeds: --chaos-seed {option.chaos_seed}"
+    if option.hypothesis_profile != "random":
+        return seeds
+    return f"{seeds} --hypothesis-profile random --hypothesis-seed {option.hypothesis_seed}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what their fixtures do, before ``-m`` selects by the markers."""
+    for item in items:
+        for fixture, marker in (("starts_processes", "process"), ("starts_programs", "slow")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+
+
+def pytest_collection_finish() -> None:
+    """From here on each process is some test's."""
+    leak_check.count_process_starts()
+
+
+@pytest.fixture(scope="session")
+def starts_processes() -> None:
+    """What fixtures that start processes ask for: the tests that use them are marked ``process``."""
+
+
+@pytest.fixture(scope="session")
+def starts_programs(starts_processes: None) -> None:
+    """What fixtures that start all of `gaia` as a process ask for: the tests that use them are marked ``slow``, too."""
+
+
+@pytest.fixture(autouse=True)
+def process_marker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that starts a process and is not marked ``process``."""
+    yield
+    started = leak_check.processes_started()
+    if started and request.node.get_closest_marker("process") is None:
+        pytest.fail(f"the test started a process ({', '.join(started)}): mark it with `process`", pytrace=False)
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +211,7 @@ def fake_clock() -> FakeClock:
 
 
 @pytest.fixture
-def fault_server() -> Callable[..., dict[str, Any]]:
+def fault_server(starts_processes: None) -> Callable[..., dict[str, Any]]:
     """Make the configuration of a scripted server: the keywords are the fields of `Scenario`, as JSON.
 
     ``fault_server(faults=[{"tool": "echo", "crash": "mid_line"}], state_file=tmp_path / "state")``
@@ -176,7 +228,7 @@ def fault_server() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def demo_server() -> dict[str, Any]:
+def demo_server(starts_processes: None) -> dict[str, Any]:
     """The configuration of the demo server, run as a file so that it needs neither a path nor an installation."""
     specification = importlib.util.find_spec("gaia.mcp.demo_server")
     assert specification is not None
@@ -185,7 +237,7 @@ def demo_server() -> dict[str, Any]:
 
 
 @pytest.fixture
-def feature_server() -> dict[str, Any]:
+def feature_server(starts_processes: None) -> dict[str, Any]:
     """The configuration of the demo server with more features: resources, a prompt, a list of tools that grows."""
     file = Path(__file__).parent / "servers" / "feature_server.py"
     source = Path(gaia.__file__).parents[1]

@@ -6,6 +6,7 @@ The operating system and other threads need a moment to let go, so a difference 
 
 import gc
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -20,6 +21,29 @@ FOREIGN_THREADS = ("pytest_timeout",)
 
 LASTING_FILES = ("/dev/urandom", "/dev/random")
 """Opened once, by whoever needs them first, and kept for the life of the process."""
+
+PROCESS_STARTS = frozenset({"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
+"""The interpreter's audit events of a new process."""
+
+_started: list[str] = []
+
+
+def count_process_starts() -> None:
+    """Take note of each process that this one starts from now on."""
+
+    # The hook outlives this module's names: the interpreter calls it until its very end. `platform` of the standard
+    # library runs uname for the first test that asks it about the processor, whichever that is.
+    def hook(event: str, arguments: tuple[object, ...], starts: frozenset[str] = PROCESS_STARTS) -> None:
+        if event in starts and arguments[:1] != ("uname",):
+            _started.append(event)
+
+    sys.addaudithook(hook)
+
+
+def processes_started() -> list[str]:
+    """The events since the last call."""
+    started, _started[:] = _started[:], []
+    return started
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -10,11 +10,10 @@ from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
-from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -63,7 +62,6 @@ class Supervised:
         self.clock = clock
         self.transport = FakeTransport(timeout, stateless_answers() if stateless else None)
         self.transport.authorization = authorization
-        self.statistics = CallStatistics()
         self.callbacks = CallbackPool("test")
         settings = SupervisionSettings(
             identity=ClientIdentity("test", "1", features.capabilities),
@@ -89,6 +87,7 @@ class Supervised:
                 observer=Observer("fake"),
             )
         )
+        self.caller = Caller(self.supervisor, clock, timeout)
         self._threads = ThreadPoolExecutor(64, "test-caller")
         self._happened = threading.Condition()
         """Owns everything below."""
@@ -113,7 +112,7 @@ class Supervised:
             self.listings.append(definitions)
             self._happened.notify_all()
 
-    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
+    def refusal_of(self, tool: str) -> MCPError | None:
         return None
 
     def happened(self, event: Event) -> None:
@@ -142,13 +141,17 @@ class Supervised:
         on_progress: OnProgress | None = None,
     ) -> "Future[dict[str, Any]]":
         """A tool call in a thread of its own, which waits for it."""
-        wanted = ClientRequest("tools/call", {"name": tool}, timeout, repeatable=repeatable, on_progress=on_progress)
+        options = CallOptions(timeout, on_progress)
+        wanted = ClientRequest("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
         return self.in_background(self.request, wanted)
 
     def request(self, wanted: ClientRequest) -> dict[str, Any]:
-        """Make a request and wait for it; 30 s if it has no timeout."""
-        timeout = 30.0 if wanted.timeout is None else wanted.timeout
-        return caller.request(self.supervisor, self.clock, self.statistics, wanted, timeout)
+        """Make a request and wait for it."""
+        return self.caller.request(wanted)
+
+    @property
+    def statistics(self) -> CallStatistics:
+        return self.caller.statistics
 
     def submit(
         self,
@@ -159,9 +162,10 @@ class Supervised:
         on_progress: OnProgress | None = None,
     ) -> CallFuture:
         """A tool call that no thread waits for."""
-        wanted = ClientRequest("tools/call", {"name": tool}, timeout, repeatable=repeatable, on_progress=on_progress)
-        future, lane = CallFuture(), self.callbacks.lane()
-        caller.submit(self.supervisor, self.clock, self.statistics, wanted, timeout, lane, future)
+        options = CallOptions(timeout, on_progress)
+        wanted = ClientRequest("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
+        future = CallFuture()
+        self.caller.submit(wanted, self.callbacks.lane(), future)
         return future
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -18,16 +18,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision import caller, generation
+from gaia.mcp.client.supervision import generation
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
-from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
-from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import MCPError, StartFailed
@@ -70,7 +69,7 @@ class InlineThread(threading.Thread):
 
 
 class Hooks:
-    def refusal(self, method: str, params: Any) -> None:
+    def refusal_of(self, tool: str) -> None:
         return None
 
     def tools_listed(self, definitions: list[Any]) -> None: ...
@@ -130,6 +129,7 @@ class HandshakeMachine(RuleBasedStateMachine):
                 observer=Observer("fake"),
             )
         )
+        self.caller = Caller(self.supervisor, self.clock, 30.0)
         self.supervisor._loop.post(self.supervisor._lifecycle.begin)
         while self.step():
             pass
@@ -173,9 +173,9 @@ class HandshakeMachine(RuleBasedStateMachine):
     @rule(safe=st.booleans(), timeout=st.sampled_from([0.0, 1.0, 30.0, 1000.0]))
     def submit(self, safe: bool, timeout: float) -> None:
         tag = f"call-{len(self.calls)}"
-        wanted = ClientRequest("tools/call", {"name": tag}, repeatable=safe)
+        wanted = ClientRequest("tools/call", {"name": tag}, CallOptions(timeout), tool=tag, repeatable=safe)
         future = CallFuture()
-        caller.submit(self.supervisor, self.clock, CallStatistics(), wanted, timeout, self.lane, future)
+        self.caller.submit(wanted, self.lane, future)
         self.calls.append(Submitted(tag, safe, future))
 
     @precondition(lambda self: self.calls)

@@ -16,12 +16,12 @@ from tests.chaos.hosts import RunningHost
 from tests.chaos.profile import Profile
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="about signals, limits and forks")
+pytestmark = [pytest.mark.skipif(os.name == "nt", reason="about signals, limits and forks"), pytest.mark.slow]
 
 
 class TestItsEnd:
     @pytest.fixture
-    def start(self, chaos: Profile, tmp_path: Path) -> Iterator[Callable[[str], RunningHost]]:
+    def start(self, starts_processes: None, chaos: Profile, tmp_path: Path) -> Iterator[Callable[[str], RunningHost]]:
         hosts: list[RunningHost] = []
 
         def start(start_fault: str) -> RunningHost:
@@ -158,6 +158,7 @@ SURVIVED = (
 )
 
 
+@pytest.mark.process
 @pytest.mark.timeout(300)
 def test_what_it_survives(chaos: Profile, tmp_path: Path) -> None:
     """One thing after the other, in any order. Its log goes nowhere all the while: that disk is full, too."""

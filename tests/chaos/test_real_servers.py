@@ -19,6 +19,8 @@ from tests.chaos.system import System
 from tests.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process,
     pytest.mark.skipif(os.name == "nt", reason="about signals and process groups"),
     pytest.mark.usefixtures("impatient"),
 ]

@@ -31,7 +31,7 @@ PATIENCE = 20_000
 
 
 @pytest.fixture(autouse=True)
-def no_leaks() -> None:
+def no_leaks(starts_processes: None) -> None:
     """Chromium's processes come and go as it sees fit; the tests of the API look for leaks of the dashboard's own."""
 
 

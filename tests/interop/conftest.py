@@ -55,7 +55,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def authorities() -> None:
+def authorities(starts_processes: None) -> None:
     """The system's: servers are installed from the network."""
 
 

@@ -20,7 +20,7 @@ Connect = Callable[..., MCPClient]
 
 
 @pytest.fixture
-def connect() -> Iterator[Connect]:
+def connect(starts_processes: None) -> Iterator[Connect]:
     clients: list[MCPClient] = []
 
     def connect(protocol: str = "handshake", **features: Any) -> MCPClient:
@@ -43,6 +43,7 @@ def answer(request: Any) -> Any:
     return request.accept() if request.mode == "url" else request.accept({"name": "Ann"})
 
 
+@pytest.mark.slow
 def test_people_models_and_folders_answer_a_server_of_the_handshake_era(connect: Connect, tmp_path: Path) -> None:
     asked = []
     client = connect(
@@ -63,6 +64,7 @@ def test_people_models_and_folders_answer_a_server_of_the_handshake_era(connect:
     assert client.call_tool("ask_roots")["structuredContent"] == {"result": []}
 
 
+@pytest.mark.slow
 def test_a_server_is_refused_what_was_not_given_to_the_client(connect: Connect, tmp_path: Path) -> None:
     client = connect()
     for tool in ("ask_form", "ask_url", "ask_model", "ask_roots"):
@@ -71,6 +73,8 @@ def test_a_server_is_refused_what_was_not_given_to_the_client(connect: Connect, 
         client.set_roots([tmp_path])
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) -> None:
     asked = []
 
@@ -87,6 +91,7 @@ def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) 
     assert asked == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_a_server_of_the_stateless_era_gets_what_it_requires(connect: Connect) -> None:
     client = connect(
         protocol="stateless",

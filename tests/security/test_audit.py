@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).parents[2] / ".ci" / "audit.py"
 
 CLEAN = {"name": "orjson", "version": "3.11", "vulns": []}

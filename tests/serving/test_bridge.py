@@ -79,6 +79,8 @@ def test_a_namespace_is_made_of_the_class() -> None:
     assert namespace_of(QuietAgent(silent_mode=True)) == "quiet"
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_the_example_is_served_on_stdio(mode: str) -> None:
     server = StdioServerParameters(command=sys.executable, args=[str(EXAMPLES / "bridge.py")], env=environment())
@@ -99,6 +101,8 @@ def test_the_example_is_served_on_stdio(mode: str) -> None:
     asyncio.run(session())
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_the_command_serves_agents_under_given_and_made_namespaces() -> None:
     agents = ["notes_agent:NotesAgent", "loud=bridge:ShoutAgent"]
     with http_server(*agents, group=("mcp", "bridge")) as served:
@@ -110,6 +114,8 @@ def test_the_command_serves_agents_under_given_and_made_namespaces() -> None:
         asyncio.run(session())
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_our_own_client_uses_it() -> None:
     line = command("mcp", "bridge", "notes_agent:NotesAgent", "bridge:ShoutAgent")
     with MCPClient.from_config("all", {"command": line[0], "args": line[1:], "env": environment()}) as client:

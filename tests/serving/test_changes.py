@@ -12,9 +12,11 @@ from mcp import Client
 from tests.serving.served import Served, http_server
 from tests.serving.test_clients import on_stdio
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server("notes_agent:NotesAgent") as server:
         yield server
 

@@ -16,6 +16,8 @@ from gaia.mcp import MCPClient
 from gaia.mcp.client.supervision.events import ServerState
 from tests.serving.served import Served, command, environment, http_server
 
+pytestmark = pytest.mark.slow
+
 AGENT = "notes_agent:NotesAgent"
 TOOLS = ["write-note", "delete-note", "count-words"]
 REVISIONS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
@@ -23,13 +25,13 @@ REVISIONS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server(AGENT) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Served]:
+def guarded(starts_programs: None) -> Iterator[Served]:
     with http_server(AGENT, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
         yield server
 
@@ -137,6 +139,7 @@ class TestATokenOverHttp:
         client.disconnect()
 
 
+@pytest.mark.process
 def test_a_server_that_is_killed_and_started_again_is_used_again() -> None:
     with contextlib.ExitStack() as stack:
         clients = {}

@@ -16,11 +16,13 @@ from mcp import Client
 from tests.serving.served import Served, http_server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 RELAY = "tests.serving.agents:RelayAgent"
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server(RELAY) as server:
         yield server
 
@@ -74,6 +76,7 @@ def test_a_call_that_is_cancelled_is_cancelled_at_its_server_too(served: Served,
     asyncio.run(session())
 
 
+@pytest.mark.process
 def test_its_servers_end_with_it() -> None:
     with http_server(RELAY) as served:
         children = psutil.Process(served.pid).children(recursive=True)

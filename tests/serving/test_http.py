@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from gaia.cli.main import app
 from tests.serving.served import END_SECONDS, Served, command, environment, http_server
 
+pytestmark = pytest.mark.slow
+
 TRICKY = "tests.serving.agents:TrickyAgent"
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -24,7 +26,7 @@ META = {
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(starts_programs: None) -> Iterator[Served]:
     with http_server(TRICKY, "--max-body", "100000") as server:
         yield server
 
@@ -109,7 +111,7 @@ def test_a_client_that_breaks_off_harms_nobody(served: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Served]:
+def guarded(starts_programs: None) -> Iterator[Served]:
     with http_server(TRICKY, env={"GAIA_SERVE_TOKEN": "open-sesame"}) as server:
         yield server
 
@@ -131,6 +133,7 @@ class TestToken:
         assert "can be reached from other machines" in result.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_even_in_the_middle_of_a_call(number: signal.Signals) -> None:
     with http_server(TRICKY, "--grace", "1") as served, connect(served) as connection:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.serving.served import END_SECONDS, command, environment
 
+pytestmark = pytest.mark.slow
+
 TRICKY = "tests.serving.agents:TrickyAgent"
 
 
@@ -72,7 +74,7 @@ def running() -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def client() -> Iterator[RawClient]:
+def client(starts_programs: None) -> Iterator[RawClient]:
     with running() as raw:
         yield raw
 
@@ -139,6 +141,7 @@ def test_a_line_over_the_limit_ends_the_session(client: RawClient) -> None:
     assert b"line_too_long" in stderr
 
 
+@pytest.mark.process
 def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
     run = subprocess.run(
         command("mcp", "serve", "no.such.module:Agent"),
@@ -154,7 +157,7 @@ def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def lasting() -> Iterator[RawClient]:
+def lasting(starts_programs: None) -> Iterator[RawClient]:
     """A server for all tests that do not end it."""
     with running() as raw:
         yield raw

@@ -8,11 +8,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry import trace
 
 from gaia.mcp import MCPClient
 from tests.serving.served import command, environment
 from tests.tracing import Tracing
+
+pytestmark = pytest.mark.slow
 
 RELAY = "tests.serving.agents:RelayAgent"
 
@@ -21,6 +24,7 @@ def spans_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
+@pytest.mark.process
 def test_a_trace_goes_through_the_served_agent_to_its_own_servers(tracing: Tracing, tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     line = command("mcp", "serve", RELAY)
@@ -53,6 +57,7 @@ def test_a_trace_goes_through_the_served_agent_to_its_own_servers(tracing: Traci
     assert serving["status"]["status_code"] == "UNSET"
 
 
+@pytest.mark.process
 def test_what_went_wrong_is_told_as_the_convention_has_it(tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     line = command("mcp", "serve", RELAY)

@@ -5,11 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_short_one() -> None:
-    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.05", "--servers", "2", "--callers", "4", "--json"]
+def test_a_short_one(pytestconfig: pytest.Config) -> None:
+    seed = str(pytestconfig.getoption("chaos_seed"))
+    size = ["--minutes", "0.05", "--servers", "2", "--callers", "4"]
+    command = [sys.executable, "-m", "tests.soak", *size, "--seed", seed, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout)

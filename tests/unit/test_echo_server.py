@@ -10,7 +10,7 @@ from tests.servers.raw_session import RawSession
 
 
 @pytest.fixture
-def session() -> Iterator[RawSession]:
+def session(starts_processes: None) -> Iterator[RawSession]:
     try:
         program = echo_server.build()
     except echo_server.NoCompiler as reason:
@@ -102,6 +102,7 @@ def test_is_compiled_once(monkeypatch: pytest.MonkeyPatch, session: RawSession) 
     assert echo_server.build() == echo_server.build()
 
 
+@pytest.mark.process
 def test_says_that_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(echo_server, "CACHE", tmp_path)
     monkeypatch.delenv("CC", raising=False)

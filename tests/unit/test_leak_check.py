@@ -8,7 +8,29 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests import conftest
 from tests.leak_check import Holdings, kill, leaked_since
+
+STARTER = """
+import subprocess, sys
+import pytest
+
+def start():
+    subprocess.run([sys.executable, "-I", "-S", "-c", ""])
+
+@pytest.fixture
+def started(starts_processes):
+    start()
+
+def test_by_its_fixture(started): ...
+
+@pytest.mark.process
+def test_marked(): start()
+
+def test_unmarked(): start()
+"""
 
 
 def test_nothing_is_leaked_by_a_test_that_does_nothing() -> None:
@@ -60,6 +82,7 @@ def test_a_file_in_a_reference_cycle_is_collected_and_no_leak(tmp_path: Path) ->
     assert not leaked_since(before)
 
 
+@pytest.mark.process
 def test_a_running_child_and_a_zombie_are_leaks() -> None:
     before = Holdings.now()
     running = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
@@ -76,6 +99,24 @@ def test_a_running_child_and_a_zombie_are_leaks() -> None:
     running.wait()
     ended.wait()
     assert not leaked_since(before)
+
+
+@pytest.mark.process
+def test_a_test_that_starts_a_process_has_to_be_marked(tmp_path: Path) -> None:
+    root = Path(conftest.__file__).parents[1]
+    (tmp_path / "test_starting.py").write_text(STARTER)
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    options = ["-c", root / "pyproject.toml", "--rootdir", tmp_path, "-p", "tests.conftest", "-p", "no:cacheprovider"]
+
+    def run(*selection: str) -> str:
+        command = [sys.executable, "-m", "pytest", *options, *selection, tmp_path]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50).stdout
+
+    everything = run()
+    assert "ERROR at teardown of test_unmarked" in everything
+    assert "the test started a process (subprocess.Popen): mark it with `process`" in everything
+    assert "3 passed, 1 error" in everything
+    assert "1 passed, 2 deselected, 1 error" in run("-m", "not process")
 
 
 def test_home_is_empty_and_the_working_directory_is_the_tests_own(home: Path, tmp_path: Path) -> None:

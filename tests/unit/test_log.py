@@ -49,6 +49,7 @@ def run(script: str) -> tuple[bytes, bytes]:
 
 
 class TestSilence:
+    @pytest.mark.process
     def test_a_library_writes_nothing_until_it_is_asked_to(self) -> None:
         script = """
 from gaia.log import get_logger
@@ -58,6 +59,7 @@ for emit in (logger.debug, logger.info, logger.warning, logger.error):
 """
         assert run(script) == (b"", b"")
 
+    @pytest.mark.process
     def test_nothing_is_ever_written_on_stdout_which_belongs_to_protocols(self) -> None:
         script = """
 from gaia import log
@@ -70,6 +72,7 @@ log.get_logger("gaia.test").error("event", field=1)
         assert stdout == b""
         assert stderr.count(b"\n") == 2
 
+    @pytest.mark.process
     def test_what_is_not_logged_loads_nothing(self) -> None:
         script = """
 import sys
@@ -185,6 +188,7 @@ class TestContext:
         assert events(output)[0]["request"] == "r-1"
 
 
+@pytest.mark.process
 class TestDebug:
     def test_it_shows_debug_events_on_standard_error(self) -> None:
         script = """

@@ -33,6 +33,7 @@ def test_packages_that_are_used_through_private_names_have_an_upper_bound(requir
     assert re.search(r",<\d", requirement), f"{requirement}: the next major release may break it; add a bound like <3"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("function", "name"),
     [

@@ -106,6 +106,7 @@ def test_one_class_has_one_identity_whatever_path_it_is_imported_by() -> None:
     assert mcp.MCPClientMixin is importlib.import_module("gaia.mcp.mixin").MCPClientMixin
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("package", ["gaia.mcp", "gaia.mcp.client"])
 def test_the_client_imports_nothing_heavy(package: str) -> None:
     # A new interpreter, because this one has loaded all of them for other tests. The classes are looked up too, in

@@ -120,6 +120,7 @@ class TestConstruction:
         finally:
             del _TOOL_REGISTRY["add"]
 
+    @pytest.mark.process
     def test_importing_agents_loads_neither_a_terminal_library_nor_the_models_package(self) -> None:
         program = "import sys, gaia.agents.base; print({'rich', 'openai'} & set(sys.modules))"
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)

@@ -17,6 +17,8 @@ from gaia.mcp import demo_server
 from tests.servers.processes import is_alive
 from tests.unit.benchmarks.runs import run_of
 
+pytestmark = pytest.mark.slow
+
 SERVER = [sys.executable, "-I", str(demo_server.__file__)]
 ASYNC = Contender("async", "async", "mcp_driver.py")
 PORTAL = Contender("portal", "portal", "mcp_portal_driver.py")
@@ -27,6 +29,7 @@ def session() -> Session:
     return Session(run_of(), [FLOOR, GAIA], SERVER, Effort(quick=True, rounds=1))
 
 
+@pytest.mark.process
 class TestDrivers:
     @pytest.mark.parametrize("contender", [FLOOR, GAIA, ASYNC, PORTAL], ids=lambda contender: contender.key)
     def test_do_what_the_harness_says(self, contender: Contender) -> None:
@@ -70,6 +73,7 @@ class TestDrivers:
             driver.load()
 
 
+@pytest.mark.process
 class TestMeasures:
     def test_of_latency(self, session: Session) -> None:
         latency.measure(session)
@@ -136,6 +140,7 @@ class TestCommandLine:
         except echo_server.NoCompiler as reason:
             pytest.skip(str(reason))
 
+    @pytest.mark.process
     def test_measures_prints_and_saves(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = tmp_path / "run.json"
         arguments = ["--no-peers", "--quick", "--rounds", "1", "--only", "recovery", "--json", str(file)]
@@ -148,6 +153,7 @@ class TestCommandLine:
             "python -m benchmarks --only recovery --contender raw-pipe --contender gaia-mcp --quick --rounds 1"
         )
 
+    @pytest.mark.process
     def test_compares_with_a_stored_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = tmp_path / "before.json"
         run_of(("recovery: after kill -9: next good answer", "seconds", {"gaia-mcp": [1e-6]})).save(file)
@@ -156,6 +162,7 @@ class TestCommandLine:
         assert program.main(arguments) == 1
         assert "worse: recovery: after kill -9: next good answer" in capsys.readouterr().err
 
+    @pytest.mark.process
     def test_fails_the_check_where_a_bar_is_missed(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -185,6 +192,7 @@ class TestCommandLine:
         assert program.main([]) == 3
         assert "no C compiler" in capsys.readouterr().err
 
+    @pytest.mark.process
     def test_names_peers_that_cannot_be_installed(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -56,7 +56,9 @@ def gaia_argv() -> list[str]:
 
 
 @pytest.fixture
-def run(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def run(
+    starts_programs: None, gaia_argv: list[str], environment: dict[str, str]
+) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run ``gaia mcp`` as a process of its own; returns what it wrote and its exit status."""
 
     def run_mcp(*words: object, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -73,7 +75,9 @@ def run(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "sub
 
 
 @pytest.fixture
-def start(gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., "subprocess.Popen[str]"]:
+def start(
+    starts_programs: None, gaia_argv: list[str], environment: dict[str, str]
+) -> Callable[..., "subprocess.Popen[str]"]:
     """The same without waiting for its end. It leads a process group, as a command in a terminal does."""
 
     def start_mcp(*words: str, **variables: str) -> "subprocess.Popen[str]":

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FEW = ("--calls", 40, "--callers", 2)
 
 
+@pytest.mark.process
 def test_the_demo_server_is_measured_without_being_asked_for_one(invoke_json: Callable[..., Any]) -> None:
     document = invoke_json("bench", *FEW)
 

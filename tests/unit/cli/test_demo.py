@@ -12,6 +12,8 @@ import pytest
 from gaia.cli import demo, latency
 from gaia.cli.latency import RawPipe
 
+pytestmark = pytest.mark.slow
+
 STEPS = [
     "start",
     "list",
@@ -83,6 +85,7 @@ def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Calla
     assert result.stdout.endswith("Not as it should be: crash.\n")
 
 
+@pytest.mark.process
 def test_a_server_that_cannot_be_started_fails(
     monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def interrupt(command: "subprocess.Popen[str]") -> str:
     """Press Ctrl-C; returns what was written to standard error."""

@@ -42,6 +42,7 @@ def test_completion_is_offered_for_the_shell() -> None:
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
 
 
+@pytest.mark.process
 def test_help_loads_neither_the_client_nor_rich(environment: dict[str, str]) -> None:
     program = (
         "import sys; from gaia.cli.main import app\n"
@@ -164,6 +165,7 @@ def test_output_to_a_stream_of_few_characters_has_question_marks(
     assert "?" in result.stdout
 
 
+@pytest.mark.process
 def test_a_reader_that_has_seen_enough_is_no_error(
     gaia_argv: list[str], environment: dict[str, str], configure: Callable[..., Path]
 ) -> None:

@@ -110,6 +110,7 @@ def test_what_is_most_likely_a_mistake_is_noted(
     assert any("1 lines to its standard output" in warning for warning in warnings)
 
 
+@pytest.mark.process
 def test_a_command_line_without_args_is_shown_as_it_is(
     configure: Callable[..., Path], invoke: Callable[..., Any]
 ) -> None:

@@ -16,7 +16,7 @@ REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
 @pytest.fixture
-def command() -> list[str]:
+def command(starts_processes: None) -> list[str]:
     # As a module and not as a file: that is how users start it, and how coverage knows what it measures.
     return [sys.executable, "-m", "gaia.mcp.demo_server"]
 

@@ -33,6 +33,7 @@ def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
             serve()
 
 
+@pytest.mark.process
 def test_nothing_of_it_is_loaded_before_something_is_served() -> None:
     program = (
         "import sys, gaia.mcp.server, gaia.api, gaia.mcp.mcp_bridge, gaia.agents.base, gaia.cli.main;"

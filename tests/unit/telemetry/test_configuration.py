@@ -228,6 +228,7 @@ class TestMistakes:
 
 
 class TestImport:
+    @pytest.mark.process
     def test_it_loads_no_sdk_and_sets_nothing(self) -> None:
         script = (
             "import sys, gaia.telemetry, gaia.mcp.client\n"

@@ -301,7 +301,7 @@ class TestWithoutTracing:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def is_followed() -> bool:
-            return Observer("fault").follow("tools/call", {"name": "echo"}) is not None
+            return Observer("fault").follow("tools/call", {}, "echo") is not None
 
         caplog.set_level(logging.INFO, "gaia")
         assert not is_followed()

@@ -60,8 +60,8 @@ class MCPConfig:
     def __init__(self, config_file: str | os.PathLike[str] | None = None, *, trust_local: bool = True) -> None:
         """With `trust_local` false, a local file counts only if the user has trusted it (``gaia mcp trust``).
 
-        Use that where the current directory may be anybody's: the file says which programs are started. By default it
-        counts like the global one, because a program mostly is in a directory that its user chose.
+        Use that where the current directory may come from another person: the file says which programs are started. By
+        default it counts like the global one, because a program mostly is in a directory that its user chose.
         """
         files = _default_files() if config_file is None else [_absolute(config_file)]
         self._local = files[1] if len(files) > 1 else None
@@ -98,7 +98,7 @@ class MCPConfig:
         for file in defining:
             self._save(file, name, None)
         with self._lock:
-            # Elsewhere the entry went away before we came.
+            # Another process had removed the entry from the other files.
             for file in self._layers.keys() - defining:
                 self._layers[file].pop(name, None)
             self._merge()
@@ -149,7 +149,7 @@ class MCPConfig:
 
 
 def read_project(file: Path) -> ProjectFile:
-    """A project's configuration file, for those who have to decide whether to trust it. Raises ConfigError."""
+    """A project's configuration file, as the user sees it before trusting it. Raises ConfigError."""
     return _project(file, json_file.read_bytes(file))
 
 
@@ -161,7 +161,7 @@ def _project(file: Path, data: bytes) -> ProjectFile:
             name: describe(entry) for name, entry in _entries(file, json_file.decode(file, data, _EXAMPLE)).items()
         }
     except ConfigError as error:
-        # Nobody is kept from working by a file that does not count.
+        # A file that does not count must not keep the others from being used.
         problem = error.message
     return ProjectFile(file, digest(data), servers, problem)
 
@@ -178,7 +178,7 @@ def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
 def _default_files() -> list[Path]:
     """The files to stack, the one that counts most last."""
     files = [json_file.home_folder(_FILE_NAME) / _FILE_NAME]
-    # There is no current directory any more once somebody has deleted it.
+    # The current directory may have been deleted.
     with contextlib.suppress(OSError):
         local = Path.cwd() / _FILE_NAME
         if local.exists() and not (files[0].exists() and local.samefile(files[0])):

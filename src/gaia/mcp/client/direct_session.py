@@ -14,7 +14,7 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
+from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
@@ -80,7 +80,7 @@ class DirectSession:
         return True
 
     def request_disconnect(self) -> None:
-        """There is nothing that could be begun: only the transport knows how to disconnect."""
+        """Does nothing: a transport of four methods cannot begin to disconnect."""
 
     def disconnect(self) -> None:
         self._closed = True
@@ -103,45 +103,43 @@ class DirectSession:
             protocol_version=None if self.profile is None else self.profile.protocol_version,
         )
 
-    def request(self, wanted: ClientRequest) -> Outcome:
+    def request(self, request: ClientRequest) -> Outcome:
         """See `Session`. Only the transport knows ids and progress, so nothing is told of them."""
         if not self.is_connected():
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
         started = time.monotonic()
         failed = True
         try:
-            result = self._answer(Send(wanted.method, wanted.params))
+            result = self._answer(Send(request.method, request.params))
             failed = result.get("isError") is True
         finally:
             self._statistics.record(time.monotonic() - started, failed=failed)
         return result
 
     def subscriptions_changed(self) -> None:
-        """Nothing that a server says unasked comes through the four methods."""
+        """Does nothing: notifications of a server do not come through the four methods."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """A notification cannot be sent through the four methods; servers behind them have to do without."""
+        """Does nothing: a notification cannot be sent through the four methods."""
 
-    def submit(
-        self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
-    ) -> None:
-        """The request is made right here, so the future is already done on return, unless the request goes on."""
+    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+        """The request is made in this thread, so the future is done on return, unless the request goes on."""
         error: MCPError | None = None
         result: dict[str, Any] = {}
         try:
-            result = self.request(wanted)
+            result = self.request(request)
         except NotConnected:
             raise
         except MCPError as caught:
             error = caught
         if goes_on(error, result):
             return
-        if on_done is not None:
-            on_done(error, result)
+        if request.observation is not None:
+            request.observation.ended(error, result)
         future.complete(error, result)
 
     def watch(self, input_requests: InputRequests) -> None:
-        """There is no thread here that could watch it but the one that asks."""
+        """Wait in this thread: no other thread could watch the deadline."""
         input_requests.wait(self._clock)
 
     def _tell(self, step: Notify | SetProtocolVersion) -> None:
@@ -150,7 +148,7 @@ class DirectSession:
             self._observer.protocol_version = step.protocol.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
-        """For the handshake; other requests are followed by whoever makes them."""
+        """Make a request of the handshake, observed; the observations of other requests are their makers' to end."""
         observation = self._observer.begin(send.method, send.params)
         try:
             result = self._answer(Send(send.method, observation.prepare(send.params)))

@@ -1,6 +1,6 @@
 """Files that hold one JSON object and belong to people: read with care, replaced at once or not at all.
 
-What cannot be understood raises ConfigError with file, line and column, so that nobody writes over it.
+What cannot be understood raises ConfigError with file, line and column, and is never overwritten.
 """
 
 from __future__ import annotations

@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
-from gaia import __version__
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
-from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices, settings_of
+from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.output_validation import OutputValidation
-from gaia.mcp.client.pinning.gate import ToolGate
-from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
+from gaia.mcp.client.pinning.lock_file import ServerPins
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
-from gaia.mcp.client.server_transport import login_for, transport_for
-from gaia.mcp.client.session import Session, SupervisedSession
-from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.client_features import (
-    ClientFeatures,
-    OnElicitation,
-    OnSampling,
-    Roots,
-    RootsSource,
-)
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.server_transport import transport_for
+from gaia.mcp.client.session import new_session
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
+from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import ToolCalls
-from gaia.mcp.client.tool_catalog import ToolCatalog
-from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.telemetry.content import ContentPolicy
+from gaia.mcp.errors import ToolDenied
 
 __all__ = ["MCPClient", "MCPTool"]
 
 logger = get_logger(__name__)
 
+_MAX_INSTRUCTIONS = 64 * 1024
+"""Characters: more would fill a model's context by itself."""
 
-class MCPClient(ToolCalls):
+
+class MCPClient:
     """Talks to one MCP server, and keeps it alive if its transport can be supervised (`StdioTransport` can).
 
     All methods may be called from any thread. As a context manager it connects on entering (RuntimeError if that
@@ -67,91 +57,56 @@ class MCPClient(ToolCalls):
         transport: MCPTransport,
         debug: bool = False,
         *,
-        tool_filter: ToolFilter = ALLOW_ALL,
-        pin_tools: PinMode | None = None,
-        pins: ServerPins | None = None,
-        restart_policy: RestartPolicy | None = None,
-        health_interval: float = 30.0,
-        health_timeout: float = 10.0,
-        max_pending: int = 1024,
-        protocol: str = "auto",
-        probe_timeout: float = 5.0,
-        output_validation: OutputMode | None = None,
-        reset_timeout_on_progress: bool = False,
-        max_timeout: float = 3600.0,
-        capture_content: ContentPolicy | None = None,
         on_elicitation: OnElicitation | None = None,
         elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
         on_sampling: OnSampling | None = None,
         sampling_tools: bool = False,
         roots: RootsSource | None = None,
-        question_timeout: float = 600.0,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        **settings: Unpack[ClientSettings],
     ) -> None:
-        """Nothing is started yet. Durations in seconds; `clock` and `rng` are for tests.
+        """Nothing is started yet. `debug` shows gaia's log on stderr.
 
-        An idle server is asked for a sign of life every `health_interval`, and counts as hung after two silences of
-        `health_timeout`. `max_pending` bounds the calls that may wait at once. `debug` shows gaia's log on stderr.
+        What the server may ask of the application is declared to it as it is given here: `on_elicitation` asks a
+        person, by forms and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call
+        tools with `sampling_tools`; `roots` are folders, or a function of them. They run on threads of their own.
 
-        `protocol` is "auto" (ask the server), "handshake" or "stateless" (the era), or a revision
-        such as "2025-11-25". With "auto" a server gets `probe_timeout` to show that it speaks the stateless era. A
-        transport with the four methods alone is spoken to in the handshake era, unless `protocol` says otherwise.
-
-        `pin_tools` says what to do about tools whose definitions are not those in `pins`; None means "off", or what
-        the manager says. `pins` are by default in ``~/.gaia/mcp_tools.lock.json``, under the client's name.
-
-        `output_validation` says what to do about results that do not fit the `outputSchema` of their tool: "off",
-        "warn" (log it; the default) or "error" (the call fails). With `reset_timeout_on_progress` a call has its whole
-        timeout again with each progress, up to `max_timeout`.
-
-        `capture_content` says how much of arguments and results goes into traces; see `ContentPolicy`.
-
-        What the server may ask of us is declared to it as it is given here: `on_elicitation` asks a person, by forms
-        and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call tools with
-        `sampling_tools`; `roots` are folders, or a function of them. They run on threads of their own, and get
-        `question_timeout` for each answer.
+        For `settings` see `ClientOptions`; `clock` and `rng` are for tests.
         """
         if debug:
             enable_debug()
         self.name = name
         self.transport = transport
         self.debug = debug
-        self.tool_filter = tool_filter
-        self._manager_filter = ALLOW_ALL
-        self._pin_tools = pin_tools
-        self._gate = self._new_gate(pin_tools, (lambda: default_pins(name)) if pins is None else (lambda: pins))
-        self._restart_policy = restart_policy
-        self._health_interval = health_interval
-        self._health_timeout = health_timeout
-        self._max_pending = max_pending
-        self._protocol = protocol
-        self._negotiation = Negotiation(protocol, probe_timeout)
-        self._clock = clock or SystemClock()
-        self._rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
-        self._features = ClientFeatures(
+        self._listeners = Listeners()
+        features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
             on_sampling=on_sampling,
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self._question_timeout = question_timeout
-        self._output_validation = output_validation
-        self._reset_timeout_on_progress = reset_timeout_on_progress
-        self._max_timeout = max_timeout
-        self._observer = Observer(name, policy=capture_content)
-        self._outputs = self._new_outputs(output_validation or "warn")
+        self._assemble(ClientOptions(features=features, **settings), SharedServices.of_one_client(name, clock, rng))
+
+    def _assemble(self, options: ClientOptions, services: SharedServices) -> None:
+        self._options = options
+        self._services = services
         self.subscriptions = Subscriptions()
         """What the server is to tell; see `subscribe_resource` and `set_logging_level`."""
-        self._cache = ResponseCache(self._clock)
-        self._callbacks = CallbackPool(name)
-        self._server_request_threads = CallbackPool(name, "questions")
-        self._owns_callbacks = True
-        self._listeners = Listeners()
-        self._on_event: Callable[[Event], None] = lambda _: None
-        self._on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None
-        self._catalog = ToolCatalog(name)
+        self._observer = Observer(self.name, policy=options.capture_content)
+        self._cache = ResponseCache(services.clock)
+        self._server_requests = ServerRequests(
+            self.name, options.features, services.server_request_threads, services.clock, options.question_timeout
+        )
+        self._session = new_session(
+            self.name, self.transport, options, services, self, self._server_requests, self._observer
+        )
+        trips = RoundTrips(self._session, self._server_requests, self._cache, self._observer, services.clock)
+        self._trips = trips
+        self.tool_calls = ToolCalls(self.name, options, services, trips, self._observer, self._cache, self.happened)
+        """The part that calls tools; the manager calls it directly."""
+        self._features = ServerFeatures(trips, self.subscriptions)
 
     # Making one.
 
@@ -174,26 +129,9 @@ class MCPClient(ToolCalls):
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
-        authorization = login_for(server, on_authorization)
-        transport = transport_for(server, server.timeout if "timeout" in config else timeout, debug, authorization)
-        return cls(
-            name,
-            transport,
-            debug,
-            tool_filter=ToolFilter(allow=server.enabled_tools, deny=server.disabled_tools),
-            pin_tools=server.pin_tools,
-            pins=pins,
-            restart_policy=server.restart if "restart" in config else None,
-            health_interval=server.health_interval,
-            health_timeout=server.health_timeout,
-            max_pending=server.max_pending,
-            protocol="handshake" if server.transport == "sse" and server.protocol == "auto" else server.protocol,
-            probe_timeout=server.probe_timeout,
-            output_validation=server.output_validation,
-            reset_timeout_on_progress=server.reset_timeout_on_progress,
-            max_timeout=server.max_timeout,
-            capture_content=ContentPolicy(server.capture_content, server.capture_content_tools),
-        )
+        timeout = server.timeout if "timeout" in config else timeout
+        settings = settings_of(server, pins, own_restart="restart" in config)
+        return cls(name, transport_for(server, timeout, debug, on_authorization), debug, **settings)
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:
@@ -201,38 +139,15 @@ class MCPClient(ToolCalls):
         program, *args = split_command(command)
         return cls(name, StdioTransport(program, args, timeout=timeout, debug=debug), debug)
 
-    def bind(
-        self,
-        *,
-        tool_filter: ToolFilter,
-        pin_tools: PinMode,
-        pins: Callable[[], ServerPins],
-        restart_policy: RestartPolicy | None,
-        output_validation: OutputMode,
-        features: ClientFeatures,
-        on_authorization: OnAuthorization | None,
-        callbacks: CallbackPool,
-        server_request_threads: CallbackPool,
-        on_event: Callable[[Event], None],
-        on_tools: Callable[[tuple[MCPTool, ...]], None],
-    ) -> None:
-        """For the manager, before `connect`: share its filter, pins, policy, features, threads and listeners.
+    def join(self, services: SharedServices, defaults: ClientOptions) -> None:
+        """For the manager, before `connect`: use its services, and `defaults` for what the client's options leave open.
 
-        `on_tools` is given the tools on offer, usually on the supervisor's thread, whenever they may have changed.
+        The parts are made anew with them.
         """
-        self._manager_filter = tool_filter
-        self._gate = self._new_gate(self._pin_tools or pin_tools, pins)
-        self._restart_policy = self._restart_policy or restart_policy
-        self._outputs = self._new_outputs(self._output_validation or output_validation)
-        self._features = self._features.or_else(features)
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
-            authorization.on_authorization = authorization.on_authorization or on_authorization
-        self._callbacks = callbacks
-        self._server_request_threads = server_request_threads
-        self._owns_callbacks = False
-        self._on_event = on_event
-        self._on_tools = on_tools
+            authorization.on_authorization = authorization.on_authorization or services.on_authorization
+        self._assemble(self._options.or_else(defaults), services)
 
     # Life.
 
@@ -242,11 +157,11 @@ class MCPClient(ToolCalls):
         Harmless when it is already connected. After `disconnect` it starts the server anew.
         """
         connected = self._session.connect()
-        if not connected and self.last_error is not None:
-            logger.error("connect_failed", server=self.name, error=self.last_error)
-        if not connected and self._owns_callbacks:
-            # Whoever could not connect does not think of disconnecting.
-            self._callbacks.close()
+        if not connected:
+            if self.last_error is not None:
+                logger.error("connect_failed", server=self.name, error=self.last_error)
+            # An application does not disconnect what it could not connect.
+            self._close_services()
         return connected
 
     def disconnect(self) -> None:
@@ -254,15 +169,16 @@ class MCPClient(ToolCalls):
         self._session.disconnect()
         self._server_requests.withdraw_all()
         self._cache.forget()
-        self._on_tools(())
-        self._announce(self._catalog.clear())
-        if self._owns_callbacks:
-            self._callbacks.close()
-            self._server_request_threads.close()
+        self.tool_calls.forget()
+        self._close_services()
 
     def request_disconnect(self) -> None:
         """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
         self._session.request_disconnect()
+
+    def _close_services(self) -> None:
+        if self._services.owned:
+            self._services.close()
 
     def is_connected(self) -> bool:
         """True while the server is ready for calls."""
@@ -282,17 +198,16 @@ class MCPClient(ToolCalls):
         Raises ValueError for what is no root, and RuntimeError if the client was made without any `roots`, because
         then its server was told that there are none to ask for.
         """
-        offered = self._features.roots
+        offered = self._options.features.roots
         if offered is None:
             raise RuntimeError(f"client {self.name!r} was made without roots; give it some then, be it an empty list")
         offered.replace(roots)
         self.announce_roots()
 
     def announce_roots(self) -> None:
-        """Tell the server that the roots changed, if it wants to be told."""
-        profile = self._profile
-        # In the stateless era the notification is gone; each request asks anew (2026-07-28, "Roots").
-        if profile is not None and profile.protocol_version in HANDSHAKE_REVISIONS:
+        """Tell the server that the roots changed, if its protocol has a notification for that."""
+        # In the stateless era it is gone; each request asks anew (2026-07-28, "Roots").
+        if self.protocol_version in HANDSHAKE_REVISIONS:
             self._session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -300,7 +215,7 @@ class MCPClient(ToolCalls):
 
         For a client of its own; clients of a manager report to the manager's listeners.
         """
-        return self._listeners.subscribe(listener, self._callbacks.lane())
+        return self._listeners.subscribe(listener, self._services.callbacks.lane())
 
     # What is known about the server.
 
@@ -310,7 +225,7 @@ class MCPClient(ToolCalls):
 
     @property
     def status(self) -> ServerStatus:
-        return self._session.status(len(self._catalog))
+        return self._session.status(len(self.tool_calls.catalog))
 
     @property
     def last_error(self) -> str | None:
@@ -318,82 +233,184 @@ class MCPClient(ToolCalls):
         return self._session.last_error
 
     @property
-    def _profile(self) -> ServerProfile | None:
-        return self._session.profile
+    def server_info(self) -> dict[str, Any]:
+        """Name and version that the server gave in its handshake; empty before the first one."""
+        profile = self._session.profile
+        return {} if profile is None else dict(profile.server_info)
 
-    # Inside.
+    @property
+    def protocol_version(self) -> str | None:
+        profile = self._session.profile
+        return None if profile is None else profile.protocol_version
 
-    @functools.cached_property
-    def _session(self) -> Session:
-        """Made when first needed, because the manager may still `bind` before that."""
-        # Two threads may get here at once; both go away with the same one.
-        session: Session = self.__dict__.setdefault("_session", self._new_session())
-        return session
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        profile = self._session.profile
+        return {} if profile is None else dict(profile.capabilities)
 
-    @functools.cached_property
-    def _server_requests(self) -> ServerRequests:
-        """Made when first needed, as `_session` is."""
-        server_requests = ServerRequests(
-            self.name, self._features, self._server_request_threads, self._clock, self._question_timeout
-        )
-        made: ServerRequests = self.__dict__.setdefault("_questions", server_requests)
-        return made
+    @property
+    def instructions(self) -> str | None:
+        """The server's hints for a model. They come from the server, so they are as trustworthy as the server.
 
-    @functools.cached_property
-    def _trips(self) -> RoundTrips:
-        """Every request goes this way."""
-        return RoundTrips(self._session, self._server_requests, self._cache, self._clock)
+        At most 64 Ki characters of them.
+        """
+        profile = self._session.profile
+        instructions = None if profile is None else profile.instructions
+        return None if instructions is None else instructions[:_MAX_INSTRUCTIONS]
 
-    def _new_session(self) -> Session:
-        identity = ClientIdentity("GAIA MCP Client", __version__, self._features.capabilities)
-        if not isinstance(self.transport, ChannelTransport):
-            negotiation = Negotiation("handshake") if self._protocol == "auto" else self._negotiation
-            # Nothing is known of its secrets, if it has any.
-            self._observer.redact = str
-            return DirectSession(self.name, self.transport, identity, negotiation, self._observer, self._clock)
-        self._observer.network = self.transport.network
-        settings = SupervisionSettings(
-            identity=identity,
-            negotiation=self._negotiation,
-            ready_timeout=self.transport.timeout,
-            policy=self._restart_policy or RestartPolicy(),
-            health_interval=self._health_interval,
-            health_timeout=self._health_timeout,
-            max_pending=self._max_pending,
-        )
-        return SupervisedSession(
-            SupervisionContext(
-                name=self.name,
-                transport=self.transport,
-                settings=settings,
-                hooks=self,
-                server_requests=self._server_requests,
-                clock=self._clock,
-                rng=self._rng,
-                observer=self._observer,
-                executor=self._callbacks.lane().post,
-            )
-        )
+    # Tools.
 
-    def _new_outputs(self, mode: OutputMode) -> OutputValidation:
-        return OutputValidation(self.name, mode, self._redacted)
+    @property
+    def tool_filter(self) -> ToolFilter:
+        return self._options.tool_filter
 
-    def _redacted(self, text: str) -> str:
-        redact = self._observer.redact
-        return text if redact is None else redact(text)
+    def list_tools(self, refresh: bool = False) -> list[MCPTool]:
+        """The tools on offer, filtered; from the cache unless `refresh`. Empty if the server cannot list them.
 
-    def _new_gate(self, mode: PinMode | None, pins: Callable[[], ServerPins]) -> ToolGate:
-        return ToolGate(self.name, mode or "off", pins, self.happened)
+        The cache follows the server: it is filled by each handshake and by `notifications/tools/list_changed`.
+        """
+        return list(self.tool_calls.offered(refresh=refresh))
 
-    def _forget(self, method: str) -> bool:
-        return self._cache.forget(method)
+    @property
+    def denied_tools(self) -> frozenset[str]:
+        """Names of tools that the server has and a filter hides."""
+        return self.tool_calls.catalog.denied
 
-    def _subscriptions_changed(self) -> None:
-        self._session.subscriptions_changed()
+    @property
+    def blocked_tools(self) -> Mapping[str, MCPTool]:
+        """Tools that the server has and that are withheld until their definitions are approved, by name."""
+        return self.tool_calls.catalog.blocked
 
-    # What the supervisor calls, on its thread (`SupervisionHooks`).
+    @property
+    def _tools(self) -> list[MCPTool] | None:
+        """The cache, under the name that the specification gives it; None before the first listing."""
+        catalog = self.tool_calls.catalog
+        return list(catalog.tools) if catalog.listed else None
+
+    def refusal_of(self, tool_name: str) -> ToolDenied | None:
+        """Why a tool, by the server's own name for it, must not be called; None if it may."""
+        return self.tool_calls.refusal_of(tool_name)
+
+    def call_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool by the server's own name for it, and wait for the result.
+
+        Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), or
+        ``{"error": …, "error_type": …, "delivery": …}``; see `gaia.mcp.client.tool_calls`. `timeout` is in seconds and
+        covers waiting, writing and the answer. ``on_progress(progress, total, message)`` runs in this thread. With
+        `reset_timeout_on_progress` the call has its whole timeout again with each progress, up to `max_timeout`; the
+        client's own settings count where they are None.
+
+        Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
+        are not a dict of JSON values.
+        """
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        return self.tool_calls.call(tool_name, arguments, options)
+
+    def submit_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
+    ) -> CallFuture:
+        """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
+
+        `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
+        is not allowed, or a client that is not connected, raises at once.
+        """
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        return self.tool_calls.submit(tool_name, arguments, options)
+
+    def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., dict[str, Any]]:
+        """A function that calls `tool` with its keyword arguments, for an agent's registry."""
+
+        def wrapper(**kwargs: Any) -> dict[str, Any]:
+            return self.call_tool(tool.name, kwargs)
+
+        wrapper.__name__ = tool.name
+        wrapper.__doc__ = tool.description
+        return wrapper
+
+    # Resources, prompts and everything else. These methods raise the exceptions of `gaia.mcp.errors`.
+
+    def request(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
+        name = (params or {}).get("name")
+        if method == "tools/call":
+            arguments = (params or {}).get("arguments")
+            return self._trips.request(self.tool_calls.new_request(name, arguments, CallOptions(timeout)))
+        prompt = name if method == "prompts/get" and isinstance(name, str) else None
+        return self._trips.send(method, params, timeout, prompt)
+
+    def list_resources(self) -> list[dict[str, Any]]:
+        """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
+        return self._features.list_resources()
+
+    def list_resource_templates(self) -> list[dict[str, Any]]:
+        """``{"uriTemplate": …, "name": …}`` each, and what the server adds of title, description, mimeType."""
+        return self._features.list_resource_templates()
+
+    def read_resource(self, uri: str) -> dict[str, Any]:
+        """``{"contents": [{"uri": …, "mimeType": …, "text": … or "blob": …}]}``; a blob is in Base64."""
+        return self._features.read_resource(uri)
+
+    def subscribe_resource(self, uri: str) -> None:
+        """Hear of changes of a resource, as `ResourceUpdated` events, until it is unsubscribed.
+
+        Restarts of the server do not end it. Raises NotOffered if the server does not tell changes.
+        """
+        self._features.subscribe_resource(uri)
+
+    def unsubscribe_resource(self, uri: str) -> None:
+        """Hear no more of it; harmless if it was not subscribed."""
+        self._features.unsubscribe_resource(uri)
+
+    def list_prompts(self) -> list[dict[str, Any]]:
+        """``{"name": …, "title": …, "description": …, "arguments": [{"name": …, "required": …}]}`` each."""
+        return self._features.list_prompts()
+
+    def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
+        """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
+        return self._features.get_prompt(name, arguments)
+
+    def complete(
+        self, ref: dict[str, Any], argument: dict[str, str], *, context: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """``{"completion": {"values": […], "total": …, "hasMore": …}}`` for the `argument` ``{"name": …, "value": …}``.
+
+        `ref` is ``{"type": "ref/prompt", "name": …}`` or ``{"type": "ref/resource", "uri": …}``; `context` are the
+        arguments that have values already.
+        """
+        return self._features.complete(ref, argument, context)
+
+    def set_logging_level(self, level: str) -> None:
+        """Hear of the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
+
+        `level` is one of debug, info, notice, warning, error, critical, alert, emergency; anything else is a
+        ValueError. Raises NotOffered if the server does not send log messages.
+        """
+        self._features.set_logging_level(level)
+
+    # What the supervisor calls, on its thread (`SupervisionHooks`), with `refusal_of` and `subscriptions`.
+
+    def tools_listed(self, definitions: list[Any]) -> None:
+        self.tool_calls.listed(definitions)
 
     def happened(self, event: Event) -> None:
         self._cache.happened(event)
-        self._on_event(event)
+        self._services.on_event(event)
         self._listeners.publish(event)

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.results import failure
-from gaia.mcp.client.routing import no_route
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.client.supervision.callbacks import CallbackPool
@@ -27,11 +28,12 @@ from gaia.mcp.client.supervision.client_features import (
     Roots,
     RootsSource,
 )
-from gaia.mcp.client.supervision.client_request import OnProgress
+from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
 from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -82,21 +84,26 @@ class MCPClientManager:
             enable_debug()
         self.config = MCPConfig(trust_local=trust_local) if config is None else config
         self.debug = debug
-        self._tool_filter = tool_filter
-        self._restart_policy = restart_policy
-        self._pin_tools = pin_tools
-        self._tool_lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
-        self._output_validation: OutputMode = output_validation
-        self._features = ClientFeatures(
+        lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
+        features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
             on_sampling=on_sampling,
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self._on_authorization = on_authorization
-        self._callbacks = CallbackPool("manager")
-        self._server_request_threads = CallbackPool("manager", "questions")
+        self._defaults = ClientOptions(
+            restart_policy=restart_policy, pin_tools=pin_tools, output_validation=output_validation, features=features
+        )
+        """For what the entries of servers leave open."""
+        self._services = SharedServices(
+            callbacks=CallbackPool("manager"),
+            server_request_threads=CallbackPool("manager", "questions"),
+            tool_filter=tool_filter,
+            pins=lambda name: pins_of(self.config, name, lock_file),
+            on_authorization=on_authorization,
+            on_event=self._publish,
+        )
         self._listeners = Listeners()
         self._registry = ServerRegistry(self._joined)
         self._lock = threading.Lock()
@@ -165,7 +172,7 @@ class MCPClientManager:
         in the background and join when they are ready. Never raises for a single server: failures are logged, and
         `status` shows them.
         """
-        # Who disconnects from all from now on finds all of them, whether their threads have come to run or not.
+        # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
         clients = {
             name: self._make_configured(name, config)
             for name, config in self.config.get_servers().items()
@@ -203,14 +210,14 @@ class MCPClientManager:
         for starter in self._starters:
             # A listener may have called us, but never one of these threads; they have nothing left to do.
             starter.join()
-        self._callbacks.close()
-        self._server_request_threads.close()
+        self._services.close()
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
-        if self._features.roots is None:
+        offered = self._defaults.features.roots
+        if offered is None:
             raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")
-        self._features.roots.replace(roots)
+        offered.replace(roots)
         for client in list(self._clients.values()):
             client.announce_roots()
 
@@ -237,17 +244,11 @@ class MCPClientManager:
         """
         route = self._registry.routes.get(name)
         if route is None:
-            error = no_route(name, dict(self._clients), self._registry.routes)
+            error = self._registry.no_route(name)
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
-        return route.client.call_tool(
-            route.tool.name,
-            arguments,
-            timeout=timeout,
-            on_progress=on_progress,
-            reset_timeout_on_progress=reset_timeout_on_progress,
-            max_timeout=max_timeout,
-        )
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        return route.client.tool_calls.call(route.tool.name, arguments, options)
 
     # Condition.
 
@@ -260,26 +261,17 @@ class MCPClientManager:
 
         Returns a function that ends the subscription.
         """
-        return self._listeners.subscribe(listener, self._callbacks.lane())
+        return self._listeners.subscribe(listener, self._services.callbacks.lane())
 
     # Inside.
 
     def _make_client(self, name: str, config: dict[str, Any]) -> MCPClient:
         """Make the client and reserve its name. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
-        client.bind(
-            tool_filter=self._tool_filter,
-            pin_tools=self._pin_tools,
-            pins=lambda: pins_of(self.config, name, self._tool_lock_file),
-            restart_policy=self._restart_policy,
-            output_validation=self._output_validation,
-            features=self._features,
-            on_authorization=self._on_authorization,
-            callbacks=self._callbacks,
-            server_request_threads=self._server_request_threads,
-            on_event=self._publish,
-            on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
+        services = msgspec.structs.replace(
+            self._services, on_tools=lambda tools: self._registry.tools_listed(name, client, tools)
         )
+        client.join(services, self._defaults)
         self._registry.reserve(name, client)
         return client
 

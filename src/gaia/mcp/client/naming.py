@@ -33,7 +33,7 @@ def disambiguated(server: str, tool: str) -> str:
 def assign(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """Give every (server, tool) a name of its own; returns name → (server, tool), in the order of `pairs`.
 
-    All that compete for one plain name take their hashed form, so who comes first does not matter. A pair that is
+    All that compete for one plain name take their hashed form, so the order does not matter. A pair that is
     named twice counts once.
     """
     # How many blocks of hash digits each pair's name carries; 0 is the plain name.

@@ -56,7 +56,7 @@ class ResponseCache:
             if answer is None or self._clock.monotonic() >= fresh_until:
                 return None
             self._answers.move_to_end(key)
-        # Whoever gets it may change it.
+        # The caller may change what it gets.
         return copy.deepcopy(answer)
 
     def keeper(self, method: str, params: Json | None) -> Callable[[Json], None]:

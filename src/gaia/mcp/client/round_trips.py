@@ -7,21 +7,25 @@ their own time (`ServerRequests`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from gaia.cancellation import current_scope
+from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive, paginate
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, OnDone, Outcome
-from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, Outcome
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, UrlElicitationRequired
+from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPError, UrlElicitationRequired
 
 __all__ = ["RoundTrips"]
 
@@ -31,46 +35,86 @@ NOTHING: Outcome = {}
 class RoundTrips:
     """A session whose requests have results, and nothing in between. Thread-safe."""
 
-    def __init__(self, session: Session, server_requests: ServerRequests, cache: ResponseCache, clock: Clock) -> None:
+    def __init__(
+        self, session: Session, server_requests: ServerRequests, cache: ResponseCache, observer: Observer, clock: Clock
+    ) -> None:
         self.session = session
         self.server_requests = server_requests
         self._cache = cache
+        self._observer = observer
         self._clock = clock
 
-    def request(self, wanted: ClientRequest) -> Outcome:
-        """Make a request and wait for its result. Raises `MCPError`."""
-        keep: Callable[[Outcome], None] | None = None
-        if wanted.method in CACHEABLE:
-            cached = self._cache.get(wanted.method, wanted.params)
-            if cached is not None:
-                return cached
-            keep = self._cache.keeper(wanted.method, wanted.params)
+    def request(self, request: ClientRequest) -> Outcome:
+        """Make a request and wait for its result; ends its observation. Raises `MCPError`."""
+        result: Outcome = {}
+        failure: BaseException | None = None
         try:
-            result = self.session.request(wanted)
-            if "resultType" in result and self.is_unfinished(result):
-                # What answers went into must not be used again.
-                result, keep = self._go_on(wanted, result), None
-        except UrlElicitationRequired as error:
-            self.note_urls(error)
+            keep: Callable[[Outcome], None] | None = None
+            if request.method in CACHEABLE:
+                cached = self._cache.get(request.method, request.params)
+                if cached is not None:
+                    result = cached
+                    return result
+                keep = self._cache.keeper(request.method, request.params)
+            answer = self.session.request(request)
+            if "resultType" in answer and self.is_unfinished(answer):
+                # A result that answers of the application went into must not be used again.
+                answer, keep = self._continue(request, answer), None
+            if keep is not None and self._is_stateless():
+                keep(answer)
+            if request.check is not None:
+                check(request, answer)
+            result = answer
+        except BaseException as error:
+            if isinstance(error, UrlElicitationRequired):
+                self.note_urls(error)
+            failure = error
             raise
-        if keep is not None and self._is_stateless():
-            keep(result)
-        return result if wanted.check is None else checked(wanted, result)
+        finally:
+            if request.observation is not None:
+                request.observation.ended(failure, result)
+        return result
 
-    def _go_on(self, wanted: ClientRequest, result: Outcome) -> Outcome:
+    def send(
+        self, method: str, params: dict[str, Any] | None = None, timeout: float | None = None, target: str | None = None
+    ) -> Outcome:
+        """Make any request but a tool call, and wait for its result. `timeout` is in seconds. Raises `MCPError`."""
+        observation = self._observer.begin(method, params, target=target)
+        options = CallOptions(timeout)
+        return self.request(ClientRequest(method, observation.prepare(params), options, observation=observation))
+
+    def list_all(self, method: str, key: str) -> list[Any]:
+        """The items of all pages of a listing; `key` is what a page calls them. Raises `MCPError`."""
+        try:
+            return drive(paginate(method, key), self._send_step, _no_other_step)
+        except JsonRpcError as error:
+            # A cursor of a page that was kept may mean nothing any more ("Caching").
+            if error.code != INVALID_PARAMS or not self._cache.forget(method):
+                raise
+            return drive(paginate(method, key), self._send_step, _no_other_step)
+
+    def _send_step(self, step: Send) -> Outcome:
+        return self.send(step.method, step.params, step.timeout)
+
+    def _continue(self, request: ClientRequest, answer: Outcome) -> Outcome:
         """The result, after the first answer to a request turned out not to be one."""
-        original = wanted.params
+        original = request.params
         for _ in range(MAX_ROUNDS - 1):
-            required = InputRequired.from_result(result)
-            wanted = msgspec.structs.replace(wanted, params=required.params(original, self._ask_for_input(required)))
-            result = self.session.request(wanted)
-            if not self.is_unfinished(result):
-                return result
-        raise too_many_rounds(wanted)
+            required = InputRequired.from_result(answer)
+            request = msgspec.structs.replace(request, params=required.params(original, self._ask_for_input(required)))
+            answer = self.session.request(request)
+            if not self.is_unfinished(answer):
+                return answer
+        raise too_many_rounds(request)
 
-    def submit(self, wanted: ClientRequest, lane: Lane, on_done: OnDone | None = None) -> CallFuture:
-        """Make a request without waiting; see `Session`."""
-        return _Submission(self, wanted, lane, on_done).start()
+    def submit(self, request: ClientRequest, lane: Lane) -> CallFuture:
+        """Make a request without waiting; see `Session`. Ends its observation."""
+        try:
+            return _Submission(self, request, lane).start()
+        except BaseException as error:
+            if request.observation is not None:
+                request.observation.ended(error, {})
+            raise
 
     def is_unfinished(self, result: Outcome) -> bool:
         return needs_input(result) and self._is_stateless()
@@ -106,48 +150,49 @@ class RoundTrips:
 class _Submission:
     """One submitted request. Each of its steps runs when the one before is over, on its lane."""
 
-    def __init__(self, trips: RoundTrips, wanted: ClientRequest, lane: Lane, on_done: OnDone | None) -> None:
+    def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Lane) -> None:
         self._trips = trips
-        self._wanted = wanted
+        self._request = request
         self._lane = lane
-        self._on_done = on_done
         self._rounds = 0
         self._future = CallFuture()
 
     def start(self) -> CallFuture:
-        self._send(self._wanted)
+        self._send(self._request)
         return self._future
 
-    def _send(self, wanted: ClientRequest) -> None:
+    def _send(self, request: ClientRequest) -> None:
         self._rounds += 1
-        self._trips.session.submit(wanted, self._lane, self._future, self._goes_on, self._on_done)
+        self._trips.session.submit(request, self._lane, self._future, self._goes_on)
 
-    def _goes_on(self, error: MCPError | None, result: Outcome) -> bool:
-        """Told the outcome of a round, on the thread that ends it; whether there will be another one."""
+    def _goes_on(self, error: MCPError | None, answer: Outcome) -> bool:
+        """Told the outcome of a round, on the thread that ends it; whether the request goes on after it."""
         if isinstance(error, UrlElicitationRequired):
             self._trips.note_urls(error)
         if error is not None:
             return False
-        if self._trips.is_unfinished(result):
-            self._lane.post(lambda: self._ask_for_input(result))
-        elif self._wanted.check is not None:
-            self._lane.post(lambda: self._check(result))
+        if self._trips.is_unfinished(answer):
+            self._lane.post(lambda: self._ask_for_input(answer))
+        elif self._request.check is not None:
+            self._lane.post(lambda: self._check(answer))
         else:
             return False
         return True
 
     def _check(self, result: Outcome) -> None:
         try:
-            self._end(None, checked(self._wanted, result))
+            check(self._request, result)
         except MCPError as error:
             self._end(error)
+        else:
+            self._end(None, result)
 
-    def _ask_for_input(self, result: Outcome) -> None:
+    def _ask_for_input(self, answer: Outcome) -> None:
         if self._rounds == MAX_ROUNDS:
-            self._end(too_many_rounds(self._wanted))
+            self._end(too_many_rounds(self._request))
             return
         try:
-            required = InputRequired.from_result(result)
+            required = InputRequired.from_result(answer)
         except InvalidResponse as error:
             self._end(error)
             return
@@ -164,25 +209,28 @@ class _Submission:
         if input_requests.error is not None:
             self._end(input_requests.error)
             return
-        params = required.params(self._wanted.params, input_requests.answers)
+        params = required.params(self._request.params, input_requests.answers)
         try:
-            self._send(msgspec.structs.replace(self._wanted, params=params))
+            self._send(msgspec.structs.replace(self._request, params=params))
         except MCPError as error:
             self._end(error)
 
     def _end(self, error: MCPError | None, result: Outcome = NOTHING) -> None:
-        if self._on_done is not None:
-            self._on_done(error, result)
+        if self._request.observation is not None:
+            self._request.observation.ended(error, result)
         self._future.complete(error, result)
 
 
-def checked(wanted: ClientRequest, result: Outcome) -> Outcome:
-    """The result, unless it is not what was promised; then raises that."""
-    problem = None if wanted.check is None else wanted.check(result)
+def check(request: ClientRequest, result: Outcome) -> None:
+    """Raise what is wrong with the result, if the request says how to check it."""
+    problem = None if request.check is None else request.check(result)
     if problem is not None:
         raise problem
-    return result
 
 
-def too_many_rounds(wanted: ClientRequest) -> InvalidResponse:
-    return InvalidResponse(f"{wanted.method}: the server still requires input after {MAX_ROUNDS} rounds")
+def too_many_rounds(request: ClientRequest) -> InvalidResponse:
+    return InvalidResponse(f"{request.method}: the server still requires input after {MAX_ROUNDS} rounds")
+
+
+def _no_other_step(step: Notify | SetProtocolVersion) -> None:
+    raise AssertionError(f"a listing does not take the step {step!r}")

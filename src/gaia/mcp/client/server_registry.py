@@ -1,22 +1,32 @@
-"""The servers of a manager: which are starting, connected or failed, and what they offer.
+"""The servers of a manager: which are starting, connected or failed, and the routes to their tools.
 
 Starts, removals and new tool lists come from many threads, in any order. They meet here, under one lock.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.routing import Route, routes_to
+from gaia.mcp.client.naming import assign
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.errors import ToolDenied, UnknownTool
 
-__all__ = ["ServerRegistry"]
+__all__ = ["Route", "ServerRegistry"]
 
 _ASK_AGAIN_SECONDS = 0.05
+
+
+class Route(NamedTuple):
+    """Which client to ask for a tool. The tool carries the server's own name for it, and the namespaced one."""
+
+    client: MCPClient
+    tool: MCPTool
 
 
 class ServerRegistry:
@@ -47,10 +57,10 @@ class ServerRegistry:
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
 
-    # Coming.
+    # Starting.
 
     def __contains__(self, name: str) -> bool:
-        """Whether the name is taken, by a server that is connected or starting."""
+        """Whether the name belongs to a server that is connected or starting."""
         return name in self.connected or name in self._starting
 
     def is_starting(self, name: str) -> bool:
@@ -65,10 +75,10 @@ class ServerRegistry:
             self._starting[name] = client
 
     def connect(self, name: str, client: MCPClient) -> bool:
-        """Connect a client that has its name reserved. True if it is one of ours now."""
+        """Connect a client that has its name reserved. True if it belongs to the registry now."""
         with self._lock:
             if self._starting.get(name) is not client:
-                # Somebody has taken it away already.
+                # It was dropped before its thread came to run.
                 return False
             self._connecting.add(client)
         try:
@@ -82,7 +92,7 @@ class ServerRegistry:
                 self._connect_over.notify_all()
 
     def _join(self, name: str, client: MCPClient, connected: bool) -> bool:
-        """Take note that a start is over. True if the client is one of ours now."""
+        """Note the end of a start. True if the client belongs to the registry now."""
         with self._lock:
             # `take_all` or `drop` may have taken it away meanwhile.
             expected = self._starting.get(name) is client
@@ -110,7 +120,7 @@ class ServerRegistry:
             if name not in self:
                 self._failed[name] = ServerStatus(name=name, state=ServerState.FAILED, last_error=reason)
 
-    # Being there.
+    # What they offer.
 
     def tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
         """Called by a client whenever its tools may have changed, on its supervisor's thread."""
@@ -124,7 +134,31 @@ class ServerRegistry:
     def _rebuild_routes(self) -> None:
         """Name all tools afresh, because servers came or went, or their tools changed."""
         with self._lock:
-            self.routes = routes_to(self.connected, self._offers)
+            tools = {(name, tool.name): tool for name in self.connected for tool in self._offers.get(name, ())}
+            self.routes = {
+                unique: Route(
+                    self.connected[server],
+                    dataclasses.replace(tools[server, tool], server=server, namespaced_name=unique),
+                )
+                for unique, (server, tool) in assign(tools).items()
+            }
+
+    def no_route(self, name: str) -> UnknownTool | ToolDenied:
+        """Why no route has this name: a connected server has the tool and it must not be called, or none has it."""
+        hidden = {
+            (server, tool): client
+            for server, client in dict(self.connected).items()
+            for tool in (*client.denied_tools, *client.blocked_tools)
+        }
+        pair = assign(hidden).get(name)
+        refusal = None if pair is None else hidden[pair].refusal_of(pair[1])
+        if refusal is not None:
+            return refusal
+        import difflib
+
+        close = difflib.get_close_matches(name, self.routes, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
+        return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
 
     def status(self) -> list[ServerStatus]:
         """Of every server: connected, starting, and failed to connect."""
@@ -133,7 +167,7 @@ class ServerRegistry:
         known = {name: client.status for name, client in clients.items()}
         return list({**failed, **known}.values())
 
-    # Going.
+    # Stopping.
 
     def drop(self, name: str) -> MCPClient | None:
         """Take a server away; returns its client, which the caller disconnects."""
@@ -155,7 +189,7 @@ class ServerRegistry:
         return clients
 
     def wait_for_starts(self) -> None:
-        """Return when nobody connects a client any more that has been taken away."""
+        """Return when no thread connects a client any more that has been taken away."""
         with self._lock:
             while orphans := self._connecting - set(self._starting.values()):
                 # It may have been connected only after it was asked to disconnect.

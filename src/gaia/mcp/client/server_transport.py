@@ -1,4 +1,7 @@
-"""Which transport reaches a server, by its configuration."""
+"""The transport that reaches a configured server, and the values that the server is started with.
+
+Variables are filled in whenever the server is started; their values are secrets.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,67 @@ import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from gaia.log import get_logger
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
-from gaia.mcp.client.launch import in_arguments, launch
-from gaia.mcp.client.server_config import ServerConfig, expand, secrets
+from gaia.mcp.client.server_config import ServerConfig, expand, secrets, variables_in
 from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.client.transports.environment import INHERITED
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.redaction import secret_values
+from gaia.mcp.redaction import secret_values, sounds_secret
 
-__all__ = ["login_for", "transport_for"]
+__all__ = ["secret_in_arguments", "transport_for"]
+
+logger = get_logger(__name__)
+
+_warned: set[tuple[str, str]] = set()
+"""The servers and variables that a warning was logged of: once each per process."""
 
 
 def transport_for(
-    server: ServerConfig, timeout: float, debug: bool, authorization: ConfiguredAuthorization | None = None
+    server: ServerConfig, timeout: float, debug: bool, on_authorization: OnAuthorization | None = None
 ) -> ChannelTransport:
     """A transport that is not open yet; `timeout` in seconds. Variables are expanded whenever it is opened.
 
-    `authorization` is what `login_for` gave.
-
-    Raises ValueError for a command that cannot be used.
+    `on_authorization` takes a person to where they log in. Raises ValueError for a command that cannot be used.
     """
     if server.transport == "stdio":
-        return _stdio(server, timeout, debug)
-    return _http(server, timeout, debug, authorization)
+        return StdioTransport(
+            server.command or "",
+            server.args,
+            server.env,
+            timeout=timeout,
+            debug=debug,
+            cwd=server.cwd,
+            inherit_env=server.inherit_env,
+            max_message_bytes=server.max_message_bytes,
+            max_pending=server.max_pending,
+            expand=lambda: _launch(server),
+        )
+    # Programs whose servers are all processes of their own do not load it.
+    from gaia.mcp.client.transports.http import HttpTransport
 
+    def endpoint() -> tuple[str, Mapping[str, str] | None, list[str]]:
+        values = expand(server, os.environ)
+        return values.url or "", values.headers, _secrets(server, values)
 
-def _stdio(server: ServerConfig, timeout: float, debug: bool) -> ChannelTransport:
-    return StdioTransport(
-        server.command or "",
-        server.args,
-        server.env,
+    return HttpTransport(
+        server.url or "",
+        server.headers,
         timeout=timeout,
         debug=debug,
-        cwd=server.cwd,
-        inherit_env=server.inherit_env,
+        old=server.transport == "sse",
+        auth=_login_for(server, on_authorization),
         max_message_bytes=server.max_message_bytes,
         max_pending=server.max_pending,
-        expand=lambda: launch(server),
+        expand=endpoint,
     )
 
 
-def login_for(server: ServerConfig, on_authorization: OnAuthorization | None = None) -> ConfiguredAuthorization | None:
-    """The login at the server; None if it is reached otherwise, or brings credentials along."""
+def _login_for(server: ServerConfig, on_authorization: OnAuthorization | None) -> ConfiguredAuthorization | None:
+    """The login at a server over HTTP; None if its entry brings credentials along, or says that there is none."""
     brings_credentials = any(name.lower() == "authorization" for name in server.headers or ())
-    if server.transport == "stdio" or brings_credentials or isinstance(server.auth, NoLogin):
+    if brings_credentials or isinstance(server.auth, NoLogin):
         return None
     if server.auth is None and "@" in urlsplit(server.url or "").netloc:
         return None
@@ -61,24 +81,28 @@ def login_for(server: ServerConfig, on_authorization: OnAuthorization | None = N
     return ConfiguredAuthorization(server.name, expanded, on_authorization)
 
 
-def _http(
-    server: ServerConfig, timeout: float, debug: bool, authorization: ConfiguredAuthorization | None
-) -> ChannelTransport:
-    # Programs whose servers are all processes of their own do not load it.
-    from gaia.mcp.client.transports.http import HttpTransport
+def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None, list[str]]:
+    """The arguments, the environment and the secrets of a start that happens now. Raises ConfigError."""
+    values = expand(server, os.environ)
+    for variable in secret_in_arguments(server):
+        if (server.name, variable) not in _warned:
+            _warned.add((server.name, variable))
+            logger.warning(
+                "secret_in_arguments",
+                server=server.name,
+                variable=variable,
+                hint="every user of this machine can read the arguments of a process; pass it in env",
+            )
+    return values.args, values.env, _secrets(server, values)
 
-    def expanded() -> tuple[str, Mapping[str, str] | None, list[str]]:
-        values = expand(server, os.environ)
-        return values.url or "", values.headers, [*secret_values(in_arguments(server, os.environ)), *secrets(values)]
 
-    return HttpTransport(
-        server.url or "",
-        server.headers,
-        timeout=timeout,
-        debug=debug,
-        old=server.transport == "sse",
-        auth=authorization,
-        max_message_bytes=server.max_message_bytes,
-        max_pending=server.max_pending,
-        expand=expanded,
-    )
+def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
+    """The secrets among the expanded `values`, and those of variables that went into the arguments or the URL."""
+    named = {name for text in (*(server.args or ()), server.url or "") for name in variables_in(text)}
+    used = {name: os.environ[name] for name in sorted(named) if name in os.environ and name not in INHERITED}
+    return [*secrets(values), *secret_values(used)]
+
+
+def secret_in_arguments(server: ServerConfig) -> list[str]:
+    """The variables in `args` whose names sound secret: their values are visible to every user of the machine."""
+    return sorted({name for text in server.args or () for name in variables_in(text) if sounds_secret(name)})

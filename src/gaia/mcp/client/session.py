@@ -6,24 +6,31 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.supervision import caller
+from gaia import __version__
+from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, OnDone, Outcome
+from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks, SupervisionSettings
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
+from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.errors import NotConnected
 
-__all__ = ["Session", "SupervisedSession"]
+__all__ = ["Session", "SupervisedSession", "new_session"]
 
 _ASK_AGAIN_SECONDS = 0.05
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
-"""There is nothing that another `connect` could do."""
+"""In these states `connect` has nothing to do."""
 
 
 class Session(Protocol):
@@ -48,7 +55,9 @@ class Session(Protocol):
 
     def status(self, tool_count: int) -> ServerStatus: ...
 
-    def request(self, wanted: ClientRequest) -> Outcome: ...
+    @property
+    def request(self) -> Callable[[ClientRequest], Outcome]:
+        """Make a request and wait for its result object. Raises `MCPError`."""
 
     def subscriptions_changed(self) -> None:
         """The client wants to hear other things of the server than before (`Subscriptions`)."""
@@ -56,12 +65,11 @@ class Session(Protocol):
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Tell the server something, if it is there to be told."""
 
-    def submit(
-        self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
-    ) -> None: ...
+    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+        """Make a request without waiting, for `future`; see `Caller.submit`."""
 
     def watch(self, input_requests: InputRequests) -> None:
-        """See to it that a gathering does not outlive its deadline."""
+        """End the requests for input at their deadline."""
 
 
 class SupervisedSession:
@@ -69,14 +77,17 @@ class SupervisedSession:
 
     def __init__(self, context: SupervisionContext) -> None:
         self._name = context.name
-        self._timeout = context.transport.timeout
-        self._clock = context.clock
-        self._statistics = CallStatistics()
         self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
-        self._supervisor = self._new_supervisor()
-        """Replaced under `_lifecycle`, read by anybody. One that was never started refuses calls and says why."""
+        self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
+        """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
+        self.request = self._caller.request
+        """See `Session`. Every call comes along here, so there is nothing in between."""
         self._lifecycle = threading.Lock()
         """Makes connecting and disconnecting one at a time. Waits for the server, so it is never taken by a call."""
+
+    @property
+    def _supervisor(self) -> Supervisor:
+        return self._caller.supervisor
 
     @property
     def profile(self) -> ServerProfile | None:
@@ -101,7 +112,7 @@ class SupervisedSession:
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. A connection asked for by name does not wait for a cool-down.
                 supervisor.stop()
-                self._supervisor = supervisor = self._new_supervisor()
+                self._caller.supervisor = supervisor = self._new_supervisor()
             try:
                 return supervisor.start()
             except BaseException:
@@ -124,7 +135,7 @@ class SupervisedSession:
 
     def request_disconnect(self) -> None:
         supervisor = self._supervisor
-        # A supervisor that nobody is about to start may still be wanted.
+        # One that no thread is about to start may still be used by a later `connect`.
         if supervisor.state is not ServerState.CREATED or self._lifecycle.locked():
             supervisor.request_stop()
 
@@ -132,7 +143,7 @@ class SupervisedSession:
         return self._supervisor.state is ServerState.READY
 
     def status(self, tool_count: int) -> ServerStatus:
-        return self._supervisor.condition.status(self._statistics, tool_count)
+        return self._supervisor.condition.status(self._caller.statistics, tool_count)
 
     def subscriptions_changed(self) -> None:
         self._supervisor.subscriptions_changed()
@@ -142,18 +153,53 @@ class SupervisedSession:
         if connection is not None:
             connection.notify(method, params)
 
-    def request(self, wanted: ClientRequest) -> Outcome:
-        timeout = self._timeout if wanted.timeout is None else wanted.timeout
-        return caller.request(self._supervisor, self._clock, self._statistics, wanted, timeout)
-
-    def submit(
-        self, wanted: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn, on_done: OnDone | None = None
-    ) -> None:
+    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
         if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        timeout = self._timeout if wanted.timeout is None else wanted.timeout
-        supervisor, clock, statistics = self._supervisor, self._clock, self._statistics
-        caller.submit(supervisor, clock, statistics, wanted, timeout, lane, future, goes_on, on_done)
+        self._caller.submit(request, lane, future, goes_on)
 
     def watch(self, input_requests: InputRequests) -> None:
         self._supervisor.watch(input_requests)
+
+
+def new_session(
+    name: str,
+    transport: MCPTransport,
+    options: ClientOptions,
+    services: SharedServices,
+    hooks: SupervisionHooks,
+    server_requests: ServerRequests,
+    observer: Observer,
+) -> Session:
+    """A supervised session if the transport has channels, otherwise one in the threads of the callers."""
+    identity = ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
+    clock = services.clock
+    if not isinstance(transport, ChannelTransport):
+        protocol = "handshake" if options.protocol == "auto" else options.protocol
+        negotiation = Negotiation(protocol, options.probe_timeout)
+        # Nothing is known of its secrets, if it has any.
+        observer.redact = str
+        return DirectSession(name, transport, identity, negotiation, observer, clock)
+    observer.network = transport.network
+    settings = SupervisionSettings(
+        identity=identity,
+        negotiation=Negotiation(options.protocol, options.probe_timeout),
+        ready_timeout=transport.timeout,
+        policy=options.restart_policy or RestartPolicy(),
+        health_interval=options.health_interval,
+        health_timeout=options.health_timeout,
+        max_pending=options.max_pending,
+    )
+    return SupervisedSession(
+        SupervisionContext(
+            name=name,
+            transport=transport,
+            settings=settings,
+            hooks=hooks,
+            server_requests=server_requests,
+            clock=clock,
+            rng=services.rng,
+            observer=observer,
+            executor=services.callbacks.lane().post,
+        )
+    )

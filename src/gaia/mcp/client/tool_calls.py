@@ -1,256 +1,186 @@
-"""The tools of one server: which there are, whether they may be called, and calling them."""
+"""The tools of one server: which there are, whether they may be called, and calling them.
+
+A failed call returns ``error`` (a message for people and models), ``error_type`` (one of the words of
+`gaia.mcp.errors`) and ``delivery`` (whether the server may have acted: ``"not_sent"`` or ``"unknown"``); an answer with
+a JSON-RPC error also has its ``code``, and its ``data`` if there is any.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.features import ServerFeatures
-from gaia.mcp.client.observation.request_spans import Observation, Observer
+from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.pinning.gate import ToolGate
-from gaia.mcp.client.protocol.exchange import paginate
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.response_cache import ResponseCache
-from gaia.mcp.client.results import failure
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.events import Event, ToolsChanged
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
+from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_catalog import ToolCatalog
-from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.errors import MCPError, NotConnected, ToolDenied
+from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 
-__all__ = ["ToolCalls"]
+__all__ = ["ToolCalls", "failure"]
 
 logger = get_logger(__name__)
 
+Json = dict[str, Any]
 
-class ToolCalls(ServerFeatures):
-    """The part of a client that is about tools. What it needs of the rest is declared here."""
 
-    name: str
-    tool_filter: ToolFilter
-    _manager_filter: ToolFilter
-    _catalog: ToolCatalog
-    _gate: ToolGate
-    _outputs: OutputValidation
-    _cache: ResponseCache
-    _observer: Observer
-    _callbacks: CallbackPool
-    _reset_timeout_on_progress: bool
-    _max_timeout: float
-    _on_tools: Callable[[tuple[MCPTool, ...]], None]
+class ToolCalls:
+    """The tools of one client. Thread-safe."""
 
-    @property
-    @abstractmethod
-    def _trips(self) -> RoundTrips:
-        """Every request goes this way."""
+    def __init__(
+        self,
+        name: str,
+        options: ClientOptions,
+        services: SharedServices,
+        trips: RoundTrips,
+        observer: Observer,
+        cache: ResponseCache,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        """`trips` makes the requests; `on_event` is told when the tools have changed."""
+        self.catalog = ToolCatalog(name)
+        pins = options.pins
+        self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
+        self._gate = ToolGate(
+            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
+        )
+        self._name = name
+        self._options = options
+        self._services = services
+        self._trips = trips
+        self._observer = observer
+        self._cache = cache
+        self._on_event = on_event
 
-    @abstractmethod
-    def is_connected(self) -> bool:
-        """True while the server is ready for calls."""
+    # Which there are.
 
-    @abstractmethod
-    def happened(self, event: Event) -> None:
-        """Tell listeners."""
-
-    def list_tools(self, refresh: bool = False) -> list[MCPTool]:
-        """The tools on offer, filtered; from the cache unless `refresh`. Empty if the server cannot list them.
-
-        The cache follows the server: it is filled by each handshake and by `notifications/tools/list_changed`.
-        """
-        if refresh or not self._catalog.listed:
+    def offered(self, *, refresh: bool) -> tuple[MCPTool, ...]:
+        """The tools on offer; from the catalog, unless `refresh`. Empty if the server cannot list them."""
+        if refresh or not self.catalog.listed:
             try:
                 self._cache.forget("tools/list")
-                self.tools_listed(self._drive(paginate("tools/list", "tools")))
+                self.listed(self._trips.list_all("tools/list", "tools"))
             except MCPError as error:
-                logger.warning("tools_list_failed", server=self.name, error=error.message)
-                return []
-        return list(self._catalog.tools)
+                logger.warning("tools_list_failed", server=self._name, error=error.message)
+                return ()
+        return self.catalog.tools
 
-    @property
-    def denied_tools(self) -> frozenset[str]:
-        """Names of tools that the server has and a filter hides."""
-        return self._catalog.denied
+    def listed(self, definitions: list[Any]) -> None:
+        """Take over a new list of tool definitions, as the server sent them."""
+        self._cache.forget("tools/list")
+        change, names = self.catalog.replace(definitions, self._allows, self._gate.review)
+        for pattern in self._options.tool_filter.unmatched(self._name, names):
+            logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+        self._services.on_tools(self.catalog.tools)
+        if change:
+            self._on_event(change)
 
-    @property
-    def blocked_tools(self) -> Mapping[str, MCPTool]:
-        """Tools that the server has and that are withheld until their definitions are approved, by name."""
-        return self._catalog.blocked
+    def forget(self) -> None:
+        """Forget the tools: the client was disconnected."""
+        self._services.on_tools(())
+        if change := self.catalog.clear():
+            self._on_event(change)
+
+    # Whether they may be called.
 
     def refusal_of(self, tool_name: str) -> ToolDenied | None:
         """Why a tool, by the server's own name for it, must not be called; None if it may."""
         if not self._allows(tool_name):
-            return ToolDenied(f"the tool {tool_name!r} of server {self.name!r} is denied by a tool filter")
-        if not self._gate.blocks or tool_name in self._catalog:
+            return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} is denied by a tool filter")
+        if not self._gate.blocks or tool_name in self.catalog:
             return None
-        known = self._catalog.listed or self.is_connected()
+        known = self.catalog.listed or self._trips.session.is_connected()
         return self._gate.refusal(tool_name) if known else None
 
-    @property
-    def _tools(self) -> list[MCPTool] | None:
-        """The cache, under the name that the specification gives it; None before the first listing."""
-        return list(self._catalog.tools) if self._catalog.listed else None
+    def _allows(self, tool_name: str) -> bool:
+        own, shared = self._options.tool_filter, self._services.tool_filter
+        return own.allows(self._name, tool_name) and shared.allows(self._name, tool_name)
 
-    def call_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
-    ) -> dict[str, Any]:
-        """Call a tool by the server's own name for it, and wait for the result.
+    # Calling them.
 
-        Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), or
-        ``{"error": …, "error_type": …, "delivery": …}``; see `gaia.mcp.client.results`. `timeout` is in seconds and
-        covers waiting, writing and the answer. ``on_progress(progress, total, message)`` runs in this thread. With
-        `reset_timeout_on_progress` the call has its whole timeout again with each progress, up to `max_timeout`; the
-        client's own settings count where they are None.
-
-        Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
-        are not a dict of JSON values.
-        """
+    def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> Json:
+        """The server's result as it is, or the dict of a failure; see `MCPClient.call_tool`."""
         try:
-            options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-            return self._request(*self._tool_request(tool_name, arguments, options))
+            return self._trips.request(self.new_request(tool_name, arguments, options))
         except NotConnected:
             raise
         except MCPError as error:
-            return failure(error, tool_name, self._catalog.get(tool_name), arguments)
+            return failure(error, tool_name, self.catalog.get(tool_name), arguments)
 
-    def submit_tool(
-        self,
-        tool_name: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        reset_timeout_on_progress: bool | None = None,
-        max_timeout: float | None = None,
-    ) -> CallFuture:
-        """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
+    def submit(self, tool_name: str, arguments: Json | None, options: CallOptions) -> CallFuture:
+        return self._trips.submit(self.new_request(tool_name, arguments, options), self._services.callbacks.lane())
 
-        `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
-        is not allowed, or a client that is not connected, raises at once.
-        """
-        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        wanted, observation = self._tool_request(tool_name, arguments, options)
-        try:
-            on_done = None if observation is None else observation.ended
-            return self._trips.submit(wanted, self._callbacks.lane(), on_done)
-        except BaseException as error:
-            if observation is not None:
-                observation.ended(error, {})
-            raise
-
-    def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., dict[str, Any]]:
-        """A function that calls `tool` with its keyword arguments, for an agent's registry."""
-
-        def wrapper(**kwargs: Any) -> dict[str, Any]:
-            return self.call_tool(tool.name, kwargs)
-
-        wrapper.__name__ = tool.name
-        wrapper.__doc__ = tool.description
-        return wrapper
-
-    def request(
-        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
-        if method == "tools/call":
-            params = params or {}
-            return self._request(*self._tool_request(params.get("name"), params.get("arguments"), CallOptions(timeout)))
-        observation = self._observer.begin(method, params)
-        return self._request(
-            ClientRequest(method, observation.prepare(params), timeout, observer=observation), observation
-        )
-
-    # Inside.
-
-    def _allows(self, tool_name: str) -> bool:
-        return self.tool_filter.allows(self.name, tool_name) and self._manager_filter.allows(self.name, tool_name)
-
-    def _tool_request(
-        self, tool_name: Any, arguments: Any, options: CallOptions
-    ) -> tuple[ClientRequest, Observation | None]:
-        """A `tools/call`, unless it is not allowed, and what follows it. Every tool call passes here."""
+    def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
+        """A `tools/call`, unless it is not allowed. Every tool call passes here."""
         if not isinstance(tool_name, str):
             raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
         if arguments is None:
             arguments = {}
         elif not isinstance(arguments, dict):
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
-        # What the catalog offers has passed the filters and the gate.
-        tool = self._catalog.get(tool_name) or self._unlisted_tool(tool_name)
+        # The tools in the catalog have passed the filters and the gate.
+        tool = self.catalog.get(tool_name) or self._unlisted_tool(tool_name)
         params = {"name": tool_name, "arguments": arguments}
-        observation = self._observer.follow("tools/call", params)
-        wanted = ClientRequest(
+        observation = self._observer.follow("tools/call", params, tool_name)
+        return ClientRequest(
             "tools/call",
             params if observation is None else observation.prepare(params),
-            options.timeout,
+            options,
+            tool=tool_name,
             repeatable=tool is not None and tool.safe_to_repeat,
-            on_progress=options.on_progress,
-            observer=observation,
-            longest=self._longest(options),
-            check=None if tool is None or tool.output_schema is None else self._outputs.check_of(tool),
+            max_timeout=self._max_timeout(options),
+            observation=observation,
+            check=None if tool is None or tool.output_schema is None else self.outputs.check_of(tool),
         )
-        return wanted, observation
 
     def _unlisted_tool(self, tool_name: str) -> MCPTool | None:
         """A tool that is not on offer, if it can be called all the same. Raises ToolDenied if it must not be."""
-        if self._gate.blocks and not self._catalog.listed and self.is_connected():
-            # Over a transport that is not supervised, tools are listed only when somebody wants to know them.
-            self.list_tools()
+        if self._gate.blocks and not self.catalog.listed and self._trips.session.is_connected():
+            # Over a transport that is not supervised, tools are listed only when they are asked for.
+            self.offered(refresh=False)
         refusal = self.refusal_of(tool_name)
         if refusal is not None:
             self._observer.refused(refusal)
             raise refusal
-        return self._catalog.get(tool_name)
+        return self.catalog.get(tool_name)
 
-    def _longest(self, options: CallOptions) -> float | None:
-        """How long progress may keep a call alive; None if it does not."""
+    def _max_timeout(self, options: CallOptions) -> float | None:
+        """Seconds up to which progress extends a call; None if it does not."""
         resets = options.reset_timeout_on_progress
-        if not (self._reset_timeout_on_progress if resets is None else resets):
+        if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None
-        return self._max_timeout if options.max_timeout is None else options.max_timeout
+        return self._options.max_timeout if options.max_timeout is None else options.max_timeout
 
-    def _request(self, wanted: ClientRequest, observation: Observation | None) -> dict[str, Any]:
-        """Make a request in this thread, from the beginning to the end of its observation."""
-        if observation is None:
-            return self._trips.request(wanted)
-        error: BaseException | None = None
-        result: dict[str, Any] = {}
-        try:
-            result = self._trips.request(wanted)
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            observation.ended(error, result)
-        return result
 
-    # What the supervisor calls, on its thread (`SupervisionHooks`).
+def failure(error: MCPError, tool_name: str, tool: MCPTool | None, arguments: Mapping[str, Any] | None) -> Json:
+    """The dict for a failed call. Refused arguments are explained with the schema, so that a model can mend them."""
+    outcome: Json = {
+        "error": error.message,
+        "error_type": error.error_type,
+        "delivery": error.delivery,
+    }
+    if isinstance(error, JsonRpcError):
+        outcome["code"] = error.code
+        if error.data is not None:
+            outcome["data"] = error.data
+        if error.code == INVALID_PARAMS and tool is not None:
+            outcome["error"] = (
+                f"MCP tool '{tool_name}' input validation failed.\n\n"
+                f"Error details:\n{error.message}\n\n"
+                f"Expected tool schema:\n{_pretty(tool.input_schema)}\n\n"
+                f"Your arguments:\n{_pretty(arguments or {})}"
+            )
+    return outcome
 
-    def tools_listed(self, definitions: list[Any]) -> None:
-        """Take over a new list of tool definitions, as the server sent them."""
-        self._cache.forget("tools/list")
-        change, names = self._catalog.replace(definitions, self._allows, self._gate.review)
-        for pattern in self.tool_filter.unmatched(self.name, names):
-            logger.warning("tool_pattern_matches_nothing", server=self.name, pattern=pattern)
-        self._on_tools(self._catalog.tools)
-        self._announce(change)
 
-    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
-        """Why a call that waited for the server must not be sent to it now: its tools may be others than before."""
-        return self.refusal_of(str((params or {}).get("name"))) if method == "tools/call" else None
-
-    def _announce(self, change: ToolsChanged) -> None:
-        if change.added or change.removed or change.changed:
-            self.happened(change)
+def _pretty(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)

@@ -1,4 +1,9 @@
-"""The tools of one server as it listed them last, and what filters and pins leave of them."""
+"""The tools of one server as it listed them last, and what filters and pins leave of them.
+
+What a server may say of its tools is limited, far above what any honest server says. A definition travels on: to
+models, to logs, to tables on a terminal, to hashes. What is nested without end makes each of them fail in a way of its
+own, so it is stopped where it comes in.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,28 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gaia.log import get_logger
-from gaia.mcp.client.definition_limits import MAX_LISTING, MAX_TOOLS, size_within_limits
 from gaia.mcp.client.supervision.events import ToolsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
 
-__all__ = ["ToolCatalog"]
+__all__ = ["ToolCatalog", "size_within_limits"]
 
 logger = get_logger(__name__)
 
+MAX_TOOLS = 2_000
+"""Of one server."""
+
+MAX_DEFINITION = 256 * 1024
+"""Characters of one tool, roughly as in JSON."""
+
+MAX_LISTING = 16 * 1024 * 1024
+"""Characters of all tools of one server."""
+
+_MAX_DEPTH = 64
+"""Levels of nesting in one definition; references (``$ref``) count where they stand, and are not followed."""
+
 _SHOWN = 100
-"""Characters of a name that nobody else has looked at."""
+"""Characters of an unchecked name in a log line."""
 
 
 class ToolCatalog:
@@ -55,8 +71,8 @@ class ToolCatalog:
         definitions: Sequence[Any],
         allows: Callable[[str], bool],
         blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
-    ) -> tuple[ToolsChanged, list[str]]:
-        """Take over a listing, as the server sent it. Returns what changed, and the names of all tools listed.
+    ) -> tuple[ToolsChanged | None, list[str]]:
+        """Take over a listing, as the server sent it. Returns what changed, if anything, and the names of all tools.
 
         `blocked_of` is given the allowed tools and the names of all, and names those to withhold.
         """
@@ -71,8 +87,8 @@ class ToolCatalog:
             self.blocked = {name: allowed[name] for name in blocked}
         return self._change(before, offered), list(tools)
 
-    def clear(self) -> ToolsChanged:
-        """Forget everything. Returns what changed."""
+    def clear(self) -> ToolsChanged | None:
+        """Forget everything. Returns what changed, if anything."""
         with self._lock:
             before, self._by_name = self._by_name, {}
             self.listed = False
@@ -81,7 +97,7 @@ class ToolCatalog:
         return self._change(before, {})
 
     def _usable(self, definitions: Sequence[Any]) -> Iterator[MCPTool]:
-        """The tools that are what they should be, up to the limits of `definition_limits`."""
+        """The tools that are what they should be, up to the limits above."""
         room = MAX_LISTING
         for number, definition in enumerate(definitions):
             if number >= MAX_TOOLS or room < 0:
@@ -98,10 +114,36 @@ class ToolCatalog:
             else:
                 yield tool
 
-    def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged:
+    def _change(self, before: dict[str, MCPTool], after: dict[str, MCPTool]) -> ToolsChanged | None:
+        if before == after:
+            return None
         return ToolsChanged(
             self._server,
             added=tuple(sorted(after.keys() - before.keys())),
             removed=tuple(sorted(before.keys() - after.keys())),
             changed=tuple(sorted(name for name in after.keys() & before.keys() if after[name] != before[name])),
         )
+
+
+def size_within_limits(definition: object) -> int:
+    """The size of a definition in characters, roughly. Raises InvalidResponse if it is too long or nested too deep."""
+    size = 0
+    level = [definition]
+    # Level by level, because recursion is what a nested value is made to exhaust.
+    for _ in range(_MAX_DEPTH):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, str):
+                size += len(value)
+            elif isinstance(value, Mapping):
+                size += sum(len(str(key)) for key in value)
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+        size += 2 * len(level)
+        if size > MAX_DEFINITION:
+            raise InvalidResponse(f"its definition is longer than {MAX_DEFINITION} characters")
+        if not below:
+            return size
+        level = below
+    raise InvalidResponse(f"its definition is nested deeper than {_MAX_DEPTH} levels")

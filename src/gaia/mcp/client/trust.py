@@ -1,6 +1,6 @@
 """Which projects' ``mcp_servers.json`` the user trusts: such a file names commands, and may come with any download.
 
-A file is trusted by its path and its content, so that whoever changes it asks again. The list is the user's own,
+A file is trusted by its path and its content, so a changed file has to be trusted anew. The list is the user's own,
 ``~/.gaia/mcp_trusted.json``:
 ``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}}}}``.
 """

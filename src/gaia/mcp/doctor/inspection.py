@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -130,28 +132,19 @@ class _Stopwatch:
     @classmethod
     def on(cls, client: MCPClient) -> _Stopwatch:
         """Watch a client that is about to connect for the first time."""
-        watch = cls()
-        if isinstance(client.transport, ChannelTransport):
-            client.transport = cast(ChannelTransport, _WatchedTransport(client.transport, watch))
+        watch, transport = cls(), client.transport
+        if isinstance(transport, ChannelTransport):
+            # Of this transport alone; the client has it already.
+            vars(transport)["open"] = functools.partial(watch._open, transport.open)
         return watch
 
-
-@ChannelTransport.register
-class _WatchedTransport:
-    """Another transport, with the time of what is watched. All that it does not define is the other transport's."""
-
-    def __init__(self, transport: ChannelTransport, watch: _Stopwatch) -> None:
-        self._transport = transport
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def open(self, listener: ChannelListener, name: str) -> Channel:
-        channel = self._transport.open(listener, name)
-        self._watch.opened = time.perf_counter()
-        self._watch.pid = channel.pid
-        return cast(Channel, _WatchedChannel(channel, self._watch))
+    def _open(
+        self, open_channel: Callable[[ChannelListener, str], Channel], listener: ChannelListener, name: str
+    ) -> Channel:
+        channel = open_channel(listener, name)
+        self.opened = time.perf_counter()
+        self.pid = channel.pid
+        return cast(Channel, _WatchedChannel(channel, self))
 
 
 class _WatchedChannel:

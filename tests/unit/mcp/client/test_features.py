@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.supervision.events import PromptsChanged, ResourcesChanged, ResourceUpdated
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeTransport, handshake_answers, stateless_answers
@@ -194,3 +197,25 @@ class TestWhatIsNotOffered:
         with pytest.raises(NotOffered, match="log messages"):
             client.set_logging_level("info")
         assert transport.channel().requests("resources/subscribe") == []
+
+
+class TestThePartAlone:
+    """`ServerFeatures` over requests that a mock makes."""
+
+    @pytest.fixture
+    def trips(self) -> Mock:
+        return Mock(**{"session.profile": None, "send.return_value": {"messages": []}})
+
+    def test_a_prompt_is_requested_by_its_name_which_traces_are_told(self, trips: Mock) -> None:
+        assert ServerFeatures(trips, Subscriptions()).get_prompt("greet", None) == {"messages": []}
+        trips.send.assert_called_once_with("prompts/get", {"name": "greet", "arguments": {}}, target="greet")
+
+    def test_what_is_wanted_before_the_first_handshake_is_told_to_the_session(self, trips: Mock) -> None:
+        subscriptions = Subscriptions()
+        features = ServerFeatures(trips, subscriptions)
+        features.subscribe_resource("file:///a")
+        features.set_logging_level("error")
+        assert (subscriptions.resources, subscriptions.log_level) == (("file:///a",), "error")
+        assert trips.session.subscriptions_changed.call_count == 2
+        features.unsubscribe_resource("file:///b")
+        assert trips.session.subscriptions_changed.call_count == 2

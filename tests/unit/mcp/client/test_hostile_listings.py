@@ -11,12 +11,11 @@ import pytest
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.definition_limits import MAX_DEFINITION, MAX_TOOLS
 from gaia.mcp.client.mcp_client import MCPTool
 from gaia.mcp.client.protocol.exchange import Send, paginate
 from gaia.mcp.client.schema import gaia_parameters
 from gaia.mcp.client.supervision.events import ServerLog
-from gaia.mcp.client.tool_catalog import ToolCatalog
+from gaia.mcp.client.tool_catalog import MAX_DEFINITION, MAX_TOOLS, ToolCatalog
 from gaia.mcp.errors import InvalidResponse
 from tests.recorder import Recorder
 from tests.servers import fault_server as fault_server_module
@@ -47,7 +46,7 @@ def doubling(levels: int) -> Json:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Serve:
+def serve(starts_processes: None, tmp_path: Path) -> Serve:
     """The configuration of a server with a scenario that is too long for a command line."""
     numbers = itertools.count()
 

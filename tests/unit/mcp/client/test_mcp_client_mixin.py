@@ -697,6 +697,7 @@ class TestRealServer:
         assert list(saved["mcpServers"]) == ["demo"]
 
 
+@pytest.mark.process
 def test_importing_the_package_loads_no_client() -> None:
     program = "import sys, gaia.mcp; print(*[name for name in sys.modules if name.startswith('gaia.mcp.')])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)

@@ -541,6 +541,7 @@ class TestSeveralWriters:
         other.add_server("acer", ACER)
         assert read(some_file) == {"mcpServers": {"acer": ACER}}
 
+    @pytest.mark.process
     def test_two_processes_lose_nothing(self, some_file: Path) -> None:
         program = (
             "import sys\n"

@@ -125,14 +125,14 @@ class TestCalls:
     def test_submitted_calls_are_checked_on_a_callback_thread(self, connect: Callable[..., MCPClient]) -> None:
         client = connect(GOOD, output_validation="error")
         threads: list[str] = []
-        check_of = client._outputs.check_of
+        check_of = client.tool_calls.outputs.check_of
 
         def spied(tool: MCPTool | None) -> Any:
             check = check_of(tool)
             assert check is not None
             return lambda result: (threads.append(threading.current_thread().name), check(result))[1]
 
-        client._outputs.check_of = spied  # type: ignore[method-assign]
+        client.tool_calls.outputs.check_of = spied  # type: ignore[method-assign]
         assert client.submit_tool("count").result(PATIENCE) == GOOD
         assert [name.rpartition("-")[0] for name in threads] == ["mcp-fake-callbacks"]
 

@@ -7,7 +7,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.routing import no_route
 from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -111,6 +110,6 @@ class TestTakenAway:
         registry.reserve("calc", client)
         registry.connect("calc", client)
         registry.tools_listed("calc", client, (ADD,))
-        assert "did you mean mcp_calc_add?" in no_route("mcp_calc_ad", registry.connected, registry.routes).message
+        assert "did you mean mcp_calc_add?" in registry.no_route("mcp_calc_ad").message
         assert registry.drop("calc") is client
-        assert isinstance(no_route("mcp_calc_add", registry.connected, registry.routes), UnknownTool)
+        assert isinstance(registry.no_route("mcp_calc_add"), UnknownTool)

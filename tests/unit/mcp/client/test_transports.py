@@ -244,6 +244,7 @@ class TestCommandLine:
 
 
 class TestStarting:
+    @pytest.mark.process
     def test_it_runs_a_command_line(self, quick: None) -> None:
         transport = StdioTransport(f"{sys.executable} -I -S -c 'import time; time.sleep(300)'")
         assert transport.connect()
@@ -312,6 +313,7 @@ class TestStarting:
         with pytest.raises(StartFailed, match=r"server is not executable"):
             StdioTransport(str(tmp_path / "server"), []).open(Listener(), "test")
 
+    @pytest.mark.process
     @posix
     def test_an_executable_that_is_no_program_is_no_connection(self, tmp_path: Path) -> None:
         (tmp_path / "server").write_bytes(b"\x7fELF")
@@ -319,6 +321,7 @@ class TestStarting:
         with pytest.raises(StartFailed, match="could not be started"):
             StdioTransport(str(tmp_path / "server"), []).open(Listener(), "test")
 
+    @pytest.mark.process
     @pytest.mark.parametrize("settings", [{"args": ["a\0b"]}, {"args": [], "env": {"A": "a\0b"}}, {"args": [5]}])
     def test_what_no_program_can_be_given_is_no_connection(self, settings: Json) -> None:
         assert StdioTransport(sys.executable, **settings).connect() is False
@@ -328,6 +331,7 @@ class TestStarting:
         with pytest.raises(StartFailed, match=f"the working directory {missing} does not exist"):
             StdioTransport(sys.executable, [], cwd=str(missing)).open(Listener(), "test")
 
+    @pytest.mark.process
     @pytest.mark.parametrize("number", range(1, 5))
     def test_without_threads_there_is_no_connection_and_nothing_is_left(
         self, number: int, monkeypatch: pytest.MonkeyPatch
@@ -346,6 +350,7 @@ class TestStarting:
         assert len(begun) == number
 
 
+@pytest.mark.process
 @posix
 class TestFinding:
     """Each program prints the directory it was started in and its own name, as an answer to the first request."""
@@ -509,7 +514,7 @@ class TestRequests:
 
     def test_silence_is_a_timeout_and_the_server_is_told(self, start: Callable[..., StdioTransport]) -> None:
         transport = start({"timeout": 0.2}, faults=[{"on": "hang", "hang": True}])
-        with pytest.raises(TimeoutError, match=r"no answer to hang within 0\.2 s") as timeout:
+        with pytest.raises(TimeoutError, match=r"hang was not answered within 0\.2 s") as timeout:
             transport.send_request("hang")
         assert isinstance(timeout.value, CallTimeout)
         assert timeout.value.delivery == "unknown"
@@ -628,6 +633,7 @@ class TestCrash:
             transport.send_request("tools/list")
         assert not transport.is_connected()
 
+    @pytest.mark.process
     @posix
     def test_a_request_that_found_the_input_closed_was_not_sent(self, quick: None) -> None:
         deaf = "import os, time; os.close(0); print('deaf', flush=True); time.sleep(300)"

@@ -109,11 +109,13 @@ class TestProgram:
             in found(diagnose("it", {"command": script, "args": []}), "command").detail
         )
 
+    @pytest.mark.process
     def test_the_runtime_of_a_script_is_found_by_its_first_line(self, tmp_path: Path) -> None:
         script = executable(tmp_path / "server", f"#!{sys.executable}\nraise SystemExit(3)\n")
 
         assert found(diagnose("it", {"command": script, "args": []}), "versions").detail.startswith("python 3.")
 
+    @pytest.mark.process
     @pytest.mark.parametrize(
         ("body", "verdict", "detail"),
         [

@@ -1,4 +1,4 @@
-"""What is seen of one request from outside: its CLIENT span, its duration in the metrics, and its log event."""
+"""What is recorded of each request: its CLIENT span, its duration in the metrics, and its log event."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ _RESOURCES = frozenset(
 """The messages whose params have the URI of a resource."""
 
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
-"""The methods whose params name a target of few values, and the attribute that it goes into."""
-
-_PLAIN = (str, type(None))
-"""What a target can be; anything else is the caller's mistake, and perhaps cannot even be a key."""
+"""The methods with a target of few values, a tool or a prompt, and the attribute that its name goes into."""
 
 
 class _Description(NamedTuple):
@@ -49,7 +46,7 @@ class _Description(NamedTuple):
 
 
 class Observer:
-    """Follows the requests of one client to one server. Thread-safe."""
+    """Records the requests of one client to one server. Thread-safe."""
 
     def __init__(
         self,
@@ -68,7 +65,7 @@ class Observer:
         """Set before the first request."""
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
-        """Filled by whichever thread comes first, and replaced as a whole when what it was made of changes."""
+        """Filled by any thread, and replaced as a whole when the protocol version changes."""
 
     @property
     def common(self) -> dict[str, Any]:
@@ -98,17 +95,16 @@ class Observer:
         method: str,
         params: Mapping[str, Any] | None = None,
         *,
+        target: str | None = None,
         context: Context | None = None,
         executor: Executor | None = None,
     ) -> Observation:
-        """Follow a message that is about to be sent. `context` is where it was wanted; None is here and now.
+        """Follow a message that is about to be sent. `target` is the name of the tool or prompt, if there is one.
 
-        `executor` ends the span; None: the thread that reports the end.
+        `context` is the context in which the message was wanted; None is the current one. `executor` ends the span;
+        None: the thread that reports the end.
         """
-        target = params.get("name") if params is not None and method in _TARGETS else None
-        description = self._descriptions.get((method, target)) if target.__class__ in _PLAIN else None
-        if description is None:
-            description = self._describe(method, target if isinstance(target, str) else None)
+        description = self._descriptions.get((method, target)) or self._describe(method, target)
         span = spans.start_client_span(
             description.name, description.attributes, tools=description.tools, context=context
         )
@@ -117,11 +113,11 @@ class Observer:
             span.set_attributes(self._details(method, description.target, params or {}))
         return observation
 
-    def follow(self, method: str, params: Mapping[str, Any]) -> Observation | None:
-        """Like `begin`, here and now; None when nothing is recorded, which makes a call cheapest."""
+    def follow(self, method: str, params: Mapping[str, Any], target: str) -> Observation | None:
+        """Like `begin`, in the current context; None when nothing would be recorded, which is what calls cost least."""
         if spans.tracing_is_off() and metrics.metering_is_off() and not logger.is_enabled_for(logging.DEBUG):
             return None
-        return self.begin(method, params)
+        return self.begin(method, params, target=target)
 
     def serve(
         self, method: str, params: Mapping[str, Any] | None, request_id: object, executor: Executor | None = None
@@ -138,6 +134,10 @@ class Observer:
     def heard_junk(self, size: int) -> None:
         """The server wrote so many bytes that are no message."""
         metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
+
+    def masked(self, text: str) -> str:
+        """`text` without the server's secrets, as far as they are known."""
+        return text if self.redact is None else self.redact(text)
 
     def record(self, tool: str, kind: Any, value: Any) -> str | None:
         """What may be recorded of arguments or a result."""
@@ -168,8 +168,7 @@ class Observer:
         if (session := self.session_id()) is not None:
             details[names.SESSION_ID] = session
         if method in _RESOURCES:
-            uri = str(params.get("uri"))
-            details[names.RESOURCE_URI] = uri if self.redact is None else self.redact(uri)
+            details[names.RESOURCE_URI] = self.masked(str(params.get("uri")))
         arguments = params.get("arguments")
         if target is None or arguments is None:
             return details
@@ -189,7 +188,7 @@ class Observer:
 
 
 class Observation:
-    """Follows one message. `ended` or `failed` is called once; the rest comes before, from any thread."""
+    """Records one message. `ended` is called once; the other methods before, from any thread."""
 
     # What most messages never need: as attributes of the class they cost nothing.
     _call_id: int | None = None
@@ -214,7 +213,7 @@ class Observation:
         """Where what belongs to the request is recorded; None when tracing is off."""
         return None if self.span is None else self.span.context
 
-    # What a call tells of itself (`gaia.mcp.client.rpc.call.CallObserver`).
+    # What becomes of the request on its way, told by the thread that does it. Quick, and never raising.
 
     def numbered(self, call_id: int) -> None:
         """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
@@ -232,35 +231,32 @@ class Observation:
 
     def requeued(self, reason: str) -> None:
         """The server was lost before the request was written; it waits for the next one."""
-        if self.span is not None:
-            self.span.add_event("gaia.mcp.call.requeued", {"gaia.mcp.call.reason": reason})
-            self._link_restart(self.span)
+        self._moved("requeued", {"gaia.mcp.call.reason": reason})
 
     def repeated(self, call_id: int, reason: str) -> None:
         """The server was lost with the request; it will be sent to the next one under a new id."""
         earlier, self._call_id = self._call_id, call_id
+        ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
+        self._moved("repeated", {**ids, "gaia.mcp.call.reason": reason})
         if self.span is not None:
-            event = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
-            self.span.add_event("gaia.mcp.call.repeated", {**event, "gaia.mcp.call.reason": reason})
             self.span.set_attributes({names.REQUEST_ID: str(call_id)})
-            self._link_restart(self.span)
 
     def resumed(self) -> None:
         """The request goes to the next connection."""
-        if self.span is not None:
-            self.span.add_event("gaia.mcp.call.resumed", {})
-            self._link_restart(self.span)
+        self._moved("resumed", {})
 
-    def _link_restart(self, span: ClientSpan) -> None:
-        """Runs on the supervisor's thread, where the restart is the current span."""
-        if not self._linked:
-            self._linked = True
-            span.link_current()
+    def _moved(self, event: str, attributes: Attributes) -> None:
+        """Runs on the supervisor's thread, where the restart is the current span: it is linked once."""
+        if self.span is not None:
+            self.span.add_event(f"gaia.mcp.call.{event}", attributes)
+            if not self._linked:
+                self._linked = True
+                self.span.link_current()
 
     # The end.
 
     def stop(self) -> None:
-        """The answer is there, although it may take a while until it is known what it means."""
+        """Take the time of the answer now; `ended` follows when its meaning is known."""
         self._stopped = (time.perf_counter(), time.time_ns())
 
     def ended(self, error: BaseException | None, result: Mapping[str, Any], *, handled: bool = False) -> None:

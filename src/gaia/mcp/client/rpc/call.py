@@ -1,12 +1,12 @@
-"""One request from its submission to its outcome. A call ends exactly once, whoever gets there first.
+"""One request from its submission to its outcome. A call ends exactly once, by the first thread that claims it.
 
-Who touches a call: the thread that waits for it (and may give up), the thread that writes it, the reader that completes
-it, the supervisor that fails or moves it. `finish` is the only way to end it, and it claims the call atomically, so all
-others find it already ended.
+Several threads touch a call: the one that waits for it (and may give up), the one that writes it, the reader that
+completes it, the supervisor that fails or moves it. `finish` is the only way to end it, and it claims the call
+atomically, so all others find it already ended.
 
 Whether the server may have seen a call is decided without a lock: the writer sets `written` *before* it looks whether
-the call has ended, and whoever ends the call does so *before* it looks at `written`. At least one of the two sees the
-other, so a call that is reported as not sent was not sent.
+the call has ended, and the thread that ends the call does so *before* it looks at `written`. At least one of the two
+sees the other, so a call that is reported as not sent was not sent.
 
 The same holds when a connection is lost: the supervisor withdraws a call and then looks at `written`, so a call that
 goes on to the next connection was not written to the lost one, and will not be.
@@ -19,39 +19,28 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from opentelemetry.context import Context
-
+from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.errors import Delivery, MCPError
+from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 
-__all__ = ["Call", "CallObserver", "ProgressSink"]
+__all__ = ["Call", "CallRoute", "ProgressSink"]
 
 ProgressSink = Callable[[Mapping[str, Any]], None]
 
 
-class CallObserver(Protocol):
-    """Told what becomes of a call on its way, by whichever thread does it: quick, and never raising."""
+class CallRoute(Protocol):
+    """Where a call is submitted, and given up: the call queue of a supervised server, or a connection alone."""
 
-    @property
-    def context(self) -> Context | None:
-        """Where what belongs to the call is recorded; None if it is not followed."""
+    def submit(self, call: Call, /) -> bool:
+        """Send the call, or let it wait for its server. False if nothing can be sent any more."""
 
-    def numbered(self, call_id: int) -> None:
-        """It has got its id."""
+    def expire(self, call: Call, /) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
 
-    def queued(self) -> None:
-        """It waits for its server to be ready."""
-
-    def resumed(self) -> None:
-        """Its server is ready again."""
-
-    def requeued(self, reason: str) -> None:
-        """Its connection was lost before it was written; it waits for the next one."""
-
-    def repeated(self, call_id: int, reason: str) -> None:
-        """Its connection was lost; it waits for the next one, and will be written once more under this id."""
+    def cancel(self, call: Call, error: CallCancelled, /) -> bool:
+        """End a call that its caller no longer wants. False if it ended just before."""
 
 
 class Call:
@@ -60,8 +49,9 @@ class Call:
     `timeout` is in seconds and covers everything from `now`, a reading of the clock, on: queueing, writing, waiting.
     An infinite one is for requests that are answered only when something ends.
     `repeatable` says that writing the request twice does no harm; `bound` that it only makes sense on the connection
-    it is submitted to. `on_done` and `on_progress` run on the thread that completes or hears of it, usually a reader:
-    they must be ours, quick and unable to raise.
+    it is submitted to. With `max_timeout`, in seconds, each progress gives the call its whole `timeout` again, up to
+    that much in all. `tool` is the server's own name of the tool that is called. `on_done` and `on_progress` run on the
+    thread that completes or hears of it, usually a reader: they must be ours, quick and unable to raise.
     """
 
     __slots__ = (
@@ -72,7 +62,7 @@ class Call:
         "error",
         "frame",
         "id",
-        "longest",
+        "max_deadline",
         "method",
         "negotiated",
         "observer",
@@ -83,6 +73,7 @@ class Call:
         "repeated",
         "result",
         "timeout",
+        "tool",
         "withdrawn",
         "written",
     )
@@ -100,16 +91,18 @@ class Call:
         negotiated: NegotiatedProtocol = NOT_NEGOTIATED,
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
-        observer: CallObserver | None = None,
-        longest: float | None = None,
+        observer: Observation | None = None,
+        max_timeout: float | None = None,
+        tool: str | None = None,
     ) -> None:
         """Raises ValueError when `params` cannot be expressed in JSON."""
         self.id = identifier
         self.method = method
         self.params = params
+        self.tool = tool
         self.timeout = timeout
         self.deadline = now + timeout
-        self.longest = None if longest is None else now + max(longest, timeout)
+        self.max_deadline = None if max_timeout is None else now + max(max_timeout, timeout)
         """A reading of the clock, up to which progress sets the deadline back; None if it does not."""
         self.repeatable = repeatable
         self.bound = bound
@@ -142,7 +135,7 @@ class Call:
         return self._claim.locked()
 
     def begin_write(self) -> bool:
-        """The writer asks right before the first byte; False if nobody waits for the call here any more."""
+        """The writer asks right before the first byte; False if the call has ended or was withdrawn."""
         self.written = True
         if self._claim.locked() or self.withdrawn:
             self.written = False
@@ -170,9 +163,26 @@ class Call:
 
     def progressed(self, now: float) -> None:
         """The server works on it: its time begins anew, if it was made so ("Timeouts": there is a maximum)."""
-        if self.longest is not None:
-            # Who waits until the old deadline looks at the new one then.
-            self.deadline = min(now + self.timeout, self.longest)
+        if self.max_deadline is not None:
+            # A thread that waits until the old deadline looks at the new one then.
+            self.deadline = min(now + self.timeout, self.max_deadline)
+
+    def perform(self, route: CallRoute, clock: Clock, report: Callable[[], object] | None = None) -> None:
+        """Submit the call, and block until it has ended: at its deadline at the latest, where `route` expires it.
+
+        `report` runs in between, in this thread, and returns when the call has ended or its deadline has passed. An
+        exception in this thread, such as Ctrl-C, cancels the call: the server must not go on with it.
+        """
+        try:
+            if not route.submit(self):
+                self.finish(error=ServerCrashed("the server has ended"))
+            if report is not None:
+                report()
+            if not self.wait(clock) and not route.expire(self):
+                self.wait_for_outcome()
+        except BaseException:
+            route.cancel(self, CallCancelled("the caller was interrupted"))
+            raise
 
     def wait(self, clock: Clock) -> bool:
         """Block until the call has ended, at most until its deadline. False if it has not ended by then."""
@@ -182,8 +192,12 @@ class Call:
         return True
 
     def wait_for_outcome(self) -> None:
-        """Block until a call that somebody has already claimed is released, which is a matter of microseconds."""
+        """Block until a call that another thread has already claimed is released: a matter of microseconds."""
         self._done.acquire()
+
+    def timed_out(self) -> CallTimeout:
+        """The error for a call whose deadline has passed."""
+        return CallTimeout(f"{self.method} was not answered within {self.timeout:g} s")
 
     def withdraw(self) -> bool:
         """Take the call away from a lost connection. True if that has not written it, and now never will."""
@@ -209,7 +223,7 @@ class Call:
 
     def _encode(self) -> bytes:
         # The id is unique among all calls, so it serves as the progress token (specification, "Progress").
-        token = None if self.on_progress is None and self.longest is None else self.id
+        token = None if self.on_progress is None and self.max_deadline is None else self.id
         negotiated, params = self.negotiated, self.params
         if negotiated.request_meta or token is not None:
             params = negotiated.add_meta(params, token)

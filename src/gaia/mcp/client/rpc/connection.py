@@ -36,7 +36,7 @@ from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.incoming_requests import IncomingRequests
 from gaia.mcp.client.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
-from gaia.mcp.errors import AnswerLost, InvalidResponse, MCPError, Overloaded, answered_error
+from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, MCPError, Overloaded, answered_error
 from gaia.mcp.redaction import MASK
 
 __all__ = ["Connection", "ConnectionState"]
@@ -196,6 +196,20 @@ class Connection:
             params = observation.prepare(params)
             self._channel.send(Frame(encode_notification(method, params), method, params))
             observation.ended(None, {})
+
+    def expire(self, call: Call) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+        return self._give_up(call, call.timed_out(), "timeout")
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """End a call that its caller no longer wants. False if it ended just before."""
+        return self._give_up(call, error, error.message)
+
+    def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
+        if not call.finish(error=error):
+            return False
+        self.cancel_call(call, reason)
+        return True
 
     def cancel_call(self, call: Call, reason: str) -> None:
         """Forget a call that its caller gave up, and tell the server if it may have seen it ("Cancellation")."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import (
     CallCancelled,
-    CallTimeout,
     MCPError,
     NeedsAuthorization,
     NotConnected,
@@ -27,8 +25,8 @@ from gaia.mcp.errors import (
 
 __all__ = ["CallQueue"]
 
-Refusal = Callable[[str, Mapping[str, Any] | None], MCPError | None]
-"""``refusal(method, params)``: the error that ends a request instead of sending it; None to send it."""
+Refusal = Callable[[str], MCPError | None]
+"""``refusal(tool)``: the error that ends the call of a tool instead of sending it; None to send it."""
 
 _WAITING_STATES = {
     ServerState.STARTING,
@@ -87,14 +85,14 @@ class CallQueue:
         with self._lock:
             return sum(not call.ended for call in self._backlog)
 
-    def submit(self, call: Call) -> None:
-        """Send the call, or let it wait for the server. A call that has no chance is ended at once."""
+    def submit(self, call: Call) -> bool:
+        """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
         while True:
             # Every call comes along here, so the ready connection is read without the lock. A connection that has
             # closed meanwhile says so, and is no longer `_ready` then: the supervisor clears that first.
             connection = self._ready
             if connection is not None and connection.submit(call):
-                return
+                return True
             with self._lock:
                 if self._ready is not None:
                     continue
@@ -105,17 +103,16 @@ class CallQueue:
                     self._backlog.append(call)
             if error is not None:
                 call.finish(error=error)
-                return
+                return True
             if call.observer is not None:
                 call.observer.queued()
             if self._state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
                 self._on_call_waiting()
-            return
+            return True
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
-        late = CallTimeout(f"{call.method} was not answered within {call.timeout:g} s")
-        if not self._give_up(call, late, "timeout"):
+        if not self._give_up(call, call.timed_out(), "timeout"):
             return False
         if self._ready is not None and not call.bound:
             self._on_expired(call)
@@ -164,7 +161,8 @@ class CallQueue:
     def admit(self, connection: Connection, refusal: Refusal) -> None:
         """Calls go to `connection` from now on, those that waited first.
 
-        `refusal` is asked for each that waited: the tools may not be the ones any more that its caller knew.
+        `refusal` is asked for each tool call that waited: the server may not offer the tool any more that its caller
+        knew, or not the same.
         """
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
@@ -172,7 +170,7 @@ class CallQueue:
         for call in waiting:
             if call.ended:
                 continue
-            error = refusal(call.method, call.params)
+            error = None if call.tool is None else refusal(call.tool)
             if error is not None:
                 call.finish(error=error)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -17,101 +18,137 @@ from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import CallCancelled, MCPError
 
-__all__ = ["SCOPE_CANCELLED", "CallFuture", "GoesOn", "OnDone", "Outcome", "request", "submit"]
+__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome"]
 
 logger = get_logger(__name__)
 
 Outcome = dict[str, Any]
 
-OnDone = Callable[[MCPError | None, Outcome], None]
-"""Told the error of a call, or None and its result."""
-
 GoesOn = Callable[[MCPError | None, Outcome], bool]
-"""Told the same, at once; True says that the request goes on after it, and that its future is seen to."""
+"""Told the error of a call, or None and its result, at once; True says that the request goes on after it."""
 
 SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
 _MAX_UPDATES = 10_000
-"""A server that reports progress faster than it is taken note of loses reports, not our memory."""
+"""Reports of progress that wait for the caller's thread; what a server reports beyond that is dropped."""
 
 
-def request(
-    supervisor: Supervisor, clock: Clock, statistics: CallStatistics, wanted: ClientRequest, timeout: float
-) -> Outcome:
-    """Make a call and wait for its result object, at most `timeout` seconds. Raises `MCPError`.
+class Caller:
+    """Makes the requests of one client. Thread-safe."""
 
-    `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns.
+    def __init__(self, supervisor: Supervisor, clock: Clock, timeout: float) -> None:
+        """`timeout` is in seconds, for requests without one of their own."""
+        self.supervisor = supervisor
+        """Replaced by the session when it connects again; each request reads it once."""
+        self.statistics = CallStatistics()
+        self._clock = clock
+        self._timeout = timeout
 
-    Inside of a `gaia.cancellation.CancelScope` the call is cancelled with the scope.
-    """
-    scope = current_scope()
-    if scope is not None and scope.cancelled:
-        raise CallCancelled(SCOPE_CANCELLED)
-    started = clock.monotonic()
-    updates: queue.SimpleQueue[Mapping[str, Any] | None] | None = None
-    on_progress = wanted.on_progress
-    if on_progress is None:
-        call = _call(supervisor, wanted, started, timeout)
-    else:
-        updates = queue.SimpleQueue()
-        size, put = updates.qsize, updates.put
-        call = _call(
+    def request(self, request: ClientRequest) -> Outcome:
+        """Make a request and wait for its result object. Raises `MCPError`.
+
+        `on_progress` runs in this thread, while it waits, so all progress has been reported when this returns.
+
+        Inside of a `gaia.cancellation.CancelScope` the call is cancelled with the scope.
+        """
+        scope = current_scope()
+        if scope is not None and scope.cancelled:
+            raise CallCancelled(SCOPE_CANCELLED)
+        clock, supervisor = self._clock, self.supervisor
+        started = clock.monotonic()
+        report: Callable[[], object] | None = None
+        on_progress = request.options.on_progress
+        if on_progress is None:
+            call = self._call(supervisor, request, started)
+        else:
+            updates: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+            size, put = updates.qsize, updates.put
+            call = self._call(
+                supervisor,
+                request,
+                started,
+                on_progress=lambda params: put(params) if size() < _MAX_UPDATES else None,
+                on_done=lambda _: put(None),
+            )
+            report = functools.partial(_report_until_done, updates, call, clock, on_progress)
+        call_queue = supervisor.call_queue
+        if scope is None:
+            call.perform(call_queue, clock, report)
+        else:
+            forget = scope.on_cancel(lambda: call_queue.cancel(call, CallCancelled(SCOPE_CANCELLED)))
+            try:
+                call.perform(call_queue, clock, report)
+            finally:
+                forget()
+        error = call.error
+        self._record(call, started)
+        if error is not None:
+            raise error
+        return call.result
+
+    def submit(
+        self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn = lambda *_: False
+    ) -> None:
+        """Make a request without waiting, for `future`. Progress and the future's callbacks run on `lane`, in order.
+
+        So does the end of the request's observation, before the future is done. `goes_on` runs on the thread that ends
+        the call, and must be quick. Raises Overloaded if there is no thread for the lane.
+        """
+        lane.require_thread()
+        supervisor = self.supervisor
+        started = self._clock.monotonic()
+
+        def done(call: Call) -> None:
+            self._record(call, started)
+            if goes_on(call.error, call.result):
+                return
+            if request.observation is not None:
+                lane.post(functools.partial(request.observation.ended, call.error, call.result))
+            lane.post(lambda: future.complete(call.error, call.result))
+
+        on_progress = request.options.on_progress
+        call = self._call(
             supervisor,
-            wanted,
+            request,
             started,
-            timeout,
-            on_progress=lambda params: put(params) if size() < _MAX_UPDATES else None,
-            on_done=lambda _: put(None),
+            on_done=done,
+            on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
         )
-    forget: Callable[[], None] | None = None
-    try:
+        future.attach(lambda error: supervisor.call_queue.cancel(call, error))
         supervisor.call_queue.submit(call)
-        if scope is not None:
-            forget = scope.on_cancel(lambda: supervisor.call_queue.cancel(call, CallCancelled(SCOPE_CANCELLED)))
-        if updates is not None and on_progress is not None:
-            _report_until_done(updates, call, clock, on_progress)
-        if not call.wait(clock) and not supervisor.call_queue.expire(call):
-            # It ended in this very moment; whoever ended it is about to release it.
-            call.wait_for_outcome()
-    except BaseException:
-        # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
-        supervisor.call_queue.cancel(call, CallCancelled("the caller was interrupted"))
-        raise
-    finally:
-        if forget is not None:
-            forget()
-    error = call.error
-    statistics.record(clock.monotonic() - started, failed=error is not None or call.result.get("isError") is True)
-    if error is not None:
-        raise error
-    return call.result
+        supervisor.watch(call)
 
+    def _call(
+        self,
+        supervisor: Supervisor,
+        request: ClientRequest,
+        now: float,
+        *,
+        on_done: Callable[[Call], None] | None = None,
+        on_progress: ProgressSink | None = None,
+    ) -> Call:
+        timeout = request.options.timeout
+        call = Call(
+            supervisor.next_id(),
+            request.method,
+            request.params,
+            now,
+            self._timeout if timeout is None else timeout,
+            repeatable=request.repeatable,
+            negotiated=supervisor.negotiated,
+            on_done=on_done,
+            on_progress=on_progress,
+            observer=request.observation,
+            max_timeout=request.max_timeout,
+            tool=request.tool,
+        )
+        if request.observation is not None:
+            request.observation.numbered(call.id)
+        return call
 
-def _call(
-    supervisor: Supervisor,
-    wanted: ClientRequest,
-    now: float,
-    timeout: float,
-    *,
-    on_done: Callable[[Call], None] | None = None,
-    on_progress: ProgressSink | None = None,
-) -> Call:
-    call = Call(
-        supervisor.next_id(),
-        wanted.method,
-        wanted.params,
-        now,
-        timeout,
-        repeatable=wanted.repeatable,
-        negotiated=supervisor.negotiated,
-        on_done=on_done,
-        on_progress=on_progress,
-        observer=wanted.observer,
-        longest=wanted.longest,
-    )
-    if wanted.observer is not None:
-        wanted.observer.numbered(call.id)
-    return call
+    def _record(self, call: Call, started: float) -> None:
+        failed = call.error is not None or call.result.get("isError") is True
+        self.statistics.record(self._clock.monotonic() - started, failed=failed)
 
 
 def _report_until_done(
@@ -133,7 +170,7 @@ def _report_until_done(
 def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
     try:
         on_progress(params.get("progress", 0), params.get("total"), params.get("message"))
-    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call is not to blame for it
+    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call must not fail of it
         logger.error("progress_callback_failed", error=repr(error))
 
 
@@ -147,7 +184,7 @@ class CallFuture(Future[Outcome]):
         self._unwanted = False
 
     def cancel(self) -> bool:
-        """False if it was not in time. If the request goes on after all, it is cancelled then."""
+        """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
         self._unwanted = True
         if self._cancel_call is None or not self._cancel_call(self._cancellation):
             return self.cancelled()
@@ -156,62 +193,19 @@ class CallFuture(Future[Outcome]):
         return True
 
     def attach(self, cancel_call: Callable[[CallCancelled], bool]) -> None:
-        """What there is to cancel from now on."""
+        """Set the function that cancels the current round trip of the request."""
         self._cancel_call = cancel_call
-        # `cancel` sets the mark and then looks what there is. One of us sees the other.
+        # `cancel` sets `_unwanted` and then reads `_cancel_call`, so one of the two threads sees the other.
         if self._unwanted:
             self.cancel()
 
     def complete(self, error: MCPError | None, result: Outcome) -> None:
         """Runs on a callback thread, because it runs the user's done-callbacks."""
         if error is self._cancellation:
-            # `cancel` sees to the rest. Cancelled by anybody else, it is a call that failed.
+            # `cancel` does the rest. A call that was cancelled otherwise has failed.
             return
         self.set_running_or_notify_cancel()
         if error is not None:
             self.set_exception(error)
         else:
             self.set_result(result)
-
-
-def submit(
-    supervisor: Supervisor,
-    clock: Clock,
-    statistics: CallStatistics,
-    wanted: ClientRequest,
-    timeout: float,
-    lane: Lane,
-    future: CallFuture,
-    goes_on: GoesOn = lambda *_: False,
-    on_done: OnDone | None = None,
-) -> None:
-    """Make a call without waiting, for `future`. Progress and the future's callbacks run on `lane`, in order.
-
-    So does `on_done`, before the future is done. `goes_on` runs on the thread that ends the call, and must be quick.
-    Raises Overloaded if there is no thread for the lane.
-    """
-    lane.require_thread()
-    started = clock.monotonic()
-
-    def done(call: Call) -> None:
-        statistics.record(
-            clock.monotonic() - started, failed=call.error is not None or call.result.get("isError") is True
-        )
-        if goes_on(call.error, call.result):
-            return
-        if on_done is not None:
-            lane.post(lambda: on_done(call.error, call.result))
-        lane.post(lambda: future.complete(call.error, call.result))
-
-    on_progress = wanted.on_progress
-    call = _call(
-        supervisor,
-        wanted,
-        started,
-        timeout,
-        on_done=done,
-        on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
-    )
-    future.attach(lambda error: supervisor.call_queue.cancel(call, error))
-    supervisor.call_queue.submit(call)
-    supervisor.watch(call)

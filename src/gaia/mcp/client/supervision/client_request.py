@@ -1,4 +1,4 @@
-"""What a caller wants of a server: one request, and what is to be done around it."""
+"""What a caller wants of a server: one request, and the options of the call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.rpc.call import CallObserver
+from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.errors import MCPError
 
 __all__ = ["CallOptions", "ClientRequest", "OnProgress"]
@@ -20,8 +20,10 @@ class CallOptions(msgspec.Struct, frozen=True):
     """How a caller wants a call to be made. Durations in seconds; None leaves it to the client."""
 
     timeout: float | None = None
+    """For waiting, writing and the answer together; None is the session's own."""
     on_progress: OnProgress | None = None
     reset_timeout_on_progress: bool | None = None
+    """Whether each progress gives the call its whole timeout again, up to `max_timeout`."""
     max_timeout: float | None = None
 
 
@@ -30,13 +32,14 @@ class ClientRequest(msgspec.Struct, frozen=True):
 
     method: str
     params: dict[str, Any] | None = None
-    timeout: float | None = None
-    """Seconds for waiting, writing and the answer together; None is the session's own."""
+    options: CallOptions = CallOptions()
+    tool: str | None = None
+    """The server's own name of the tool, if this is a tool call."""
     repeatable: bool = False
     """Whether writing it twice does no harm."""
-    on_progress: OnProgress | None = None
-    observer: CallObserver | None = None
-    longest: float | None = None
-    """Progress sets the timeout back, until so many seconds after the beginning; None: it does not."""
+    max_timeout: float | None = None
+    """Seconds up to which progress extends the call, after the options and the client's settings; None: it does not."""
+    observation: Observation | None = None
+    """Told what becomes of the request, and its end; None if the process records nothing."""
     check: Callable[[Mapping[str, Any]], MCPError | None] | None = None
     """What is wrong with a result, if the call is to fail of it. May take long, and may run on a callback thread."""

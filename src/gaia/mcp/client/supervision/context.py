@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -44,8 +43,11 @@ class SupervisionHooks(Protocol):
     def subscriptions(self) -> Subscriptions:
         """The changes and log messages that the client wants from the server, whichever connection it has."""
 
-    def refusal(self, method: str, params: Mapping[str, Any] | None) -> MCPError | None:
-        """Asked of each call that waited, before it is sent: the error that ends it; None to send it."""
+    def refusal_of(self, tool: str) -> MCPError | None:
+        """Asked for each tool call that waited, before it is sent: the error that ends it; None to send it.
+
+        `tool` is the server's own name of the tool.
+        """
 
     def happened(self, event: Event) -> None: ...
 

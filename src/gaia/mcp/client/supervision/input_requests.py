@@ -1,4 +1,4 @@
-"""The inputs that a server requires for one round of a request, gathered side by side."""
+"""The inputs that a server requires for one round trip of a request, asked for at the same time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class InputRequests:
         requests: Mapping[str, InputRequest],
         on_done: Callable[[InputRequests], object] = lambda _: None,
     ) -> None:
-        """Ask nothing yet. `on_done` runs on the thread that ends it, and must be quick."""
+        """Nothing is asked yet. `on_done` runs on the thread that ends it, and must be quick."""
         self.deadline = server_requests.deadline()
-        """A reading of the clock. Somebody has to see to it, by `wait` or `expire`."""
+        """A reading of the clock; enforced by `wait`, or by a watcher that calls `expire`."""
         self.answers: dict[str, Any] = {}
         self.error: MCPError | None = None
         self._server_requests = server_requests
@@ -41,7 +41,7 @@ class InputRequests:
         self._done.acquire()
 
     def start(self) -> None:
-        """Ask everything, unless the server asks for something that was not offered to it: then nothing."""
+        """Ask the application for all inputs; for none if the server requires one that was not offered to it."""
         for key, request in self._requests.items():
             if not self._server_requests.features.offers(request.method):
                 text = f"inputRequests.{key[:40]}: the server asks for {request.method[:40]}, which it was not offered"
@@ -58,7 +58,7 @@ class InputRequests:
         if not self._requests:
             self._finish(None)
         if self.ended:
-            # It may have ended before the last questions were known.
+            # It may have ended before the last of them were in `_open`.
             self._withdraw()
 
     @property
@@ -72,8 +72,8 @@ class InputRequests:
             self._done.acquire()
 
     def expire(self) -> None:
-        """Nobody answered in time."""
-        self._finish(InputMissing("nobody answered the server's questions in time"))
+        """The deadline has passed."""
+        self._finish(InputMissing("the server's requests for input were not answered in time"))
 
     def cancel(self, error: CallCancelled) -> bool:
         """The request is not wanted any more. False if all answers were there just before."""
@@ -82,7 +82,7 @@ class InputRequests:
     def _answered(self, key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
         if refusal is not None:
             text = f"inputRequests.{key[:40]}: {refusal.message}"
-            # What we say is wrong with the question is the server's fault, everything else is ours.
+            # Invalid params are the server's fault, everything else is the client's.
             self._finish(InvalidResponse(text) if refusal.code == INVALID_PARAMS else InputMissing(text))
         elif result is None:
             self._finish(CallCancelled("the client was disconnected"))

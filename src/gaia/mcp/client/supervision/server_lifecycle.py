@@ -146,7 +146,7 @@ class ServerLifecycle:
         self._spans.ready(profile.protocol_version, downtime)
         if downtime is not None:
             hooks.happened(Restarted(self._name, condition.generation, downtime=downtime))
-        self.call_queue.admit(generation.connection, hooks.refusal)
+        self.call_queue.admit(generation.connection, hooks.refusal_of)
         self._spans.admitted()
         self._on_settled()
 

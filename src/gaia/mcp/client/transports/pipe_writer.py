@@ -1,11 +1,11 @@
 """Writes to a server's standard input without ever blocking a caller.
 
-Whoever has something to write appends it to the outbox. If nobody is writing, the same thread writes at once, which
-saves a thread switch for a lone call; if somebody is, that one finds the new item when it is done. What does not fit
-into the pipe is left to the writer thread, which waits for the server to read on.
+A thread that has something to write appends it to the outbox. If no other thread is writing, it writes at once, which
+saves a thread switch for a lone call; otherwise the writing thread finds the new item when it is done. What does not
+fit into the pipe is left to the writer thread, which waits for the server to read on.
 
 Everything that queued up leaves in one write. What such a write did not begin goes back into the outbox: it was not
-sent, and whoever does not want it any more may still take it back.
+sent, and its caller can still take it back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PipeWriter:
         self._on_broken = on_broken
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
-        """Owns the pipe, `_rest` and taking from the outbox. Nobody waits for anything while holding it."""
+        """Owns the pipe, `_rest` and taking from the outbox. No thread waits for anything while holding it."""
         self._rest: memoryview | None = None
         """Of a frame that has left in part."""
         self._broken = False
@@ -131,26 +131,32 @@ class PipeWriter:
         """Write until the outbox is empty (True) or the pipe is full (False). The caller has the turn."""
         outbox = self._outbox
         try:
-            while not self._broken:
-                if self._rest is not None:
-                    progressed = self._write_rest()
-                elif outbox:
-                    progressed = self._write_batch()
-                else:
-                    return True
-                if not (progressed or self._enlarge_once()):
+            while not self._broken and (self._rest is not None or outbox):
+                batch: list[tuple[Outgoing, int]] = []
+                data = self._next_batch(batch) if self._rest is None else self._rest
+                try:
+                    sent = os.write(self._descriptor, data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    sent, self._broken = 0, True
+                if sent == len(data):
+                    self._rest = None
+                    continue
+                self._keep_unsent(batch, data, sent)
+                if not (self._broken or self._enlarge_once()):
                     return False
         except BaseException:
             # An interrupt between a write and its bookkeeping: how much was written is unknown, so nothing may ever
             # follow it.
             self._broken = True
             raise
-        outbox.clear()
+        if self._broken:
+            outbox.clear()
         return True
 
-    def _write_batch(self) -> bool:
-        """Write what waits, or as much of it as one write should take. False if the pipe is full."""
-        batch: list[Outgoing] = []
+    def _next_batch(self, batch: list[tuple[Outgoing, int]]) -> bytes:
+        """The bytes of what waits, as much as one write should take. Adds each item and its size to `batch`."""
         frames: list[bytes] = []
         size = 0
         outbox = self._outbox
@@ -158,40 +164,22 @@ class PipeWriter:
             item = outbox.popleft()
             if item.begin_write():
                 frame = item.frame
-                batch.append(item)
                 frames.append(frame)
+                batch.append((item, len(frame)))
                 size += len(frame)
-        sent = self._write(frames[0] if len(frames) == 1 else b"".join(frames))
-        if sent == size:
-            return True
-        end = begun = 0
+        return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _keep_unsent(self, batch: list[tuple[Outgoing, int]], data: bytes | memoryview, sent: int) -> None:
+        """Keep the rest of the frame that left in part; what did not begin to leave goes back into the outbox."""
+        begun, end = 0, 0 if batch else len(data)
         while end < sent:
-            end += len(frames[begun])
+            end += batch[begun][1]
             begun += 1
-        if end > sent:
-            self._rest = memoryview(frames[begun - 1])[sent - end :]
-        for item in batch[begun:]:
+        self._rest = memoryview(data)[sent:end] if end > sent else None
+        unsent = [item for item, _ in batch[begun:]]
+        for item in unsent:
             item.undo_write()
-        self._outbox.extendleft(reversed(batch[begun:]))
-        return self._broken
-
-    def _write_rest(self) -> bool:
-        """False if the pipe is full."""
-        rest = self._rest
-        assert rest is not None, "there is a rest to write"
-        sent = self._write(rest)
-        self._rest = rest[sent:] if sent < len(rest) else None
-        return self._rest is None or self._broken
-
-    def _write(self, data: bytes | memoryview) -> int:
-        """How many bytes the pipe took; none of what follows a broken pipe."""
-        try:
-            return os.write(self._descriptor, data)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            self._broken = True
-            return 0
+        self._outbox.extendleft(reversed(unsent))
 
     def _enlarge_once(self) -> bool:
         """Make a full pipe larger; False if that has been done before."""

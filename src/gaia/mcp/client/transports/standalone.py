@@ -16,9 +16,7 @@ from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import (
     AnswerLost,
     CallCancelled,
-    CallTimeout,
     JsonRpcError,
-    MCPError,
     NotConnected,
     ServerCrashed,
     StartFailed,
@@ -59,7 +57,7 @@ class StandaloneTransport(ChannelTransport):
     @property
     @abstractmethod
     def _label(self) -> str:
-        """What to call the server as long as nobody has named it."""
+        """The server's name in threads and log lines."""
 
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
         """A request was answered; for transports that have to know what was agreed on."""
@@ -99,17 +97,7 @@ class StandaloneTransport(ChannelTransport):
         clock = SystemClock()
         self._request_id = next(self._ids)
         call = Call(self._request_id, method, params, clock.monotonic(), self.timeout)
-        try:
-            if not connection.submit(call):
-                call.finish(error=ServerCrashed("the server has ended"))
-            timeout = CallTimeout(f"no answer to {method} within {self.timeout:g} s")
-            if not call.wait(clock) and not _give_up(connection, call, timeout, "timeout"):
-                # It ended in this very moment; whoever ended it is about to release it.
-                call.wait_for_outcome()
-        except BaseException:
-            # Ctrl-C in the waiting thread, for example: the server must not go on for nobody.
-            _give_up(connection, call, CallCancelled("the caller was interrupted"), "the caller was interrupted")
-            raise
+        call.perform(connection, clock)
         if isinstance(call.error, ServerCrashed) and not isinstance(call.error, AnswerLost):
             raise ServerCrashed(f"the server ended during {method}: {_cause(connection)}", delivery=call.error.delivery)
         if call.error is None:
@@ -142,14 +130,6 @@ class StandaloneTransport(ChannelTransport):
 def _fail_all(connection: Connection) -> None:
     for call in connection.close():
         call.finish(error=ServerCrashed("the server has ended"))
-
-
-def _give_up(connection: Connection, call: Call, error: MCPError, reason: str) -> bool:
-    """False if the call has ended already."""
-    if not call.finish(error=error):
-        return False
-    connection.cancel_call(call, reason)
-    return True
 
 
 def _cause(connection: Connection) -> Ending:

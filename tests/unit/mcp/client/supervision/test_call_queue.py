@@ -54,7 +54,7 @@ class Desk:
     def admit(self) -> tuple[Connection, FakeChannel]:
         connection, channel = self.connection()
         self.call_queue.move_to(ServerState.READY, None)
-        self.call_queue.admit(connection, refusal=lambda method, params: None)
+        self.call_queue.admit(connection, refusal=lambda tool: None)
         return connection, channel
 
 

@@ -9,9 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.supervision import caller
 from gaia.mcp.client.supervision.caller import CallFuture
-from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError
 from tests.fake_transport import PATIENCE, FakeChannel
@@ -85,7 +84,9 @@ class TestWaiting:
     def test_the_id_of_the_request_is_told_before_it_is_sent(self, server: Supervised, channel: FakeChannel) -> None:
         told: list[int] = []
         observer = Mock(context=None, numbered=told.append)
-        result = server.in_background(server.request, ClientRequest("tools/call", {"name": "echo"}, observer=observer))
+        result = server.in_background(
+            server.request, ClientRequest("tools/call", {"name": "echo"}, observation=observer)
+        )
         request = channel.wait_for("tools/call")
         assert told == [request["id"]]
         channel.answer(request, TEXT)
@@ -95,7 +96,7 @@ class TestWaiting:
         self, server: Supervised, channel: FakeChannel
     ) -> None:
         with pytest.raises(ValueError, match="JSON"):
-            server.request(ClientRequest("tools/call", {"name": object()}, 30.0))
+            server.request(ClientRequest("tools/call", {"name": object()}, CallOptions(30.0)))
         assert channel.requests("tools/call") == []
 
 
@@ -125,7 +126,7 @@ class TestGivingUp:
             return False
 
         monkeypatch.setattr(server.clock, "acquire", answered_just_after_waiting)
-        assert server.request(ClientRequest("tools/call", {"name": "a"}, 5.0)) == TEXT
+        assert server.request(ClientRequest("tools/call", {"name": "a"}, CallOptions(5.0))) == TEXT
         assert channel.requests("notifications/cancelled") == []
 
     def test_a_call_that_was_not_written_in_time_never_will_be(self, server: Supervised, channel: FakeChannel) -> None:
@@ -155,7 +156,7 @@ class TestGivingUp:
 
         monkeypatch.setattr(server.clock, "acquire", interrupted)
         with pytest.raises(interrupt):
-            server.request(ClientRequest("tools/call", {"name": "echo"}, 30.0))
+            server.request(ClientRequest("tools/call", {"name": "echo"}, CallOptions(30.0)))
         assert cancellation(channel)["requestId"] == channel.wait_for("tools/call")["id"]
         assert server.in_flight == 0
 
@@ -191,7 +192,7 @@ class TestProgress:
             threads.add(threading.current_thread())
 
         def call() -> threading.Thread:
-            server.request(ClientRequest("tools/call", {"name": "echo"}, on_progress=report))
+            server.request(ClientRequest("tools/call", {"name": "echo"}, CallOptions(on_progress=report)))
             reports.append(("returned",))
             return threading.current_thread()
 
@@ -251,7 +252,9 @@ class TestProgress:
 
     def test_the_servers_own_metadata_keys_survive(self, server: Supervised, channel: FakeChannel) -> None:
         params = {"name": "echo", "_meta": {"traceparent": "00-…"}}
-        result = server.in_background(server.request, ClientRequest("tools/call", params, on_progress=lambda *_: None))
+        result = server.in_background(
+            server.request, ClientRequest("tools/call", params, CallOptions(on_progress=lambda *_: None))
+        )
         request = channel.wait_for("tools/call")
         assert request["params"]["_meta"] == {"traceparent": "00-…", "progressToken": request["id"]}
         assert params == {"name": "echo", "_meta": {"traceparent": "00-…"}}
@@ -505,7 +508,7 @@ class TestStatistics:
 
 class TestTimeoutsThatProgressSetsBack:
     def wanted(self, **options: Any) -> ClientRequest:
-        return ClientRequest("tools/call", {"name": "echo"}, 10.0, longest=25.0, **options)
+        return ClientRequest("tools/call", {"name": "echo"}, CallOptions(10.0, **options), max_timeout=25.0)
 
     def later(self, server: Supervised, seconds: float, deadline: float) -> None:
         """Let time pass when somebody waits for `deadline`, a reading of the clock."""
@@ -554,8 +557,7 @@ class TestTimeoutsThatProgressSetsBack:
     def test_submitted_calls_too(self, server: Supervised, channel: FakeChannel) -> None:
         start = server.clock.monotonic()
         future = CallFuture()
-        lane = server.callbacks.lane()
-        caller.submit(server.supervisor, server.clock, server.statistics, self.wanted(), 10.0, lane, future)
+        server.caller.submit(self.wanted(), server.callbacks.lane(), future)
         request = channel.wait_for("tools/call")
         self.later(server, 8.0, start + 10.0)
         progress(channel, request, progress=1)

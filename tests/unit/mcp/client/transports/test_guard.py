@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,7 +133,7 @@ def run_host(fault_server: Configure) -> Iterator[Callable[..., Host]]:
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+def sleeper(starts_processes: None) -> Iterator[subprocess.Popen[bytes]]:
     """A process that leads a group of its own, like a server."""
     command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(300)"]
     process = subprocess.Popen(command, start_new_session=True)
@@ -142,7 +143,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def guard() -> Iterator[HostGuard]:
+def guard(starts_processes: None) -> Iterator[HostGuard]:
     """A guard of its own, apart from the one that transports use."""
     guard = HostGuard()
     yield guard
@@ -438,13 +439,18 @@ class TestProcess:
     def test_it_has_nothing_to_do_when_all_were_released(self) -> None:
         guard_process.end({})
 
+    @pytest.mark.process
     @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only /proc shows environments")
     def test_it_finds_processes_by_their_mark(self) -> None:
-        environment = {**os.environ, MARK_VARIABLE: "outer.this-mark.inner"}
+        # All processes of the machine are looked at, and another run of the tests may be one of them.
+        mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
+        environment = {**os.environ, MARK_VARIABLE: f"outer.{mark}.inner"}
         command = [sys.executable, "-I", "-S", "-c", "print(flush=True); import time; time.sleep(300)"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            assert guard_process.marked_processes({b"this-mark", b"other"}) == [process.pid]
-            assert guard_process.marked_processes({b"other-mark"}) == []
-            process.kill()
+            try:
+                assert process.stdout is not None
+                process.stdout.readline()
+                assert guard_process.marked_processes({mark.encode(), b"other"}) == [process.pid]
+                assert guard_process.marked_processes({b"other-mark"}) == []
+            finally:
+                process.kill()

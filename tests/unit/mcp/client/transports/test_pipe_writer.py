@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -368,6 +369,7 @@ class CtrlC:
         self.over.set()
 
 
+@pytest.mark.skipif(sys.gettrace() is not None, reason="an interrupt inside of a tracer leaves the tracer's lock taken")
 @pytest.mark.parametrize("round_", range(3))
 def test_interrupts_at_any_moment_leave_no_frame_after_half_a_frame_and_nothing_locked(
     make_writer: Callable[..., PipeWriter], pipe: Pipe, round_: int

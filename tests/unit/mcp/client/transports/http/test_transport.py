@@ -111,6 +111,7 @@ class TestAlone:
 
 
 class TestWhatIsLoaded:
+    @pytest.mark.process
     def test_httpx2_only_when_a_server_is_opened(self) -> None:
         script = (
             "import sys; from gaia.mcp import MCPClient;"
@@ -121,6 +122,7 @@ class TestWhatIsLoaded:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_after_a_fork_the_connection_is_the_parents(serve: Serve) -> None:
     script = """

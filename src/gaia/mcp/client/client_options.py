@@ -1,0 +1,146 @@
+"""What a client is made of: its own settings, and what it shares with the other clients of a manager."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypedDict
+
+import msgspec
+
+from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.client_features import ClientFeatures
+from gaia.mcp.client.supervision.events import Event
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.telemetry.content import ContentPolicy
+
+__all__ = ["ClientOptions", "ClientSettings", "SharedServices", "settings_of"]
+
+
+class ClientSettings(TypedDict, total=False):
+    """The settings among the keywords of `MCPClient`; `ClientOptions` says what they mean, and has the defaults."""
+
+    tool_filter: ToolFilter
+    pin_tools: PinMode | None
+    pins: ServerPins | None
+    restart_policy: RestartPolicy | None
+    health_interval: float
+    health_timeout: float
+    max_pending: int
+    protocol: str
+    probe_timeout: float
+    output_validation: OutputMode | None
+    reset_timeout_on_progress: bool
+    max_timeout: float
+    capture_content: ContentPolicy | None
+    question_timeout: float
+
+
+def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
+    """The settings in the configuration of a server, and `pins`. `own_restart`: the entry has a restart policy."""
+    sse = server.transport == "sse" and server.protocol == "auto"
+    return {
+        "tool_filter": ToolFilter(allow=server.enabled_tools, deny=server.disabled_tools),
+        "pin_tools": server.pin_tools,
+        "pins": pins,
+        "restart_policy": server.restart if own_restart else None,
+        "health_interval": server.health_interval,
+        "health_timeout": server.health_timeout,
+        "max_pending": server.max_pending,
+        "protocol": "handshake" if sse else server.protocol,
+        "probe_timeout": server.probe_timeout,
+        "output_validation": server.output_validation,
+        "reset_timeout_on_progress": server.reset_timeout_on_progress,
+        "max_timeout": server.max_timeout,
+        "capture_content": ContentPolicy(server.capture_content, server.capture_content_tools),
+    }
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of one client. Durations in seconds."""
+
+    tool_filter: ToolFilter = ALLOW_ALL
+    pin_tools: PinMode | None = None
+    """What to do about tools whose definitions are not those in `pins`; None means "off", or what the manager says."""
+    pins: ServerPins | None = None
+    """The approved definitions; None: those under the client's name in ``~/.gaia/mcp_tools.lock.json``."""
+    restart_policy: RestartPolicy | None = None
+    """None is the default policy, or the manager's."""
+    health_interval: float = 30.0
+    """A server that was idle for so long is sent a ping."""
+    health_timeout: float = 10.0
+    """A server counts as hung when it leaves two pings unanswered for so long each."""
+    max_pending: int = 1024
+    """How many calls may wait at once; more are refused."""
+    protocol: str = "auto"
+    """"auto" (ask the server), "handshake" or "stateless" (the era), or a revision such as "2025-11-25".
+
+    A transport with the four methods alone is spoken to in the handshake era, unless this says otherwise.
+    """
+    probe_timeout: float = 5.0
+    """With "auto", the time that a server has to show that it speaks the stateless era."""
+    output_validation: OutputMode | None = None
+    """What to do about results that do not fit the `outputSchema` of their tool: "off", "warn" (log it) or "error"
+    (the call fails). None is "warn", or what the manager says."""
+    reset_timeout_on_progress: bool = False
+    """Whether each progress gives a call its whole timeout again, up to `max_timeout`."""
+    max_timeout: float = 3600.0
+    capture_content: ContentPolicy | None = None
+    """How much of arguments and results goes into traces."""
+    question_timeout: float = 600.0
+    """How long the application may take to answer one request of the server."""
+    features: ClientFeatures = ClientFeatures()
+    """What the application offers to the server."""
+
+    def or_else(self, defaults: ClientOptions) -> ClientOptions:
+        """These options, with `defaults` for what they leave to the manager."""
+        return msgspec.structs.replace(
+            self,
+            pin_tools=self.pin_tools or defaults.pin_tools,
+            restart_policy=self.restart_policy or defaults.restart_policy,
+            output_validation=self.output_validation or defaults.output_validation,
+            features=self.features.or_else(defaults.features),
+        )
+
+
+class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client uses and does not decide about: threads for user code, time, and the other side of its events."""
+
+    callbacks: CallbackPool
+    """Runs listeners, progress callbacks of submitted calls and callbacks of their futures."""
+    server_request_threads: CallbackPool
+    """Runs the functions of the application that answer requests of servers."""
+    owned: bool = False
+    """Whether they belong to the client that uses them, which then closes them."""
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    rng: random.Random = msgspec.field(default_factory=random.Random)
+    tool_filter: ToolFilter = ALLOW_ALL
+    """A tool has to pass this filter as well as the client's own."""
+    pins: Callable[[str], ServerPins] = default_pins
+    """The approved definitions of a server, by its name, for clients without pins of their own."""
+    on_authorization: OnAuthorization | None = None
+    """For clients whose login has none of its own."""
+    on_event: Callable[[Event], None] = lambda _: None
+    """Told of each event, on the thread that it happens on."""
+    on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None
+    """Given the tools on offer, usually on the supervisor's thread, whenever they may have changed."""
+
+    @classmethod
+    def of_one_client(cls, name: str, clock: Clock | None, rng: random.Random | None) -> SharedServices:
+        """The services of a client without a manager, under the client's name."""
+        pools = CallbackPool(name), CallbackPool(name, "questions")
+        rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
+        return cls(
+            callbacks=pools[0], server_request_threads=pools[1], owned=True, clock=clock or SystemClock(), rng=rng
+        )
+
+    def close(self) -> None:
+        """End the threads. They start again when they are needed again."""
+        self.callbacks.close()
+        self.server_request_threads.close()

@@ -1,0 +1,65 @@
+"""What the options of a client leave to its manager, and which keywords of the client they come from."""
+
+from typing import get_type_hints
+from unittest.mock import Mock
+
+import pytest
+
+from gaia.mcp.client import MCPClient
+from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices
+from gaia.mcp.client.supervision.client_features import ClientFeatures
+from gaia.mcp.client.supervision.policy import RestartPolicy
+
+
+def test_each_setting_is_an_option_and_the_other_way_round() -> None:
+    assert set(get_type_hints(ClientSettings)) | {"features"} == set(ClientOptions.__struct_fields__)
+
+
+def test_an_unknown_keyword_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="health_intervall"):
+        MCPClient("s", Mock(), health_intervall=1.0)  # type: ignore[call-arg]
+
+
+def test_the_manager_decides_what_is_left_open() -> None:
+    policy, ask = RestartPolicy(max_restarts=1), Mock()
+    defaults = ClientOptions(
+        pin_tools="block",
+        restart_policy=policy,
+        output_validation="error",
+        health_interval=1.0,
+        features=ClientFeatures(on_sampling=ask),
+    )
+    open_ = ClientOptions().or_else(defaults)
+    assert (open_.pin_tools, open_.restart_policy, open_.output_validation) == ("block", policy, "error")
+    assert open_.features.on_sampling is ask
+    assert open_.health_interval == 30.0, "each server's own"
+
+
+def test_what_is_decided_stays() -> None:
+    own, ask = RestartPolicy(max_restarts=1), Mock()
+    options = ClientOptions(
+        pin_tools="off", restart_policy=own, output_validation="off", features=ClientFeatures(on_sampling=ask)
+    )
+    defaults = ClientOptions(
+        pin_tools="block",
+        restart_policy=RestartPolicy(),
+        output_validation="error",
+        features=ClientFeatures(on_sampling=Mock()),
+    )
+    assert options.or_else(defaults) == options
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_client_ends_the_threads_that_are_its_own(joined: bool) -> None:
+    client = MCPClient("s", Mock())
+    shared = SharedServices(callbacks=Mock(), server_request_threads=Mock())
+    client.join(shared, ClientOptions()) if joined else client._assemble(ClientOptions(), _owned(shared))
+    client.disconnect()
+    assert shared.callbacks.close.called is not joined  # type: ignore[attr-defined]
+    assert shared.server_request_threads.close.called is not joined  # type: ignore[attr-defined]
+
+
+def _owned(services: SharedServices) -> SharedServices:
+    return SharedServices(
+        callbacks=services.callbacks, server_request_threads=services.server_request_threads, owned=True
+    )

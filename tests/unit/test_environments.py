@@ -1,0 +1,67 @@
+"""tox, the pre-commit hooks, the workflows and the page for contributors speak of the same environments and Pythons."""
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+LINTERS = {"lint", "types", "imports", "workflows"}
+"""What looks at the code and runs nothing of it."""
+
+
+@pytest.fixture(scope="module")
+def tox() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini")
+    return parser
+
+
+@pytest.fixture(scope="module")
+def environments(tox: configparser.ConfigParser) -> set[str]:
+    """All that tox.ini has a section for."""
+    return {name.removeprefix("testenv:") for name in tox.sections() if name.startswith("testenv:")}
+
+
+@pytest.fixture(scope="module")
+def pythons() -> list[str]:
+    """The versions that the package is for, oldest first."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = (re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each) for each in project["classifiers"])
+    return [match[1] for match in versions if match]
+
+
+def test_the_hooks_before_a_commit_are_the_linters_of_tox(environments: set[str]) -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    hooks = re.findall(r"^ +- id: (\S+)\n(?: +name: .*\n) +entry: (.*)$", text, re.MULTILINE)
+
+    assert {name for name, _ in hooks} == LINTERS <= environments
+    assert all(entry == f"tox run -q -e {name}" for name, entry in hooks)
+
+
+def test_one_python_runs_all_tests_and_each_other_one_has_an_environment(
+    tox: configparser.ConfigParser, pythons: list[str]
+) -> None:
+    oldest, *others = pythons
+    factors = [f"py{version.replace('.', '')}" for version in (oldest, *others)]
+
+    assert tox["testenv:tests"]["base_python"].split() == factors
+    assert f"py3{{{','.join(version.removeprefix('3.') for version in others)}}}" in tox["tox"]["env_list"].split()
+
+
+def test_the_workflow_has_all_pythons_and_its_environments_exist(environments: set[str], pythons: list[str]) -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    listed = re.search(r"environment: \[(.*)\]", text)
+
+    assert re.findall(r"^ +(3\.\d+)$", text, re.MULTILINE) == pythons[::-1]
+    assert listed is not None
+    assert {*listed[1].split(", "), *re.findall(r"tox run -e (\w+)", text)} <= environments
+
+
+def test_contributors_are_told_of_every_environment(environments: set[str]) -> None:
+    rows = re.findall(r"^\| `(\w+)`.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+    assert set(rows) == environments | {"py312"}
