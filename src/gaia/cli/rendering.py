@@ -151,7 +151,7 @@ def check_table(checks: Sequence[Check]) -> Table:
 
 def parameters(tool: MCPTool) -> str:
     """``name: type`` for each parameter, in brackets if it may be left out."""
-    from gaia.mcp.client.schema import gaia_parameters
+    from gaia.mcp.client.parameters import gaia_parameters
 
     described = []
     for name, facts in gaia_parameters(tool.input_schema).items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gaia.mcp.client.naming import namespaced
-from gaia.mcp.client.schema import gaia_parameters
+from gaia.mcp.client.parameters import gaia_parameters
 from gaia.mcp.errors import InvalidResponse
 
 __all__ = ["MCPTool"]

@@ -12,8 +12,8 @@ import pytest
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPTool
+from gaia.mcp.client.parameters import gaia_parameters
 from gaia.mcp.client.protocol.exchange import Send, paginate
-from gaia.mcp.client.schema import gaia_parameters
 from gaia.mcp.client.supervision.events import ServerLog
 from gaia.mcp.client.tool_catalog import MAX_DEFINITION, MAX_TOOLS, ToolCatalog
 from gaia.mcp.errors import InvalidResponse
