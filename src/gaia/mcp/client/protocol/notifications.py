@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ __all__ = [
     "SubscriptionAcknowledged",
     "ToolListChanged",
     "parse_notification",
+    "progress_of",
 ]
 
 
@@ -98,3 +100,8 @@ def parse_notification(notification: Notification) -> ServerNotification | None:
                 data=params.get("data"),
             )
     return None
+
+
+def progress_of(params: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Progress, total and message of a `notifications/progress`, as the server sent them; None if it did not."""
+    return params.get("progress", 0), params.get("total"), params.get("message")

@@ -16,6 +16,7 @@ from gaia.mcp.client.protocol.notifications import (
     SubscriptionAcknowledged,
     ToolListChanged,
     parse_notification,
+    progress_of,
 )
 
 
@@ -79,3 +80,8 @@ def test_each_may_belong_to_a_subscription(meta: Any, subscription: Any) -> None
 @pytest.mark.parametrize("method", ["progress", "unheard/of", ""])
 def test_unknown_ones_are_nothing(method: str) -> None:
     assert parse(method) is None
+
+
+def test_progress_has_a_beginning_and_perhaps_an_end_and_a_message() -> None:
+    assert progress_of({"progressToken": 1}) == (0, None, None)
+    assert progress_of({"progress": 1, "total": 2, "message": "half"}) == (1, 2, "half")
