@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import Call
@@ -13,17 +14,17 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
+from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionSettings
-from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
-from tests.fake_transport import PATIENCE, FakeTransport, stateless_answers
+from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import wait_until
 
 E = TypeVar("E", bound=Event)
@@ -32,6 +33,9 @@ NO_FEATURES = ClientFeatures()
 
 STEADY = RestartPolicy(jitter=0.0)
 """The default policy without chance: the first backoff is 0.5 s, the second 1 s, the third 2 s."""
+
+FRAGILE = RestartPolicy(jitter=0.0, max_restarts=2)
+"""Gives up at the third end within a minute."""
 
 
 class Supervised:
@@ -72,7 +76,16 @@ class Supervised:
         self.server_request_threads = CallbackPool("test", "questions")
         self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0)
         self.supervisor = Supervisor(
-            "fake", self.transport, settings, self, self.server_requests, clock, random.Random(1)
+            SupervisionContext(
+                name="fake",
+                transport=self.transport,
+                settings=settings,
+                hooks=self,
+                server_requests=self.server_requests,
+                clock=self.clock,
+                rng=random.Random(1),
+                observer=Observer("fake"),
+            )
         )
         self.caller = Caller(self.supervisor, clock, timeout)
         self._threads = ThreadPoolExecutor(64, "test-caller")
@@ -197,11 +210,11 @@ class Supervised:
         return 0 if connection is None else connection.in_flight
 
     def settle(self) -> None:
-        """Return when the supervisor has read all its letters."""
+        """Return when the supervisor has run all its tasks."""
         read = threading.Event()
         marker = Call(0, "marker", None, self.clock.monotonic(), 0.0, on_done=lambda _: read.set())
         self.supervisor.watch(marker)
-        assert read.wait(PATIENCE), "the supervisor does not read its letters"
+        assert read.wait(PATIENCE), "the supervisor does not run its tasks"
 
     def pass_time(self, seconds: float) -> None:
         """Let `seconds` pass as soon as some thread waits for exactly that moment."""
@@ -217,3 +230,20 @@ class Supervised:
     def states(self) -> list[ServerState]:
         """All states it was in, in order."""
         return [event.new for event in self.events if isinstance(event, StateChanged)]
+
+
+def restart(server: Supervised, delay: float = 0.5) -> FakeChannel:
+    """Let the server crash, and wait until it is ready again."""
+    number = server.transport.starts
+    server.transport.channel(number).end(exit_code=1)
+    server.pass_time(delay)
+    server.wait_for(Restarted)
+    return server.transport.channel(number + 1)
+
+
+def open_circuit(server: Supervised) -> GaveUp:
+    """Let a server with the policy `FRAGILE` crash until it is given up."""
+    restart(server, 0.5)
+    restart(server, 1.0)
+    server.transport.channel(3).end(exit_code=1)
+    return server.wait_for(GaveUp)

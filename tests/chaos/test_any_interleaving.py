@@ -15,18 +15,18 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision import termination
+from gaia.mcp.client.supervision import generation
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.events import Event, ServerState
-from gaia.mcp.client.supervision.mailbox import Start
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
+from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionSettings
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import MCPError, StartFailed
@@ -107,7 +107,7 @@ class HandshakeMachine(RuleBasedStateMachine):
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
         self.stopped = False
-        worker_settings = SupervisionSettings(
+        settings = SupervisionSettings(
             identity=ClientIdentity("test", "1"),
             negotiation=Negotiation(self.protocol),
             ready_timeout=30.0,
@@ -118,25 +118,37 @@ class HandshakeMachine(RuleBasedStateMachine):
         )
         server_requests = ServerRequests("fake", ClientFeatures(), CallbackPool("questions"), self.clock, 600.0)
         self.supervisor = Supervisor(
-            "fake", self.transport, worker_settings, Hooks(), server_requests, self.clock, random.Random(1)
+            SupervisionContext(
+                name="fake",
+                transport=self.transport,
+                settings=settings,
+                hooks=Hooks(),
+                server_requests=server_requests,
+                clock=self.clock,
+                rng=random.Random(1),
+                observer=Observer("fake"),
+            )
         )
         self.caller = Caller(self.supervisor, self.clock, 30.0)
-        self.supervisor._mailbox.put(Start())
+        self.supervisor._loop.post(self.supervisor._lifecycle.begin)
         while self.step():
             pass
 
     def step(self) -> bool:
         """One turn of the supervisor's loop; False if it would wait."""
         supervisor = self.supervisor
-        if supervisor.state is ServerState.CLOSED or supervisor._failed_for_good():
+        loop = supervisor._loop
+        if supervisor._is_over():
             return False
-        deadline = supervisor._timers.next_deadline()
+        deadline = loop.timers.next_deadline()
         if deadline is not None and deadline <= self.clock.monotonic():
             supervisor._fire_timers()
-        elif supervisor._mailbox.empty():
+        elif loop.pending == 0:
             return False
         else:
-            supervisor._handle(supervisor._mailbox.get())
+            task = loop.next_task()
+            assert task is not None, "there is one"
+            task()
         return True
 
     @property
@@ -337,5 +349,5 @@ def test_every_call_ends_once_and_unsafe_ones_are_written_at_most_once(
     class Threading:
         Thread = InlineThread
 
-    monkeypatch.setattr(termination, "threading", Threading)
+    monkeypatch.setattr(generation, "threading", Threading)
     chaos.explore(machine, examples=60, steps=40)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz.wire import DIALECTS, HttpConnection
+from tests.fuzz.wire import DIALECTS, Wire
 
 PIECES = (1, 2, 7, 64, 1 << 20)
 """Bytes that arrive at once."""
@@ -13,11 +13,11 @@ def run(data: bytes) -> None:
     if not data:
         return
     choice, written = data[0], data[1:]
-    wire = HttpConnection(DIALECTS[choice % len(DIALECTS)])
+    wire = Wire(DIALECTS[choice % len(DIALECTS)])
     size = PIECES[choice // len(DIALECTS) % len(PIECES)]
     for start in range(0, len(written), size):
         wire.receive(written[start : start + size])
     wire.close()
     wire.check()
     for line in written.splitlines():
-        HttpConnection.check_decoding(line)
+        Wire.check_decoding(line)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import CallCancelled
 from tests.fuzz.inputs import run
-from tests.fuzz.wire import CALLS, DIALECTS, MAX_LINE, HttpConnection
+from tests.fuzz.wire import CALLS, DIALECTS, MAX_LINE, Wire
 
 Json = dict[str, Any]
 
@@ -80,7 +80,7 @@ def test_answers_reach_their_calls_whatever_comes_in_between(
 ) -> None:
     said = data.draw(st.permutations([*map(answer, order), *between]))
     stream = b"".join(json.dumps(message).encode() + b"\n" for message in said)
-    wire = HttpConnection(negotiated)
+    wire = Wire(negotiated)
     for piece in in_pieces(stream, data.draw(st.lists(st.integers(0, 10_000), max_size=10))):
         wire.receive(piece)
     assert [call.result for call in wire.calls] == [{"for": call.id} for call in wire.calls]
@@ -91,7 +91,7 @@ def test_answers_reach_their_calls_whatever_comes_in_between(
 @given(dialects, streams, st.lists(st.integers(0, 100_000), max_size=10), st.data())
 def test_any_interleaving(negotiated: NegotiatedProtocol, stream: bytes, cuts: list[int], data: st.DataObject) -> None:
     """Callers give up in between, too."""
-    wire = HttpConnection(negotiated)
+    wire = Wire(negotiated)
     for piece in in_pieces(stream, cuts):
         wire.receive(piece)
         call = wire.calls[data.draw(identifiers) - 1]
@@ -121,17 +121,17 @@ def test_any_damage(negotiated: NegotiatedProtocol, stream: bytes, damages: list
             damaged[at:at] = damaged[at : at + value]
         else:
             damaged[at:at] = bytes([value])
-    wire = HttpConnection(negotiated)
+    wire = Wire(negotiated)
     wire.receive(bytes(damaged))
     wire.close()
     wire.check()
     for line in damaged.splitlines():
-        HttpConnection.check_decoding(bytes(line))
+        Wire.check_decoding(bytes(line))
 
 
 @given(dialects, st.binary(max_size=2000), st.lists(st.integers(0, 2000), max_size=10))
 def test_any_bytes(negotiated: NegotiatedProtocol, stream: bytes, cuts: list[int]) -> None:
-    wire = HttpConnection(negotiated)
+    wire = Wire(negotiated)
     for piece in in_pieces(stream, cuts):
         wire.receive(piece)
     wire.close()

@@ -56,7 +56,7 @@ class Sink:
     def after_fork(self) -> None: ...
 
 
-class HttpConnection:
+class Wire:
     """The client's end. `receive` and `close`, then `check`."""
 
     def __init__(self, negotiated: NegotiatedProtocol) -> None:

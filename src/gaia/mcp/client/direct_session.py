@@ -18,8 +18,7 @@ from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.statistics import CallStatistics
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
 from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, NotConnected, ServerCrashed, answered_error
 

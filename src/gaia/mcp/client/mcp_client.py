@@ -24,8 +24,7 @@ from gaia.mcp.client.session import new_session
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.events import Event, Listener, ServerState
-from gaia.mcp.client.supervision.listeners import Listeners
+from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.subscriptions import Subscriptions

@@ -29,8 +29,7 @@ from gaia.mcp.client.supervision.client_features import (
     RootsSource,
 )
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.events import Event, Listener, ToolsChanged
-from gaia.mcp.client.supervision.listeners import Listeners
+from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool

@@ -12,15 +12,14 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks, SupervisionSettings
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
@@ -76,17 +75,10 @@ class Session(Protocol):
 class SupervisedSession:
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
-    def __init__(
-        self,
-        name: str,
-        timeout: float,
-        clock: Clock,
-        new_supervisor: Callable[[], Supervisor],
-    ) -> None:
-        """`timeout`, in seconds, is for requests that have none."""
-        self._name = name
-        self._new_supervisor = new_supervisor
-        self._caller = Caller(new_supervisor(), clock, timeout)
+    def __init__(self, context: SupervisionContext) -> None:
+        self._name = context.name
+        self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
+        self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
         self.request = self._caller.request
         """See `Session`. Every call comes along here, so there is nothing in between."""
@@ -110,7 +102,7 @@ class SupervisedSession:
         return self._supervisor.condition.last_error
 
     def connect(self) -> bool:
-        if self._supervisor.forked:
+        if self._supervisor.is_forked:
             # In a forked child: the thread that held the lock may not exist here.
             self._lifecycle = threading.Lock()
         with self._lifecycle:
@@ -128,7 +120,7 @@ class SupervisedSession:
                 raise
 
     def disconnect(self) -> None:
-        if self._supervisor.forked:
+        if self._supervisor.is_forked:
             return
         self.request_disconnect()
         # `connect` may hold the lock for as long as a server takes to get ready. It is asked again, because its
@@ -151,29 +143,7 @@ class SupervisedSession:
         return self._supervisor.state is ServerState.READY
 
     def status(self, tool_count: int) -> ServerStatus:
-        supervisor, statistics = self._supervisor, self._caller.statistics
-        condition = supervisor.condition
-        p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, ready, profile = condition.noise, supervisor.call_queue.ready, condition.profile
-        return ServerStatus(
-            name=self._name,
-            state=supervisor.state,
-            generation=condition.generation,
-            pid=condition.pid,
-            restarts=condition.restarts,
-            in_flight=0 if ready is None else ready.in_flight,
-            queued=len(supervisor.call_queue),
-            tool_count=tool_count,
-            last_error=condition.last_error,
-            uptime=condition.uptime,
-            calls=statistics.calls,
-            errors=statistics.errors,
-            latency_p50=p50,
-            latency_p95=p95,
-            noise_lines=noise.lines,
-            noise_bytes=noise.size,
-            protocol_version=None if profile is None else profile.protocol_version,
-        )
+        return self._supervisor.condition.status(self._caller.statistics, tool_count)
 
     def subscriptions_changed(self) -> None:
         self._supervisor.subscriptions_changed()
@@ -220,10 +190,16 @@ def new_session(
         health_timeout=options.health_timeout,
         max_pending=options.max_pending,
     )
-    executor = services.callbacks.lane().post
     return SupervisedSession(
-        name,
-        transport.timeout,
-        clock,
-        lambda: Supervisor(name, transport, settings, hooks, server_requests, clock, services.rng, observer, executor),
+        SupervisionContext(
+            name=name,
+            transport=transport,
+            settings=settings,
+            hooks=hooks,
+            server_requests=server_requests,
+            clock=clock,
+            rng=services.rng,
+            observer=observer,
+            executor=services.callbacks.lane().post,
+        )
     )

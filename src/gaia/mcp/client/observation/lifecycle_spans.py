@@ -19,7 +19,7 @@ from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
-__all__ = ["LifecycleSpans", "LossReason", "Lost"]
+__all__ = ["LifecycleSpans", "LossReason"]
 
 LossReason = Literal[
     "exit_code",
@@ -33,22 +33,10 @@ LossReason = Literal[
     "start_failed",
     "disconnected",
 ]
-"""Why a server was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
+"""Why a connection was lost: `error.type` of the spans and the metric about it. "disconnected" is no error."""
 
 _FIRST_WITHOUT_SESSIONS: Final = "2026-07-28"
 """From this revision on the protocol has no sessions whose duration could be measured."""
-
-
-class Lost(NamedTuple):
-    """How a connection ended, as far as it is known."""
-
-    reason: LossReason
-    message: str = ""
-    """For people."""
-    exit_code: int | None = None
-    signal: str | None = None
-    stderr_tail: str = ""
-    """With its secrets masked."""
 
 
 class LifecycleSpans:
@@ -59,7 +47,7 @@ class LifecycleSpans:
     """
 
     def __init__(self, observer: Observer, executor: Executor) -> None:
-        """`run` has time for the application's span processors, which the supervisor has not."""
+        """`executor` runs the application's span processors, for which the supervisor may not wait."""
         self._observer = observer
         self._executor = executor
         self._requested_in: Context | None = None
@@ -70,7 +58,7 @@ class LifecycleSpans:
         """What is being done now, within the episode if there is one."""
 
     def requested(self) -> None:
-        """For the thread that wants the server started or stopped: what comes next belongs to its trace."""
+        """For the thread that has the server started or stopped: what comes next belongs to its trace."""
         self._requested_in = contexts.get_current()
 
     # Starting.
@@ -83,18 +71,18 @@ class LifecycleSpans:
         self._begin_step("spawn", {names.GENERATION: generation})
 
     def spawned(self, pid: int | None) -> None:
-        """It runs, and the exchange that makes it ready begins."""
+        """The server runs, and the handshake begins."""
         if self._step is not None and pid is not None:
             self._step.span.set_attribute(names.PID, pid)
         self._end_step()
         self._begin_step("handshake", {})
 
     def not_spawned(self, message: str) -> None:
-        self._fail_step(Lost("start_failed", message))
+        self._fail_step("start_failed", message)
         self._count_crash("start_failed")
 
     def ready(self, protocol_version: str, downtime: float | None) -> None:
-        """Calls can be sent. `downtime` is in seconds; None if nobody missed the server."""
+        """Calls can be sent. `downtime` is in seconds; None if there was none."""
         self._observer.protocol_version = protocol_version
         self._end_step()
         if downtime is not None:
@@ -102,13 +90,13 @@ class LifecycleSpans:
             metrics.instruments.recovery_duration.record(downtime, self._labels)
 
     def admitted(self) -> None:
-        """The calls that waited are sent. They were part of it: what they record until then names the restart."""
+        """The calls that waited are sent. Their spans are linked to the restart, which must be current until then."""
         self._end_episode()
 
     # Losing.
 
     def lost(self, reason: LossReason, uptime: float | None) -> None:
-        """The connection is over. `uptime` is in seconds, None if it never was ready."""
+        """The connection is over. `uptime` is in seconds, None if it was never ready."""
         self._end_step()
         if uptime is not None:
             self._count_session(uptime, None if reason == "exited" else reason)
@@ -116,28 +104,39 @@ class LifecycleSpans:
             self._begin_episode("restart")
         self._begin_step("exit" if reason == "exited" else "crash", {} if uptime is None else {names.UPTIME: uptime})
 
-    def gone(self, lost: Lost, *, expected: bool) -> None:
-        """The lost server and all it started have ended. `expected`: it left as it may, or as a probe can make it."""
-        if self._step is not None:
-            self._step.describe(lost)
+    def terminated(
+        self,
+        reason: LossReason,
+        message: str,
+        *,
+        exit_code: int | None,
+        signal: str | None,
+        stderr_tail: str,
+        expected: bool,
+    ) -> None:
+        """The lost server and all it started have ended. `expected`: it exited by itself, or it was only a probe.
+
+        `message` and `stderr_tail` are for people, with secrets masked.
+        """
+        self._describe_step(reason, exit_code, signal, stderr_tail)
         if expected:
             self._end_step()
         else:
-            self._fail_step(lost)
-            self._count_crash(lost.reason)
+            self._fail_step(reason, message)
+            self._count_crash(reason)
 
-    def rests(self) -> None:
-        """It left by itself while nobody wanted anything, and is started again when somebody does."""
+    def stays_exited(self) -> None:
+        """The server exited by itself while no call waited; the next call starts it again."""
         if self._episode is not None:
             self._episode.span.update_name(f"gaia.mcp.rest {self._observer.server}")
         self._end_episode()
 
     def backing_off(self, delay: float) -> None:
-        """It is started again in `delay` seconds."""
+        """The server is started again in `delay` seconds."""
         self._begin_step("backoff", {names.DELAY: delay})
 
     def gave_up(self, message: str) -> None:
-        """It is not started again, or not soon."""
+        """The server is not started again, or not soon."""
         self._end_step()
         if self._episode is not None:
             self._episode.span.set_status(Status(StatusCode.ERROR, message))
@@ -147,7 +146,7 @@ class LifecycleSpans:
     # Stopping.
 
     def closing(self, uptime: float | None) -> None:
-        """It is being disconnected. `uptime` as for `lost`."""
+        """The server is being disconnected. `uptime` as for `lost`."""
         self._end_step()
         self._end_episode()
         if uptime is not None:
@@ -155,8 +154,7 @@ class LifecycleSpans:
         self._begin_step("close", {} if uptime is None else {names.UPTIME: uptime})
 
     def closed(self, exit_code: int | None, signal: str | None) -> None:
-        if self._step is not None:
-            self._step.describe(Lost("disconnected", "", exit_code, signal))
+        self._describe_step("disconnected", exit_code, signal, "")
         self._end_step()
 
     # Inside.
@@ -186,11 +184,21 @@ class LifecycleSpans:
             self._end(step.span)
         self._enter(None if self._episode is None else self._episode.context)
 
-    def _fail_step(self, lost: Lost) -> None:
+    def _fail_step(self, reason: LossReason, message: str) -> None:
         if self._step is not None:
-            self._step.span.set_attribute(names.ERROR_TYPE, lost.reason)
-            self._step.span.set_status(Status(StatusCode.ERROR, lost.message or None))
+            self._step.span.set_attribute(names.ERROR_TYPE, reason)
+            self._step.span.set_status(Status(StatusCode.ERROR, message or None))
         self._end_step()
+
+    def _describe_step(self, reason: LossReason, exit_code: int | None, signal: str | None, stderr_tail: str) -> None:
+        found = {
+            names.REASON: reason,
+            names.EXIT_CODE: exit_code,
+            names.SIGNAL: signal,
+            names.STDERR_TAIL: stderr_tail or None,
+        }
+        if self._step is not None:
+            self._step.span.set_attributes({name: value for name, value in found.items() if value is not None})
 
     def _take_request(self) -> Context:
         parent, self._requested_in = self._requested_in, None
@@ -231,15 +239,6 @@ class LifecycleSpans:
 class _Step(NamedTuple):
     span: Span
     context: Context
-
-    def describe(self, lost: Lost) -> None:
-        found = {
-            names.REASON: lost.reason,
-            names.EXIT_CODE: lost.exit_code,
-            names.SIGNAL: lost.signal,
-            names.STDERR_TAIL: lost.stderr_tail or None,
-        }
-        self.span.set_attributes({name: value for name, value in found.items() if value is not None})
 
 
 def _nothing() -> None:

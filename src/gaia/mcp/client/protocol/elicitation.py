@@ -10,7 +10,7 @@ import msgspec
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, optional, required
 from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
-__all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_result"]
+__all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_id", "elicitation_result"]
 
 ElicitationMode = Literal["form", "url"]
 
@@ -83,6 +83,14 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         except SchemaUnusable as error:
             raise Refusal(INVALID_PARAMS, f"requestedSchema: it is no valid schema: {error}") from None
         return cls(server=server, message=message, requested_schema=schema)
+
+
+def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
+    """The id under which the server will report that a person is done at a URL; None for every other request."""
+    match method, params:
+        case "elicitation/create", {"mode": "url", "elicitationId": str(identifier)}:
+            return identifier
+    return None
 
 
 def elicitation_result(request: ElicitationRequest, answer: object) -> dict[str, Any]:

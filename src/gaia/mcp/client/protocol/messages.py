@@ -32,6 +32,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "is_tool_error",
     "optional",
     "required",
 ]
@@ -82,6 +83,11 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
     id: RequestId | None
     error: Any
+
+
+def is_tool_error(result: Mapping[str, Any]) -> bool:
+    """Whether a result says that the tool failed (specification, "Tools", "Error Handling")."""
+    return result.get("isError") is True
 
 
 Message = Request | Notification | Response | ErrorResponse

@@ -1,4 +1,4 @@
-"""What a connection needs from a transport, and what it tells the transport's threads."""
+"""What a connection needs of a transport, and what the transport's threads call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outgoing(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nobody waits for an answer, because it has come, for example."""
+        """Whether no answer is needed any more: the request was answered or given up."""
 
     def begin_write(self) -> bool: ...
 
@@ -41,7 +41,7 @@ class Outgoing(Protocol):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Bytes that are written whatever happens: notifications, and answers to the server's requests."""
+    """Bytes that are never taken back: notifications, and answers to the server's requests."""
 
     frame: bytes
     method: str | None = None
@@ -71,10 +71,10 @@ class Ending(msgspec.Struct, frozen=True):
     cause: str | None = None
     """For servers that are not processes of ours: what happened, as the end of a sentence about the server."""
     renewable: bool = False
-    """Nothing is wrong with the server: a session that it forgot is opened anew, at once."""
+    """The server has only forgotten the session: it can be opened again at once."""
 
     unauthorized: bool = False
-    """The server lets nobody in without a login, and there is none that it takes."""
+    """The server requires a login, and there is none that it accepts."""
 
     @property
     def clean(self) -> bool:
@@ -105,14 +105,14 @@ class Channel(Protocol):
         """
 
     def cancel(self, notice: Frame) -> None:
-        """Nobody waits for the answer to a request any more. `notice` is the notification with its ``requestId``.
+        """The answer to a request is not needed any more. `notice` is the notification with its ``requestId``.
 
         A channel that gives each request a stream of its own closes that, and sends `notice` only in the eras in which
         closing a stream means nothing.
         """
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """Messages sent from now on follow this protocol. Channels that carry bytes only need not care."""
+        """Messages sent from now on follow this protocol, for channels in which more than their bytes depends on it."""
 
     def redact(self, text: str) -> str:
         """`text` with this server's secrets masked."""
@@ -124,7 +124,7 @@ class Channel(Protocol):
         """End the server and everything it started; `grace` is how many seconds it gets to leave by itself."""
 
     def after_fork(self) -> None:
-        """Let go without touching the server: this process is a fork, and the server belongs to its parent."""
+        """In a forked child: close our copies of the descriptors; the server belongs to the parent."""
 
 
 class ChannelListener(Protocol):
@@ -133,7 +133,7 @@ class ChannelListener(Protocol):
     def message_received(self, line: bytes | OversizedLine) -> None: ...
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
-        """One request came to nothing, and the channel goes on. `undo_write` comes first if it was not sent."""
+        """One request failed, and the channel goes on. `undo_write` comes first if the request was not sent."""
 
     def channel_ended(self) -> None:
         """The server's output ended or its process exited; may be called more than once."""

@@ -2,7 +2,7 @@
 
 A connection walks CREATED → READY → CLOSED once. Any thread may submit a call; only the channel's reader delivers
 answers. The table of calls in flight needs no lock, because each of its operations is one atomic dict operation and a
-call belongs to whoever pops it.
+call belongs to the thread that pops it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from opentelemetry.context import Context
 
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observation, Observer
 from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import (
-    METHOD_NOT_FOUND,
     ErrorResponse,
     Message,
     NestedTooDeep,
@@ -29,31 +27,27 @@ from gaia.mcp.client.protocol.messages import (
     RequestId,
     Response,
     decode,
-    encode_error,
     encode_notification,
-    encode_result,
 )
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.incoming_requests import IncomingRequests
+from gaia.mcp.client.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
 from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, MCPError, Overloaded, answered_error
 from gaia.mcp.redaction import MASK
-from gaia.telemetry.spans import ServerSpan
 
-__all__ = ["Connection", "ConnectionState", "Noise"]
+__all__ = ["Connection", "ConnectionState"]
 
 logger = get_logger(__name__)
 
-_SAMPLE_LENGTH = 200
-_REDACTED_BYTES = 16 * 1024
-"""So much of a text is searched for secrets before a sample of it is cut: half a secret would not be recognised."""
-
 _MAX_ID = 20
+"""Digits of an id that comes back as a string."""
 
 _MAX_NOTIFICATION = 64 * 1024
-"""Bytes. Nobody asked for notifications, and thousands of them may wait for those who want them."""
+"""Bytes. Thousands of notifications may wait until the supervisor reads them."""
 
 _MAX_ERROR = 16 * 1024
 """Characters of an error's message: it goes into logs, spans and the status."""
@@ -70,19 +64,6 @@ _TRANSITIONS = {
     ConnectionState.READY: {ConnectionState.CLOSED},
     ConnectionState.CLOSED: set[ConnectionState](),
 }
-
-
-class Noise(msgspec.Struct, frozen=True):
-    """What a server wrote on its standard output that is no JSON-RPC message."""
-
-    lines: int = 0
-    size: int = 0
-    """Bytes."""
-    last: str = ""
-    """The beginning of the last such line."""
-
-    def plus(self, later: Noise) -> Noise:
-        return Noise(self.lines + later.lines, self.size + later.size, later.last or self.last)
 
 
 class Connection:
@@ -104,33 +85,29 @@ class Connection:
     ) -> None:
         """The hooks run on the channel's threads: they must be quick and must not raise.
 
-        `on_request` is told of what the server asks, `ping` excepted. True says that it will be answered, with `answer`
-        or `refuse`; False, that we do not offer that.
+        `on_request` is told of the server's requests, see `IncomingRequests`. `on_lost` is told of a call whose answer
+        was lost while the channel goes on; True says that the call is taken over.
 
-        `on_lost` is told of a call whose answer was lost while the channel goes on. True says that it takes it over.
-
-        `observer` follows notifications to the server and its requests; `run` has time for the application's span
-        processors, which the channel's threads have not.
+        `observer` follows notifications to the server and its requests; `executor` runs the application's span
+        processors, for which the channel's threads may not wait.
         """
         self.name = name
         self.generation = generation
         self.state = ConnectionState.CREATED
         self.negotiated = NOT_NEGOTIATED
         """What client and server have agreed on. Set by the thread that opens the connection, read by any."""
-        self.noise = Noise()
         self.last_heard = clock.monotonic()
-        """When the server last said anything that is a message; a reading of the clock."""
+        """When the last message of the server came; a reading of the clock."""
         self._clock = clock
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
-        self._on_request = on_request
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
-        self._served: dict[int, ServerSpan] = {}
-        """Requests of the server that are not answered yet, by the identity of the message: an id may come twice.
-        One belongs to whoever pops it, as with `_in_flight`."""
+        self.requests = IncomingRequests(on_request, self._respond, self._observer, executor)
+        """The server's."""
+        self._noise = NoiseCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._in_flight: dict[RequestId, Call] = {}
         self._channel: Channel | None = None
@@ -147,9 +124,13 @@ class Connection:
         return self._channel
 
     @property
+    def noise(self) -> Noise:
+        return self._noise.total
+
+    @property
     def session_id(self) -> str | None:
         """What the server calls the session; None over pipes, and in the era that has none."""
-        # Channels over pipes need not know the word.
+        # Channels over pipes have no such attribute.
         return getattr(self._channel, "session_id", None)
 
     @property
@@ -169,7 +150,7 @@ class Connection:
             self.state = state
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """Dress what is sent from now on like this."""
+        """What is sent from now on follows this protocol."""
         self.negotiated = negotiated
         self._observer.protocol_version = negotiated.revision
         if self._channel is not None:
@@ -195,17 +176,18 @@ class Connection:
         if self.state is ConnectionState.CLOSED:  # type: ignore[comparison-overlap]
             return in_flight.pop(call.id, None) is None
         if not channel.send(call):
-            # A question of our own that finds no room counts as asked: the silence that follows is the server's.
+            # A request of the supervisor that finds no room stays in the table: it times out like one that is not
+            # answered, because the server does not read.
             if not call.bound:
                 in_flight.pop(call.id, None)
                 self._refuse(call)
         elif call.ended:
-            # Perhaps given up before it was in the table, where nobody would look for it again.
+            # It may have been given up before it was in the table, and would stay there for ever.
             self.cancel_call(call, "given up")
         return True
 
     def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
-        """Follow a message that is about to be sent, on behalf of the supervisor; `context` is what it belongs to."""
+        """Follow a message that is about to be sent. `context` is the parent of its span; None is the current one."""
         return self._observer.begin(method, params, context=context, executor=self._executor)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
@@ -214,21 +196,6 @@ class Connection:
             params = observation.prepare(params)
             self._channel.send(Frame(encode_notification(method, params), method, params))
             observation.ended(None, {})
-
-    def answer(self, request: Request, result: dict[str, Any]) -> None:
-        """Answer a request of the server. Raises ValueError when `result` cannot be expressed in JSON."""
-        self._respond(encode_result(request.id, result))
-        self._answered(request, None)
-
-    def refuse(self, request: Request, code: int, message: str) -> None:
-        self._respond(encode_error(request.id, code, message))
-        self._answered(request, code)
-
-    def withdraw(self, request: Request) -> None:
-        """The server does not want the answer any more."""
-        served = self._served.pop(id(request), None)
-        if served is not None:
-            served.answered(error_type="cancelled")
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
@@ -245,7 +212,7 @@ class Connection:
         return True
 
     def cancel_call(self, call: Call, reason: str) -> None:
-        """Forget a call that its owner gave up, and tell the server if it may have seen it ("Cancellation")."""
+        """Forget a call that its caller gave up, and tell the server if it may have seen it ("Cancellation")."""
         if self._in_flight.pop(call.id, None) is None:
             return
         # The specification forbids cancelling `initialize`.
@@ -267,10 +234,7 @@ class Connection:
             call = self._in_flight.pop(identifier, None)
             if call is not None:
                 orphans.append(call)
-        for identity in list(self._served):
-            served = self._served.pop(identity, None)
-            if served is not None:
-                served.answered(error_type="connection_closed")
+        self.requests.close()
         return orphans
 
     # What the channel's threads call.
@@ -290,14 +254,13 @@ class Connection:
             return
         try:
             message = decode(line)
-        except NestedTooDeep as error:
-            call = None if error.identifier is None else self._take(error.identifier)
+        except NotAMessage as error:
+            identifier = error.identifier if isinstance(error, NestedTooDeep) else None
+            call = None if identifier is None else self._take(identifier)
             if call is not None:
                 call.finish(error=InvalidResponse(f"the answer to {call.method} is {error}"))
-            self._count_noise(line)
-            return
-        except NotAMessage:
-            self._count_noise(line)
+            if line.strip():
+                self._noise.count(len(line), line)
             return
         self.last_heard = self._clock.monotonic()
         if type(message) is list:
@@ -322,13 +285,16 @@ class Connection:
         elif type(message) is ErrorResponse:
             self._fail(message)
         elif type(message) is Request:
-            self._asked(message)
+            if self.negotiated.server_may_ask:
+                self.requests.received(message)
+            else:
+                logger.warning("server_request_ignored", server=self.name, method=message.method[:SAMPLE_LENGTH])
 
     def _take(self, identifier: RequestId) -> Call | None:
         key = identifier if type(identifier) is int else _own_id(identifier)
         call = None if key is None else self._in_flight.pop(key, None)
         if call is None:
-            # The answer of a call that timed out or was cancelled, or a second answer: nobody waits for it.
+            # The call timed out or was cancelled, or this is a second answer.
             logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_MAX_ID])
         return call
 
@@ -345,7 +311,7 @@ class Connection:
         error = message.error
         text = self.redact(_text_of(error))[:_MAX_ERROR]
         if call is None:
-            logger.warning("server_error", server=self.name, error=text[:_SAMPLE_LENGTH])
+            logger.warning("server_error", server=self.name, error=text[:SAMPLE_LENGTH])
         elif isinstance(error, dict) and type(error.get("code")) is int:
             call.finish(error=answered_error(error["code"], text, error.get("data")))
         else:
@@ -354,7 +320,7 @@ class Connection:
     def _ignore_notification(self, message: Notification, size: int) -> None:
         if not self._told_of_long_notifications:
             self._told_of_long_notifications = True
-            method = message.method[:_SAMPLE_LENGTH]
+            method = message.method[:SAMPLE_LENGTH]
             logger.warning("notification_too_long", server=self.name, method=method, size=size)
 
     def _report_progress(self, message: Notification) -> None:
@@ -366,26 +332,6 @@ class Connection:
         if call.on_progress is not None:
             call.on_progress(message.params)
 
-    def _asked(self, request: Request) -> None:
-        """Every client answers `ping`; what we have not declared is "method not found"."""
-        if not self.negotiated.server_may_ask:
-            logger.warning("server_request_ignored", server=self.name, method=request.method[:_SAMPLE_LENGTH])
-            return
-        served = self._observer.serve(request.method, request.params, request.id, self._executor)
-        self._served[id(request)] = served
-        if request.method == "ping":
-            self.answer(request, {})
-            return
-        with served.current():
-            known = self._on_request(request)
-        if not known:
-            self.refuse(request, METHOD_NOT_FOUND, f"the client does not offer {request.method}")
-
-    def _answered(self, request: Request, code: int | None) -> None:
-        served = self._served.pop(id(request), None)
-        if served is not None:
-            served.answered(code)
-
     def _respond(self, answer: bytes) -> None:
         if self._channel is not None and self.state is not ConnectionState.CLOSED:
             self._channel.send(Frame(answer))
@@ -395,23 +341,11 @@ class Connection:
         call = None if identifier is None else self._take(identifier)
         if call is not None:
             call.finish(error=InvalidResponse(f"the answer is {line.size} bytes long, more than the limit allows"))
-        self._add_noise(line.size, line.head)
-
-    def _count_noise(self, line: bytes) -> None:
-        if line.strip():
-            self._add_noise(len(line), line)
-
-    def _add_noise(self, size: int, sample: bytes) -> None:
-        """Only the reader counts noise; others read the immutable value."""
-        text = self.redact(sample[:_REDACTED_BYTES].decode("utf-8", "replace"))[:_SAMPLE_LENGTH]
-        if self.noise.lines == 0:
-            logger.warning("noise_on_stdout", server=self.name, sample=text)
-        self.noise = Noise(self.noise.lines + 1, self.noise.size + size, text)
-        self._observer.heard_junk(size)
+        self._noise.count(line.size, line.head)
 
     def redact(self, text: str) -> str:
         """`text` without the secrets that the server was given."""
-        # A server may have said something before its channel is attached. What is secret is not known yet then.
+        # A message may come before the channel is attached. What is secret is not known yet then.
         return MASK if self._channel is None else self._channel.redact(text)
 
     def _refuse(self, call: Call) -> None:
@@ -433,6 +367,6 @@ def _own_id(identifier: Any) -> int | None:
 
 
 def _text_of(error: Any) -> str:
-    # Nothing but strings is shown: the text of something deeply nested is an exception.
+    # Only a string is shown: to make a text of a deeply nested value raises RecursionError.
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else ""

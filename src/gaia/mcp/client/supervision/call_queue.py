@@ -5,6 +5,7 @@ The backlog outlives connections. Callers' threads and the supervisor meet here,
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ from gaia.mcp.errors import (
 __all__ = ["CallQueue"]
 
 Refusal = Callable[[str], MCPError | None]
-"""``refusal(tool)``: what the caller of a tool is told instead of sending its call; None to send it."""
+"""``refusal(tool)``: the error that ends the call of a tool instead of sending it; None to send it."""
 
 _WAITING_STATES = {
     ServerState.STARTING,
@@ -43,20 +44,22 @@ class CallQueue:
         self,
         server: str,
         max_pending: int,
-        on_wanted: Callable[[], None],
+        on_call_waiting: Callable[[], None],
         on_expired: Callable[[Call], None],
-        may_be_let_in: Callable[[], bool] = lambda: False,
+        has_new_login: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_wanted` is called, from a caller's thread, when a call comes for a server that has exited.
+        """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
 
-        So it is for one that let nobody in, if `may_be_let_in` says that this may have changed; that is asked for each
+        So it is for one that requires a login, if `has_new_login` says that there may be one; that is asked for each
         such call, and must be quick. `on_expired` is told of calls that timed out while there was a connection.
         """
+        self.next_id: Callable[[], int] = itertools.count(1).__next__
+        """The id of the next request, unique among all connections of the server. For any thread."""
         self._server = server
         self._max_pending = max_pending
-        self._on_wanted = on_wanted
+        self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
-        self._may_be_let_in = may_be_let_in
+        self._has_new_login = has_new_login
         self._lock = threading.Lock()
         """Owns everything below."""
         self._state = ServerState.CREATED
@@ -94,7 +97,7 @@ class CallQueue:
                 if self._ready is not None:
                     continue
                 error = self._refusal()
-                if error is None or (isinstance(error, NeedsAuthorization) and self._may_be_let_in()):
+                if error is None or (isinstance(error, NeedsAuthorization) and self._has_new_login()):
                     error = self._overload()
                 if error is None:
                     self._backlog.append(call)
@@ -104,7 +107,7 @@ class CallQueue:
             if call.observer is not None:
                 call.observer.queued()
             if self._state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
-                self._on_wanted()
+                self._on_call_waiting()
             return True
 
     def expire(self, call: Call) -> bool:
@@ -116,18 +119,18 @@ class CallQueue:
         return True
 
     def cancel(self, call: Call, error: CallCancelled) -> bool:
-        """End a call that its caller no longer wants. False if it ended just before."""
+        """End a call that its caller has given up. False if it ended just before."""
         return self._give_up(call, error, error.message)
 
-    def repeat(self, call: Call, next_id: Callable[[], int]) -> bool:
-        """Make a call anew whose answer was lost on a connection that goes on. False if it may not be repeated.
+    def repeat(self, call: Call) -> bool:
+        """Submit a call again whose answer was lost on a connection that goes on. False if it may not be repeated.
 
-        For the thread that has taken the call out of the connection's table. A lost stream loses its request, and what
-        is sent instead of it has a new id (2026-07-28, "Streamable HTTP").
+        For the thread that has taken the call out of the connection's table. A lost stream loses its request; the
+        request that replaces it has a new id (2026-07-28, "Streamable HTTP").
         """
         if call.bound or not call.repeatable:
             return False
-        call.prepare_repeat(next_id())
+        call.prepare_repeat(self.next_id())
         self.submit(call)
         return True
 
@@ -150,7 +153,7 @@ class CallQueue:
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
         for call in refused:
-            # Calls that were there when the server was disconnected did nothing wrong.
+            # A call that waited when the application disconnected is not to be reported as a misuse of the client.
             closed = CallCancelled(f"server {self._server!r} is closed: {reason}")
             call.finish(error=closed if state is ServerState.CLOSED else self._refusal())
         return old
@@ -158,8 +161,8 @@ class CallQueue:
     def admit(self, connection: Connection, refusal: Refusal) -> None:
         """Calls go to `connection` from now on, those that waited first.
 
-        `refusal` is asked of each tool call that waited: what is ready now may be another program than the one that
-        its caller knew.
+        `refusal` is asked for each tool call that waited: the server may not offer the tool any more that its caller
+        knew, or not the same.
         """
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
@@ -181,26 +184,24 @@ class CallQueue:
         with self._lock:
             self._ready = None
 
-    def take_back(
-        self, orphans: Iterable[Call], reason: str, next_id: Callable[[], int], *, unauthorized: bool = False
-    ) -> bool:
+    def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
         """Decide about the unanswered calls of a lost connection.
 
-        What it has not written, or may be repeated, waits for the next connection, before all others; the rest fails
-        with `reason`, and as `unauthorized` if the server lets nobody in any more. True if anybody wanted something of
-        the server.
+        A call that was not written, or may be repeated, waits for the next connection, before all others; the rest
+        fails with `reason`, and as `unauthorized` if the server requires a login. True if any call of the application
+        waited, here or for an answer.
         """
         kept = []
-        wanted = len(self) > 0
+        had_calls = len(self) > 0
         for call in orphans:
-            wanted = wanted or not (call.bound or call.ended)
+            had_calls = had_calls or not (call.bound or call.ended)
             unwritten = call.withdraw()
             if call.bound or not (unwritten or call.repeatable):
                 lost = f"server {self._server!r} was lost during {call.method}: {reason}"
                 call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
                 continue
             if not unwritten:
-                call.prepare_repeat(next_id())
+                call.prepare_repeat(self.next_id())
             if call.observer is not None:
                 if unwritten:
                     call.observer.requeued(reason)
@@ -209,10 +210,10 @@ class CallQueue:
             kept.append(call)
         with self._lock:
             self._backlog.extendleft(reversed(kept))
-        return wanted
+        return had_calls
 
     def after_fork(self) -> None:
-        """In a forked child: nothing here works any more. The old lock may be held by a thread that is gone."""
+        """In a forked child: refuse all calls. The old lock may be held by a thread that does not exist here."""
         self._lock = threading.Lock()
         self._ready = None
         self._backlog = deque()

@@ -1,4 +1,4 @@
-"""Where user code runs: listeners, progress callbacks of calls that nobody waits for, completed futures.
+"""The threads for user code: listeners, progress callbacks of calls that no thread waits for, completed futures.
 
 A few threads serve any number of lanes. What is posted to one lane runs in order, one at a time; lanes do not wait for
 each other unless all threads are busy. No thread of a supervisor or a connection ever runs user code.
@@ -6,12 +6,12 @@ each other unless all threads are busy. No thread of a supervisor or a connectio
 
 from __future__ import annotations
 
-import queue
+import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
+from gaia.daemon_pool import DaemonPool, PoolExhausted
 from gaia.log import get_logger
 from gaia.mcp.errors import Overloaded
 
@@ -32,9 +32,10 @@ class Lane:
     def __init__(self, pool: CallbackPool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
-        """Owns `_tasks` and `_scheduled`."""
+        """Owns `_tasks` and `_scheduled_in`."""
         self._tasks: deque[Task] = deque()
-        self._scheduled = False
+        self._scheduled_in: int | None = None
+        """The process in which a thread runs the tasks, or will: a forked child has none of its parent's threads."""
 
     def post(self, task: Task) -> None:
         """Run `task` soon, on a callback thread. Thread-safe, never blocks."""
@@ -43,20 +44,20 @@ class Lane:
                 self._tasks.popleft()
                 logger.warning("callback_dropped")
             self._tasks.append(task)
-            if self._scheduled:
+            if self._scheduled_in == os.getpid():
                 return
-            self._scheduled = True
+            self._scheduled_in = os.getpid()
         self._pool.schedule(self)
 
     def require_thread(self) -> None:
-        """See that something will run what is posted. Raises Overloaded if no thread can be started for it."""
+        """Make sure that a thread will run what is posted. Raises Overloaded if none can be started."""
         self._pool.require_thread()
 
     def run(self) -> None:
         while True:
             with self._lock:
                 if not self._tasks:
-                    self._scheduled = False
+                    self._scheduled_in = None
                     return
                 task = self._tasks.popleft()
             try:
@@ -66,68 +67,30 @@ class Lane:
 
 
 class CallbackPool:
-    """The threads behind the lanes; they start when first needed. Thread-safe."""
+    """The threads behind the lanes; they start when first needed, and stay until `close`. Thread-safe."""
 
     def __init__(self, name: str, purpose: str = "callbacks") -> None:
-        """`name` and `purpose` are what the threads are called after."""
-        self._name = f"mcp-{name}-{purpose}"
-        self._lock = threading.Lock()
-        """Owns everything below."""
-        self._ready: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        """`name` and `purpose` are parts of the threads' names."""
+        # Threads that are idle stay: a call that has found one by `require_thread` may take long.
+        self._threads = DaemonPool(f"mcp-{name}-{purpose}", _THREADS, idle_seconds=None)
 
     def lane(self) -> Lane:
         return Lane(self)
 
     def schedule(self, lane: Lane) -> None:
-        with self._lock:
-            self._ready.put(lane)
-            self._count_living()
-            if len(self._threads) < _THREADS:
-                try:
-                    self._start_thread()
-                except RuntimeError as error:
-                    # The interpreter is shutting down, or there are no more threads. Those that run see to the lane.
-                    logger.warning("callback_thread_not_started", error=str(error), running=len(self._threads))
+        # Kept also if no thread can be started, because the interpreter is shutting down or there are too many: the
+        # threads that run, or the next one that can be started, take it.
+        self._threads.submit(lane.run, keep=True)
 
     def require_thread(self) -> None:
-        with self._lock:
-            self._count_living()
-            if self._threads:
-                return
-            try:
-                self._start_thread()
-            except RuntimeError as error:
-                raise Overloaded(f"no thread for callbacks: {error}") from error
-
-    def _count_living(self) -> None:
-        # Threads do not survive a fork.
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-
-    def _start_thread(self) -> None:
-        name = f"{self._name}-{len(self._threads) + 1}"
-        thread = threading.Thread(target=_run, args=(self._ready,), name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        try:
+            self._threads.ensure_thread()
+        except PoolExhausted as error:
+            raise Overloaded(f"no thread for callbacks: {error}") from error
 
     def close(self) -> None:
         """End the threads after the tasks that are already posted; does not wait long for user code that never returns.
 
         What is posted later starts threads again.
         """
-        with self._lock:
-            threads, self._threads = self._threads, []
-            # A queue of its own for each set of threads: one that is stuck in user code still finds its own end.
-            ready, self._ready = self._ready, queue.SimpleQueue()
-        for _ in threads:
-            ready.put(None)
-        deadline = time.monotonic() + _JOIN_SECONDS
-        for thread in threads:
-            # A listener may close the very client that calls it.
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _run(ready: queue.SimpleQueue[Lane | None]) -> None:
-    while (lane := ready.get()) is not None:
-        lane.run()
+        self._threads.drain(_JOIN_SECONDS)

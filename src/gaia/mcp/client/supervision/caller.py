@@ -10,11 +10,13 @@ from typing import Any
 
 from gaia.cancellation import current_scope
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import is_tool_error
+from gaia.mcp.client.protocol.notifications import progress_of
 from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
-from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import CallCancelled, MCPError
 
@@ -147,7 +149,7 @@ class Caller:
         return call
 
     def _record(self, call: Call, started: float) -> None:
-        failed = call.error is not None or call.result.get("isError") is True
+        failed = call.error is not None or is_tool_error(call.result)
         self.statistics.record(self._clock.monotonic() - started, failed=failed)
 
 
@@ -169,7 +171,7 @@ def _report_until_done(
 
 def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
     try:
-        on_progress(params.get("progress", 0), params.get("total"), params.get("message"))
+        on_progress(*progress_of(params))
     except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call must not fail of it
         logger.error("progress_callback_failed", error=repr(error))
 

@@ -1,18 +1,22 @@
-"""What listeners are told. Events are immutable; a listener gets them in order, one at a time, on a callback thread."""
+"""Events and their listeners. A listener gets immutable events in order, one at a time, on a callback thread."""
 
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+from gaia.mcp.client.supervision.callbacks import Lane
 
 __all__ = [
     "ElicitationCompleted",
     "Event",
     "GaveUp",
     "Listener",
+    "Listeners",
     "PromptsChanged",
     "ResourceUpdated",
     "ResourcesChanged",
@@ -40,19 +44,19 @@ class ServerState(enum.Enum):
     """It ended, and is being started again, now or after the backoff. Calls wait."""
 
     EXITED = "exited"
-    """It ended by itself, cleanly, while nobody wanted anything. The next call starts it again."""
+    """It ended by itself, cleanly, while no call waited. The next call starts it again."""
 
     AUTHORIZING = "authorizing"
-    """It lets nobody in who is not logged in, and a person is being asked to log in. Calls wait."""
+    """It requires a login, and a person is being asked to log in. Calls wait."""
 
     NEEDS_AUTHORIZATION = "needs_authorization"
-    """It lets nobody in who is not logged in. Calls are refused until there is a login."""
+    """It requires a login. Calls are refused until there is one."""
 
     FAILED = "failed"
     """It is not being tried at the moment, or not at all. Calls are refused with the reason."""
 
     CLOSED = "closed"
-    """Disconnected by its owner."""
+    """Disconnected by the application."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -74,7 +78,7 @@ class Restarted(Event, frozen=True):
 
 
 class GaveUp(Event, frozen=True):
-    """Restarts are suspended. `retry_in` is in seconds; None if only its owner can start it again."""
+    """Restarts are suspended. `retry_in` is in seconds; None if only the application can start it again."""
 
     reason: str
     retry_in: float | None
@@ -111,7 +115,7 @@ class ServerLog(Event, frozen=True):
 
 
 class ElicitationCompleted(Event, frozen=True):
-    """What a person was to do at a URL is done, says the server; see `ElicitationRequest.elicitation_id`."""
+    """The server reports that a person has done what a URL was for; see `ElicitationRequest.elicitation_id`."""
 
     elicitation_id: str
 
@@ -131,3 +135,40 @@ class PromptsChanged(Event, frozen=True):
 
 
 Listener = Callable[[Event], None]
+
+
+class Listeners:
+    """Thread-safe. Each listener gets events in order, one at a time, on a callback thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock."""
+        self._posts: tuple[Callable[[Event], None], ...] = ()
+
+    def subscribe(self, listener: Listener, lane: Lane) -> Callable[[], None]:
+        """Tell `listener` of all events from now on; returns a function that ends it, even for those under way.
+
+        A listener may subscribe more than once.
+        """
+        ended = threading.Event()
+
+        def deliver(event: Event) -> None:
+            # Looked at here, because events may wait in the lane for long.
+            if not ended.is_set():
+                listener(event)
+
+        def post(event: Event) -> None:
+            lane.post(lambda: deliver(event))
+
+        def unsubscribe() -> None:
+            ended.set()
+            with self._lock:
+                self._posts = tuple(one for one in self._posts if one is not post)
+
+        with self._lock:
+            self._posts = (*self._posts, post)
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        for post in self._posts:
+            post(event)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion, Step
@@ -12,36 +14,29 @@ from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.errors import MCPError, ServerCrashed
 
-__all__ = ["ExchangeRunner", "ExchangeRunners", "RunExchange"]
+__all__ = ["CallAnswered", "ExchangeRunner", "RunExchange"]
 
 T = TypeVar("T")
 
 
-class RunExchange(Protocol):
-    """Runs an exchange on one connection, and drops its outcome if that connection is lost meanwhile."""
-
-    def __call__(
-        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-    ) -> ExchangeRunner[T]: ...
-
-
 class ExchangeRunner(Generic[T]):
-    """One exchange under way. Belongs to the supervisor's thread, which hands it each answered call."""
+    """One exchange under way. Belongs to the supervisor's thread, which tells it of each answered call."""
 
     def __init__(
         self,
+        runners: RunExchange,
         exchange: Exchange[T],
-        connection: Connection,
-        make_call: Callable[[ExchangeRunner[T], Send, Observation], Call],
         on_result: Callable[[T], None],
         on_error: Callable[[MCPError], None],
+        limit: float,
     ) -> None:
-        """`make_call(exchange, step, observation)` makes a call whose end is reported back to `answered`."""
-        self._connection = connection
+        """`limit` is the deadline of steps without a timeout of their own, a reading of the clock."""
+        self._runners = runners
+        self._connection = runners.connection
         self._exchange = exchange
-        self._make_call = make_call
         self._on_result = on_result
         self._on_error = on_error
+        self._limit = limit
         self.call: Call | None = None
         """The request that was made last."""
         self._observation: Observation | None = None
@@ -54,7 +49,7 @@ class ExchangeRunner(Generic[T]):
         self._advance(lambda: self._take(call))
 
     def _take(self, call: Call) -> Step:
-        """Give the exchange its answer. Only then it is known whether it reckoned with an error."""
+        """Give the exchange its answer. Only then is it known whether the exchange expected an error."""
         handled = True
         try:
             return self._exchange.send(call.result) if call.error is None else self._exchange.throw(call.error)
@@ -86,78 +81,67 @@ class ExchangeRunner(Generic[T]):
                 error.mask(self._connection.redact)
                 self._on_error(error)
         else:
-            self._observation = self._connection.observe(step.method, step.params)
-            self.call = call = self._make_call(self, step, self._observation)
-            if not self._connection.submit(call):
-                call.finish(error=ServerCrashed("the server ended during the exchange"))
-            elif call.is_standing:
-                # Its answer comes in hours, if at all; a span or a duration of that would tell nothing.
-                self._observed(None, {}, handled=False)
+            self._send(step)
+
+    def _send(self, step: Send) -> None:
+        observation = self._observation = self._connection.observe(step.method, step.params)
+
+        def done(call: Call) -> None:
+            """Runs on the thread that ends the call."""
+            observation.stop()
+            self._runners.post(CallAnswered(self, call))
+
+        now = self._runners.clock.monotonic()
+        self.call = call = Call(
+            self._runners.next_id(),
+            step.method,
+            observation.prepare(step.params),
+            now,
+            max(0.0, self._limit - now) if step.timeout is None else step.timeout,
+            bound=True,
+            on_done=done,
+            observer=observation,
+        )
+        observation.numbered(call.id)
+        if not call.is_standing:
+            self._runners.watch(call)
+        if not self._connection.submit(call):
+            call.finish(error=ServerCrashed("the server ended during the exchange"))
+        elif call.is_standing:
+            # Its answer comes in hours, if at all; a span or a duration of that would say nothing.
+            self._observed(None, {}, handled=False)
 
     def _matters(self) -> bool:
         return self._connection.state is not ConnectionState.CLOSED
 
 
-class ExchangeRunners:
-    """Begins exchanges. Belongs to the supervisor's thread."""
+class CallAnswered(msgspec.Struct, frozen=True):
+    """A task for the supervisor: a call of one of its own exchanges has ended."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        timeout: float,
-        next_id: Callable[[], int],
-        watch: Callable[[Call], None],
-        on_answered: Callable[[ExchangeRunner[Any], Call], None],
-    ) -> None:
-        """An exchange may take `timeout` seconds as a whole, unless its steps say something else of themselves.
+    runner: ExchangeRunner[Any]
+    call: Call
 
-        `watch` enforces a call's deadline. ``on_answered(exchange, call)`` runs on the thread that ends the call;
-        the supervisor then has the exchange take note of it.
-        """
-        self._clock = clock
-        self._timeout = timeout
-        self._next_id = next_id
-        self._watch = watch
-        self._on_answered = on_answered
+    def __call__(self) -> None:
+        self.runner.answered(self.call)
 
-    def on(self, connection: Connection) -> RunExchange:
-        def run_exchange(
-            exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
-        ) -> ExchangeRunner[T]:
-            return self._begin(connection, exchange, on_result, on_error)
 
-        return run_exchange
+class RunExchange(msgspec.Struct, frozen=True):
+    """Runs exchanges on one connection. Belongs to the supervisor's thread."""
 
-    def _begin(
-        self,
-        connection: Connection,
-        exchange: Exchange[T],
-        on_result: Callable[[T], None],
-        on_error: Callable[[MCPError], None],
+    connection: Connection
+    clock: Clock
+    timeout: float
+    """Seconds that an exchange may take as a whole, unless its steps have timeouts of their own."""
+    next_id: Callable[[], int]
+    watch: Callable[[Call], None]
+    """Enforces a call's deadline."""
+    post: Callable[[CallAnswered], None]
+    """Has the supervisor run the task. Called by the thread that ends a call."""
+
+    def __call__(
+        self, exchange: Exchange[T], on_result: Callable[[T], None], on_error: Callable[[MCPError], None]
     ) -> ExchangeRunner[T]:
-        limit = self._clock.monotonic() + self._timeout
-
-        def make_call(runner: ExchangeRunner[T], step: Send, observation: Observation) -> Call:
-            def done(call: Call) -> None:
-                observation.stop()
-                self._on_answered(runner, call)
-
-            now = self._clock.monotonic()
-            call = Call(
-                self._next_id(),
-                step.method,
-                observation.prepare(step.params),
-                now,
-                max(0.0, limit - now) if step.timeout is None else step.timeout,
-                bound=True,
-                on_done=done,
-                observer=observation,
-            )
-            observation.numbered(call.id)
-            if not call.is_standing:
-                self._watch(call)
-            return call
-
-        runner = ExchangeRunner(exchange, connection, make_call, on_result, on_error)
+        """Begin an exchange. Its outcome is dropped if the connection is lost meanwhile."""
+        runner = ExchangeRunner(self, exchange, on_result, on_error, self.clock.monotonic() + self.timeout)
         runner.start()
         return runner

@@ -17,9 +17,9 @@ __all__ = ["HealthCheck"]
 class HealthCheck:
     """Watches one connection. Belongs to the supervisor's thread; durations in seconds.
 
-    1. A server that has been idle for `interval` is asked for a sign of life.
-    2. So is a server that let a call time out, unless an older call is still being worked on.
-    3. Any message while we ask counts. Silence is reported to `on_hung`.
+    1. A server that has been idle for `interval` is pinged.
+    2. So is a server that let a call time out, unless an older call is still unanswered.
+    3. Any message that comes during the ping shows that the server lives. Silence is reported to `on_hung`.
 
     A server with calls in flight is otherwise left alone: it may be busy, and the calls have deadlines.
     """
@@ -42,33 +42,33 @@ class HealthCheck:
         self._on_hung = on_hung
         self._interval = interval
         self._timeout = timeout
-        self._asking = False
+        self._pinging = False
 
     def tick(self) -> float:
         """Check an idle server; returns when to check next, as a reading of the clock."""
         now = self._clock.monotonic()
         if self._connection.in_flight == 0 and now - self._connection.last_heard >= self._interval:
-            self._ask()
+            self._ping()
         return now + self._interval
 
     def suspect(self, call: Call) -> None:
         """`call` timed out."""
         if call.written and not self._connection.has_older_than(call):
-            self._ask()
+            self._ping()
 
-    def _ask(self) -> None:
-        if self._asking:
+    def _ping(self) -> None:
+        if self._pinging:
             return
-        self._asking = True
-        asked_at = self._clock.monotonic()
+        self._pinging = True
+        began = self._clock.monotonic()
 
         def alive(_: None) -> None:
-            self._asking = False
+            self._pinging = False
 
         def unanswered(error: MCPError) -> None:
-            self._asking = False
-            # Whatever it said meanwhile, it said something: it is busy, not hung.
-            if isinstance(error, CallTimeout) and self._connection.last_heard <= asked_at:
+            self._pinging = False
+            # A server that sent any message meanwhile is busy, not hung.
+            if isinstance(error, CallTimeout) and self._connection.last_heard <= began:
                 self._on_hung()
 
         self._run_exchange(self._era.ping(self._timeout), alive, unanswered)

@@ -1,7 +1,4 @@
-"""A person logs in at a server that lets nobody else in: whether one is asked, and the login itself.
-
-That can take minutes, so it happens beside the supervisor.
-"""
+"""Logins at a server that requires one: whether a person is asked to log in, and the login itself."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.transports.authorization import Authorization
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Login", "Logins"]
+__all__ = ["Logins"]
 
 logger = get_logger(__name__)
 
@@ -22,51 +19,24 @@ _MAX_IN_A_ROW = 2
 """Twice, because the server may have moved to another authorization server since the last time."""
 
 
-class Login:
-    """One attempt to log in, in a thread of its own."""
-
-    def __init__(self, server: str, authorization: Authorization, on_done: Callable[[MCPError | None], None]) -> None:
-        """Begin. `on_done` is called once, with what went wrong or None."""
-        self._server = server
-        self._authorization = authorization
-        self._on_done = on_done
-        self._thread = threading.Thread(target=self._log_in, name=f"mcp-{server}-login", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            on_done(MCPError(f"no thread for the login: {error}"))
-
-    def wait(self) -> None:
-        """Return when it is over; that takes no time once the authorization is aborted."""
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
-
-    def _log_in(self) -> None:
-        failure: MCPError | None = None
-        try:
-            self._authorization.log_in()
-        except MCPError as error:
-            failure = error
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for the news, good or bad
-            logger.error("login_broken", server=self._server, error=repr(error))
-            failure = MCPError(f"the login failed: {error!r}")
-        self._on_done(failure)
-
-
 class Logins:
-    """How a supervisor gets in where a login is wanted. Belongs to the supervisor's thread, except `new`."""
+    """The logins at one server, one at a time. Belongs to the supervisor's thread, except `new`.
+
+    A login can take minutes, so it has a thread of its own.
+    """
 
     def __init__(
         self, server: str, authorization: Authorization | None, on_done: Callable[[MCPError | None], None]
     ) -> None:
-        """`on_done` is called when a login is over, on a thread of its own, with what went wrong or None.
+        """`on_done` is called once for each login when it is over, from its thread, with what went wrong or None.
 
-        Without an `authorization` there is nobody to ask.
+        Without an `authorization` there is no way to log in.
         """
         self._server = server
         self._authorization = authorization
         self._on_done = on_done
-        self._under_way: Login | None = None
+        self._thread: threading.Thread | None = None
+        """Of the login under way."""
         self._in_a_row = 0
         """Since the server was ready: people must not be asked to log in for ever."""
 
@@ -77,7 +47,7 @@ class Logins:
     @property
     def under_way(self) -> bool:
         """Whether a person is logging in. Nothing is started before that is over."""
-        return self._under_way is not None
+        return self._thread is not None
 
     @property
     def may_ask(self) -> bool:
@@ -92,23 +62,40 @@ class Logins:
 
     def ask(self) -> None:
         """Have the person log in."""
-        assert self._authorization is not None, "that is what `may_ask` is for"
+        authorization = self._authorization
+        assert authorization is not None, "that is what `may_ask` is for"
         self._in_a_row += 1
-        self._under_way = Login(self._server, self._authorization, self._on_done)
+        name = f"mcp-{self._server}-login"
+        self._thread = threading.Thread(target=lambda: self._log_in(authorization), name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._on_done(MCPError(f"no thread for the login: {error}"))
 
     def over(self) -> None:
-        """The login under way came to its end, good or bad."""
-        self._under_way = None
+        """The login under way has ended, with or without success."""
+        self._thread = None
 
     def forget(self) -> None:
-        """The server has let us in, or is left alone: whoever is asked next is asked for the first time."""
+        """The server has accepted us, or is given up: the next login is the first of a new row."""
         self._in_a_row = 0
 
     def abort(self) -> None:
-        """Ask nobody any more, and end the login under way."""
+        """End the login under way, and allow no other until `allow`."""
         if self._authorization is not None:
-            # Requests under way may wait for a person too.
+            # Requests under way may wait for a login too.
             self._authorization.abort()
-        if self._under_way is not None:
-            self._under_way.wait()
-            self._under_way = None
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.ident is not None:
+            thread.join(_JOIN_SECONDS)
+
+    def _log_in(self, authorization: Authorization) -> None:
+        failure: MCPError | None = None
+        try:
+            authorization.log_in()
+        except MCPError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
+            logger.error("login_broken", server=self._server, error=repr(error))
+            failure = MCPError(f"the login failed: {error!r}")
+        self._on_done(failure)

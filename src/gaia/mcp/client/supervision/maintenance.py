@@ -1,4 +1,4 @@
-"""What is done for a connection while it is ready: see whether the server lives, keep its tools up to date, log."""
+"""What is done for a ready connection: check the server, keep its tools up to date, pass on its notifications."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
+from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.protocol.handshake_era import resubscribe
-from gaia.mcp.client.protocol.messages import Notification
+from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.protocol.notifications import (
+    ElicitationComplete,
+    LogMessage,
+    RequestCancelled,
+    ServerNotification,
+    SubscriptionAcknowledged,
+    ToolListChanged,
+)
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.event_loop import Timer, Timers
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.client.supervision.health import HealthCheck
-from gaia.mcp.client.supervision.notifications import (
-    CANCELLED,
-    ELICITATION_COMPLETE,
-    LOG,
-    SUBSCRIBED,
-    TOOLS_CHANGED,
-    Notifications,
-    offer_changed,
-    server_log,
-)
-from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
-from gaia.mcp.client.supervision.subscription_stream import SubscriptionStream
-from gaia.mcp.client.supervision.token_bucket import TokenBucket
-from gaia.mcp.client.supervision.tool_listing import ToolListing
-from gaia.mcp.errors import MCPError
+from gaia.mcp.client.supervision.notifications import Notifications, offer_changed, server_log
+from gaia.mcp.client.supervision.subscriptions import SubscriptionStream
+from gaia.mcp.errors import HttpError, InvalidResponse, JsonRpcError, MCPError, NeedsAuthorization
 
-__all__ = ["Maintenance"]
+__all__ = ["Maintenance", "TokenBucket", "ToolListing", "open_and_list"]
 
 logger = get_logger(__name__)
 
@@ -40,8 +38,25 @@ _SECONDS_BETWEEN_LISTINGS = 1.0
 """After the burst: a server that announces a change after each listing would keep us listing for ever."""
 
 
+def open_and_list(
+    negotiation: Negotiation, identity: ClientIdentity, on_list_failed: Callable[[MCPError], None]
+) -> Exchange[tuple[ServerProfile, list[Any]]]:
+    """All that has to be said before calls may be sent. A server that cannot list its tools has none."""
+    profile = yield from negotiation.open(identity)
+    try:
+        tools = yield from profile.era.list_tools(profile)
+    except NeedsAuthorization:
+        # There may be tools after a login.
+        raise
+    except (JsonRpcError, InvalidResponse, HttpError) as error:
+        # The server works, only its list does not; calls by name may still succeed.
+        on_list_failed(error)
+        tools = []
+    return profile, tools
+
+
 class _Ready(NamedTuple):
-    """What there is to care for once the server is ready."""
+    """What there is from the moment on when the server is ready."""
 
     health: HealthCheck
     listing: ToolListing
@@ -49,44 +64,42 @@ class _Ready(NamedTuple):
 
 
 class Maintenance:
-    """The care for one connection. Belongs to the supervisor's thread."""
+    """Looks after one connection until it is lost. Belongs to the supervisor's thread."""
 
     def __init__(
         self,
+        context: SupervisionContext,
         connection: Connection,
         run_exchange: RunExchange,
         notifications: Notifications,
-        settings: SupervisionSettings,
-        hooks: SupervisionHooks,
-        clock: Clock,
+        timers: Timers,
         on_hung: Callable[[], None],
         on_list_failed: Callable[[MCPError], None],
-        list_later: Callable[[float], None],
     ) -> None:
-        """``list_later(at)`` is to have `list_tools` called at this reading of the clock."""
+        """Sets the timers HEALTH and LISTING, which have to be cancelled when the connection is lost."""
+        self._context = context
+        self._hooks = context.hooks
         self._connection = connection
         self._run_exchange = run_exchange
         self._notifications = notifications
-        self._settings = settings
-        self._hooks = hooks
-        self._clock = clock
+        self._timers = timers
         self._on_hung = on_hung
         self._on_list_failed = on_list_failed
-        self._list_later = list_later
         self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
 
-    def begin(self, profile: ServerProfile, tools: list[Any]) -> float:
-        """The server is ready, and has listed `tools`; returns when to `tick`."""
+    def begin(self, profile: ServerProfile, tools: list[Any]) -> None:
+        """The server is ready, and has listed `tools`."""
         self._hooks.tools_listed(tools)
+        clock, settings = self._context.clock, self._context.settings
         health = HealthCheck(
             self._connection,
             profile.era,
-            self._clock,
+            clock,
             self._run_exchange,
             self._on_hung,
-            interval=self._settings.health_interval,
-            timeout=self._settings.health_timeout,
+            interval=settings.health_interval,
+            timeout=settings.health_timeout,
         )
         listing = ToolListing(profile, self._run_exchange, self._hooks.tools_listed, self._on_list_failed)
         subscription = SubscriptionStream(
@@ -96,53 +109,53 @@ class Maintenance:
         subscription.keep()
         self._resubscribe()
         if self._notifications.tools_change_announced:
-            # Since the listing that made it ready, perhaps.
-            self.list_tools()
-        return self._clock.monotonic() + self._settings.health_interval
+            # Perhaps after the listing that is part of the opening.
+            self._list_tools()
+        self._timers.set(Timer.HEALTH, clock.monotonic() + settings.health_interval, self._tick)
 
-    def tick(self) -> float:
-        """Look whether the server lives, if it is idle; returns when to look next, as a reading of the clock."""
+    def _tick(self) -> None:
+        """Check the server if it is idle."""
         assert self._ready is not None, "the timer is set when the server is ready"
         self._ready.subscription.keep()
-        return self._ready.health.tick()
+        self._timers.set(Timer.HEALTH, self._ready.health.tick(), self._tick)
 
     def expired(self, call: Call) -> None:
         """A call timed out while this connection was there."""
         if self._ready is not None:
             self._ready.health.suspect(call)
 
-    def notified(self, notification: Notification) -> None:
-        if notification.method == ELICITATION_COMPLETE:
-            name = self._connection.name
-            self._hooks.happened(ElicitationCompleted(name, notification.params["elicitationId"]))
-        elif notification.method == LOG:
-            self._hooks.happened(server_log(self._connection, notification.params))
+    def notified(self, notification: ServerNotification) -> None:
+        name = self._connection.name
+        if isinstance(notification, ElicitationComplete):
+            self._hooks.happened(ElicitationCompleted(name, notification.elicitation_id))
+        elif isinstance(notification, LogMessage):
+            self._hooks.happened(server_log(self._connection, notification))
         elif self._ready is None:
-            # A change of the tools is remembered by the notices; the rest has no meaning yet.
+            # `Notifications` remembers a change of the tools; the rest has no meaning yet.
             return
-        elif notification.method == CANCELLED:
-            self._ready.subscription.cancelled(notification)
+        elif isinstance(notification, RequestCancelled):
+            self._ready.subscription.cancelled(notification.request_id)
         elif not self._ready.subscription.covers(notification):
-            logger.debug("notification_of_no_subscription", server=self._connection.name, method=notification.method)
-            if notification.method == TOOLS_CHANGED:
-                self._notifications.tools_change_seen()
-        elif (event := offer_changed(self._connection, notification)) is not None:
+            logger.debug("notification_of_no_subscription", server=name, method=notification.method)
+            if isinstance(notification, ToolListChanged):
+                self._notifications.listing_begins()
+        elif (event := offer_changed(name, notification)) is not None:
             self._hooks.happened(event)
-        elif notification.method in (TOOLS_CHANGED, SUBSCRIBED):
-            # What changed between the listing and the subscription was told to nobody.
-            self.list_tools()
+        elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
+            # A change between the listing and the acknowledgement was not announced.
+            self._list_tools()
 
     def subscriptions_changed(self) -> None:
-        """The client wants to hear other things than before."""
+        """The client wants other changes or log messages than before."""
         if self._ready is not None:
             self._ready.subscription.change()
             self._add_log_level()
 
     def _resubscribe(self) -> None:
-        """Tell a server that has just become ready what former connections were told."""
+        """Ask a server that has just become ready for what former connections were asked for."""
         resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level
         if not self._connection.negotiated.server_may_ask:
-            # Resources are part of what is listened to.
+            # The resources are part of the `subscriptions/listen`.
             self._add_log_level()
         elif resources or log_level is not None:
             self._run_exchange(resubscribe(resources, log_level), lambda _: None, self._resubscribe_failed)
@@ -156,13 +169,73 @@ class Maintenance:
     def _resubscribe_failed(self, error: MCPError) -> None:
         logger.warning("resubscribe_failed", server=self._connection.name, error=error.message)
 
-    def list_tools(self) -> None:
-        """List the tools, or do it later if that has been done very often of late."""
+    def _list_tools(self) -> None:
+        """List the tools, or have it done later if that was done very often of late."""
         assert self._ready is not None, "only a server that is ready is asked for its tools"
-        now = self._clock.monotonic()
+        now = self._context.clock.monotonic()
         if wait := self._bucket.wait(now):
-            # The change counts as announced until then, so further announcements are no news.
-            self._list_later(now + wait)
+            # The change counts as announced until then, so further announcements are ignored.
+            self._timers.set(Timer.LISTING, now + wait, self._list_tools)
             return
-        self._notifications.tools_change_seen()
+        self._notifications.listing_begins()
         self._ready.listing.refresh()
+
+
+class ToolListing:
+    """Lists the tools of a server again when they have changed. Belongs to the supervisor's thread.
+
+    Changes that are announced while a listing is under way lead to one more listing, not to many.
+    """
+
+    def __init__(
+        self,
+        profile: ServerProfile,
+        run_exchange: RunExchange,
+        on_listed: Callable[[list[Any]], None],
+        on_error: Callable[[MCPError], None],
+    ) -> None:
+        self._profile = profile
+        self._run_exchange = run_exchange
+        self._on_listed = on_listed
+        self._on_error = on_error
+        self._under_way = False
+        self._outdated = False
+
+    def refresh(self) -> None:
+        if self._under_way:
+            self._outdated = True
+            return
+        self._under_way, self._outdated = True, False
+        self._run_exchange(self._profile.era.list_tools(self._profile), self._listed, self._failed)
+
+    def _listed(self, definitions: list[Any]) -> None:
+        self._ended(lambda: self._on_listed(definitions))
+
+    def _failed(self, error: MCPError) -> None:
+        self._ended(lambda: self._on_error(error))
+
+    def _ended(self, report: Callable[[], None]) -> None:
+        self._under_way = False
+        report()
+        if self._outdated:
+            self.refresh()
+
+
+class TokenBucket:
+    """Allows a burst, and then one action each `interval` seconds. For one thread."""
+
+    def __init__(self, burst: int, interval: float) -> None:
+        self._burst = burst
+        self._interval = interval
+        self._spent = 0.0
+        """How much of the burst is used up; less as time passes."""
+        self._as_of = 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next action is allowed; 0 if it is now, and then it counts. `now` is a clock's reading."""
+        self._spent = max(0.0, self._spent - (now - self._as_of) / self._interval)
+        self._as_of = now
+        if self._spent > self._burst - 1:
+            return (self._spent - (self._burst - 1)) * self._interval
+        self._spent += 1
+        return 0.0

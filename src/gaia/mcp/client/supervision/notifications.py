@@ -1,102 +1,95 @@
-"""What a server says unasked: its tools changed, or something for the log; and about what it asked."""
+"""What becomes of a server's notifications: which of them reach the supervisor, and which events they lead to."""
 
 from __future__ import annotations
 
-import queue
+from collections.abc import Callable
 from typing import Any
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import Notification
-from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.events import (
-    Event,
-    PromptsChanged,
-    ResourcesChanged,
+from gaia.mcp.client.protocol.notifications import (
+    ElicitationComplete,
+    LogMessage,
+    PromptListChanged,
+    RequestCancelled,
+    ResourceListChanged,
     ResourceUpdated,
-    ServerLog,
+    ServerNotification,
+    ToolListChanged,
+    parse_notification,
 )
-from gaia.mcp.client.supervision.mailbox import Letter, Notified
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision import events
+from gaia.mcp.client.supervision.event_loop import EventLoop
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.redaction import mask_strings
 
-__all__ = [
-    "CANCELLED",
-    "ELICITATION_COMPLETE",
-    "LOG",
-    "SUBSCRIBED",
-    "TOOLS_CHANGED",
-    "Notifications",
-    "offer_changed",
-    "server_log",
-]
+__all__ = ["Notifications", "offer_changed", "server_log"]
 
 logger = get_logger(__name__)
 
-TOOLS_CHANGED = "notifications/tools/list_changed"
-SUBSCRIBED = "notifications/subscriptions/acknowledged"
-CANCELLED = "notifications/cancelled"
-ELICITATION_COMPLETE = "notifications/elicitation/complete"
-LOG = "notifications/message"
-RESOURCE_UPDATED = "notifications/resources/updated"
-RESOURCES_CHANGED = "notifications/resources/list_changed"
-PROMPTS_CHANGED = "notifications/prompts/list_changed"
-_NEWS = frozenset((SUBSCRIBED, CANCELLED, LOG, RESOURCE_UPDATED, RESOURCES_CHANGED, PROMPTS_CHANGED))
-
-_MAX_LETTERS = 1_000
-"""A server that writes faster than its log can be read loses log messages, not our memory."""
+_MAX_PENDING = 1_000
+"""A server that writes notifications faster than the supervisor reads them loses some, but fills no memory of ours."""
 
 
 class Notifications:
     """Lets the notifications of one connection through to the supervisor: those that it understands, and no flood."""
 
-    def __init__(self, mailbox: queue.SimpleQueue[Letter], server_requests: ServerRequests) -> None:
-        self._mailbox = mailbox
+    def __init__(
+        self, loop: EventLoop, server_requests: ServerRequests, on_notified: Callable[[ServerNotification], None]
+    ) -> None:
+        """`on_notified` runs on the supervisor's thread."""
+        self._loop = loop
         self._server_requests = server_requests
+        self._on_notified = on_notified
         self.tools_change_announced = False
-        """A change was announced, and not seen yet; another one would say nothing new."""
+        """A change was announced since the tools were listed last; another announcement would say nothing new."""
 
     def received(self, connection: Connection, notification: Notification) -> None:
         """For the reader thread."""
-        if notification.method == TOOLS_CHANGED:
-            if self.tools_change_announced:
-                return
-            self.tools_change_announced = True
-        elif notification.method == CANCELLED and connection.negotiated.server_may_ask:
-            self._server_requests.cancelled(connection, notification.params)
-            return
-        elif not self._is_news(notification) or self._mailbox.qsize() >= _MAX_LETTERS:
-            return
-        self._mailbox.put(Notified(connection, notification))
+        parsed = parse_notification(notification)
+        if isinstance(parsed, ToolListChanged):
+            # Not subject to the bound: there is one at most, and without it the tools would stay out of date.
+            if not self.tools_change_announced:
+                self.tools_change_announced = True
+                self._post(parsed)
+        elif isinstance(parsed, RequestCancelled) and connection.negotiated.server_may_ask:
+            self._server_requests.cancelled(connection, parsed.request_id)
+        elif parsed is not None and self._loop.pending < _MAX_PENDING and self._is_relevant(parsed):
+            self._post(parsed)
 
-    def _is_news(self, notification: Notification) -> bool:
-        if notification.method == ELICITATION_COMPLETE:
-            return self._server_requests.completes(notification.params.get("elicitationId"))
-        return notification.method in _NEWS
+    def _is_relevant(self, notification: ServerNotification) -> bool:
+        if isinstance(notification, ElicitationComplete):
+            return self._server_requests.completes(notification.elicitation_id)
+        return True
 
-    def tools_change_seen(self) -> None:
-        """For the supervisor's thread, before it lists the tools: changes from now on are news."""
+    def _post(self, notification: ServerNotification) -> None:
+        self._loop.post(lambda: self._on_notified(notification))
+
+    def listing_begins(self) -> None:
+        """For the supervisor's thread, before it lists the tools: changes that are announced from now on are new."""
         self.tools_change_announced = False
 
 
-def offer_changed(connection: Connection, notification: Notification) -> Event | None:
+def offer_changed(server: str, notification: ServerNotification) -> events.Event | None:
     """What listeners are told of a change of resources or prompts; None if it is about something else."""
-    uri = notification.params.get("uri")
-    if notification.method == RESOURCE_UPDATED and isinstance(uri, str):
-        return ResourceUpdated(connection.name, uri)
-    if notification.method == RESOURCES_CHANGED:
-        return ResourcesChanged(connection.name)
-    if notification.method == PROMPTS_CHANGED:
-        return PromptsChanged(connection.name)
+    match notification:
+        case ResourceUpdated(uri=uri):
+            return events.ResourceUpdated(server, uri)
+        case ResourceListChanged():
+            return events.ResourcesChanged(server)
+        case PromptListChanged():
+            return events.PromptsChanged(server)
     return None
 
 
-def server_log(connection: Connection, params: dict[str, Any]) -> ServerLog:
+def server_log(connection: Connection, message: LogMessage) -> events.ServerLog:
     """Log a message of the server, with its secrets masked, and make the event of it."""
-    level, source = connection.redact(_text(params.get("level", "info"))), params.get("logger")
-    name = None if source is None else connection.redact(_text(source))
-    text = connection.redact(_text(params.get("data")))
+    level, data = connection.redact(_text(message.level)), message.data
+    name = None if message.logger is None else connection.redact(_text(message.logger))
+    text = connection.redact(_text(data))
     logger.info("server_log", server=connection.name, severity=level, source=name, text=text)
-    return ServerLog(connection.name, level, name, mask_strings(params.get("data"), connection.redact))
+    return events.ServerLog(connection.name, level, name, mask_strings(data, connection.redact))
 
 
 def _text(value: Any) -> str:

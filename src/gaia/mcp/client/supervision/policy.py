@@ -1,25 +1,42 @@
-"""When to start a server again that fails: the restart policy, and how long to wait after each failure.
+"""What follows the loss of a server: the restart policy, and whether and when the server is started again.
 
-Sans-I/O: no clock, no thread, no timer. The supervisor says what happened and when, and is told what to do next.
+Sans-I/O: no clock, no thread, no timer. The supervisor says what happened and when, and does what is decided here.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Literal, TypeAlias, TypeGuard
 
 import msgspec
 
-__all__ = ["OpenCircuit", "RestartPolicy", "RestartTracker", "Retry", "require_seconds"]
+from gaia.mcp.client.observation.lifecycle_spans import LossReason
+from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.errors import MCPError, NeedsAuthorization
+
+__all__ = [
+    "Decision",
+    "GiveUp",
+    "Loss",
+    "OpenCircuit",
+    "Recovery",
+    "RestartPolicy",
+    "RestartTracker",
+    "Retry",
+    "Step",
+    "require_seconds",
+]
 
 _MAX_COOLDOWN = 10
 """The cool-down doubles up to this many times the configured one."""
 
 _MAX_SECONDS = 365 * 24 * 3600
-"""A year stands for "for ever"; waits that are much longer overflow the clocks of operating systems."""
+"""A year; waits that are much longer overflow the clocks of operating systems."""
 
 
 class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
@@ -29,7 +46,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     restart: Literal["always", "on-failure", "never"] = "on-failure"
-    """``on-failure`` leaves a server stopped that exits with 0 while nobody wants anything from it."""
+    """``on-failure`` leaves a server stopped that exits with 0 while no call waits for it."""
     initial_delay: float = 0.5
     """The wait before the first restart."""
     max_delay: float = 30.0
@@ -44,7 +61,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     cooldown: float = 60.0
     """How long an open circuit refuses calls before one attempt is made; doubles with each failed attempt."""
     stable_after: float = 30.0
-    """A server that was ready for this long is well again: the wait before the next restart is short."""
+    """A server that was ready for this long is stable: the wait before its next restart is short again."""
 
     def __post_init__(self) -> None:
         if self.restart not in ("always", "on-failure", "never"):
@@ -85,8 +102,8 @@ class RestartTracker:
        `max_restarts` within `window`: then by `OpenCircuit`.
     2. The attempt after an open circuit is half-open: if it ends before it was ready for `stable_after`, the circuit
        opens again at once, for twice as long, up to ten times the configured cool-down.
-    3. An end after `stable_after` of being ready finds a server that was well: the delay starts from the bottom, a
-       half-open circuit is closed, and the cool-down is the configured one again.
+    3. After an end that follows `stable_after` of being ready, the delay starts from `initial_delay`, a half-open
+       circuit is closed, and the cool-down is the configured one again.
     """
 
     def __init__(self, policy: RestartPolicy, rng: random.Random) -> None:
@@ -126,7 +143,7 @@ class RestartTracker:
             if self._half_open:
                 self._half_open = False
                 self._cooldown = self._policy.cooldown
-                # Restarts from before the circuit opened were paid for by the cool-down.
+                # The cool-down was the penalty for the restarts from before the circuit opened.
                 self._restarts.clear()
         elif self._half_open:
             self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
@@ -143,10 +160,10 @@ class RestartTracker:
     def _delay(self) -> float:
         policy = self._policy
         try:
-            # Imported here because few programs ever see a server die, and tenacity brings asyncio along.
+            # Imported here because few programs ever see a server crash, and tenacity imports asyncio.
             from tenacity import RetryCallState, Retrying, wait_exponential
         except (OSError, ImportError):
-            # The server may have died for the reason that keeps us from loading it: no descriptor is left.
+            # The process may have no descriptor left, for the import as for the server.
             return policy.max_delay
         backoff = wait_exponential(
             multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
@@ -156,6 +173,129 @@ class RestartTracker:
         return backoff(state) * self._rng.uniform(1 - policy.jitter, 1 + policy.jitter)
 
 
+class Loss(msgspec.Struct, frozen=True):
+    """Why and how a connection was lost."""
+
+    error: MCPError | None
+    """Why the supervisor gave the connection up; None: the server ended it."""
+    ending: Ending
+    """What was known of the server's end at that moment. An exit that we force later says nothing about the server."""
+    was_ready: bool
+    had_calls: bool = False
+    """Calls waited for the server or for its answers."""
+    hung: bool = False
+    """The supervisor gave it up because the server had stopped answering."""
+
+    @property
+    def reason(self) -> LossReason:
+        """One word for traces and metrics."""
+        if self.hung:
+            return "hung"
+        if self.error is not None:
+            return "handshake_failed"
+        ending = self.ending
+        if ending.signal is not None:
+            return "signal"
+        if ending.exit_code is not None:
+            return "exited" if ending.clean else "exit_code"
+        if ending.renewable:
+            return "session_lost"
+        if ending.cause is not None:
+            return "unreachable"
+        return "output_closed"
+
+    @property
+    def ended_while_opening(self) -> bool:
+        """Whether the server ended before it was ready. One that could not even be reached has not ended."""
+        return not self.was_ready and self.error is None and self.ending.cause is None
+
+    @property
+    def unauthorized(self) -> bool:
+        """Whether the server requires a login, and there is none, or it is not valid any more."""
+        return self.ending.unauthorized or isinstance(self.error, NeedsAuthorization)
+
+    def described(self, stderr_tail: str = "") -> str:
+        """For people. `stderr_tail` may be longer than what was known when the connection was lost."""
+        if self.error is None:
+            ending = msgspec.structs.replace(self.ending, stderr_tail=stderr_tail or self.ending.stderr_tail)
+            return f"the server {ending}"
+        if stderr_tail and not self.was_ready:
+            return f"{self.error.message}; the server last wrote on stderr:\n{stderr_tail}"
+        return self.error.message
+
+
+class Step(enum.Enum):
+    """What follows a loss that is no failure."""
+
+    RENEW = enum.auto()
+    """Open the server again at once: it has only forgotten the session."""
+
+    RETRY_WITH_INITIALIZE = enum.auto()
+    """Start the server again at once: it exited on the probe, and gets `initialize` as its first message this time."""
+
+    LOG_IN = enum.auto()
+    """The server requires a login."""
+
+    STAY_EXITED = enum.auto()
+    """Start the server again when a call comes: it exited by itself, properly, while no call waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Start the server no more. `why`, if the policy is the reason, is for people."""
+
+    why: str | None = None
+
+
+Decision: TypeAlias = Step | Retry | OpenCircuit | GiveUp
+"""Everything but a `Step` follows a failure."""
+
+
+class Recovery:
+    """Decides what follows each loss of a server. Times are readings of one monotonic clock. Not thread-safe.
+
+    `ever_ready` says whether the server was ready at least once: one that was not is not started again.
+    """
+
+    def __init__(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
+        self._policy = policy
+        self._negotiation = negotiation
+        self._tracker = RestartTracker(policy, rng)
+
+    def ready(self, now: float) -> None:
+        """The server finished its handshake."""
+        self._tracker.on_ready(now)
+
+    def may_stay_exited(self, loss: Loss, *, ever_ready: bool) -> bool:
+        """Whether the server has exited by itself, properly, while no call waited."""
+        return self._policy.restart == "on-failure" and ever_ready and loss.ending.clean and not loss.had_calls
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the policy has a server started again that fails."""
+        return self._policy.restart != "never"
+
+    def after(self, loss: Loss, now: float, *, ever_ready: bool) -> Decision:
+        """The server was lost, and all of it has ended. To be asked once for each loss."""
+        if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
+            return Step.RENEW
+        if loss.ended_while_opening and self._negotiation.retry_with_initialize():
+            return Step.RETRY_WITH_INITIALIZE
+        if loss.unauthorized:
+            return Step.LOG_IN
+        if self.may_stay_exited(loss, ever_ready=ever_ready):
+            return Step.STAY_EXITED
+        return self.after_failure(now, ever_ready=ever_ready)
+
+    def after_failure(self, now: float, *, ever_ready: bool) -> Retry | OpenCircuit | GiveUp:
+        """The server failed, or could not even be started."""
+        if not ever_ready:
+            return GiveUp()
+        if not self.restarts:
+            return GiveUp("its restart policy is 'never'")
+        return self._tracker.on_end(now)
+
+
 def require_seconds(name: str, value: object) -> None:
     """Raise ValueError, speaking of `name`, unless `value` is a usable duration: above 0, at most a year."""
     if not (_is_number(value) and 0 < value <= _MAX_SECONDS):
@@ -163,5 +303,5 @@ def require_seconds(name: str, value: object) -> None:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    # True is an int to Python, and no quantity to anyone else.
+    # bool is a subclass of int, but True is no quantity.
     return isinstance(value, (int, float)) and not isinstance(value, bool)

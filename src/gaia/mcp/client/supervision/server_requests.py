@@ -1,9 +1,9 @@
-"""What one server asks of us while it runs, from being asked to the answer.
+"""Requests of one server to the client, from their arrival to the answer.
 
 The answers come from user code, which waits for people and models. It runs on callback threads of its own, so that
-neither a reader nor a listener ever waits for it. A question ends exactly once: answered, refused, expired, or
-withdrawn because nobody waits for the answer any more. Work that its answer was part of is then cancelled
-(`gaia.cancellation`).
+neither a reader nor a listener ever waits for it. A server request ends exactly once: answered, refused, expired, or
+withdrawn because the answer is not needed any more. The work of user code for an answer that is not needed any more is
+cancelled (`gaia.cancellation`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from gaia.cancellation import CancelScope
 from gaia.log import get_logger
+from gaia.mcp.client.protocol.elicitation import elicitation_id
 from gaia.mcp.client.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -34,17 +35,17 @@ __all__ = ["ServerRequest", "ServerRequests"]
 logger = get_logger(__name__)
 
 _MAX_OPEN = 32
-"""Questions of one server at once; what comes on top of them is refused."""
+"""Requests of one server that may be open at once; more are refused."""
 
 _MAX_URLS = 1000
-"""Of how many of the last questions with a URL it is known that they were asked."""
+"""How many ids of URL elicitations are remembered for the server's `notifications/elicitation/complete`."""
 
 OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
-"""Told the result or the refusal; neither, if the question was withdrawn."""
+"""Told the result or the refusal; neither, if the server request was withdrawn."""
 
 
 class ServerRequest:
-    """One question. `deadline` is a reading of the clock. Thread-safe."""
+    """One request of the server. `deadline` is a reading of the clock. Thread-safe."""
 
     def __init__(self, deadline: float, timeout: float, on_done: OnAnswered) -> None:
         self.deadline = deadline
@@ -66,18 +67,18 @@ class ServerRequest:
         return True
 
     def expire(self) -> None:
-        """Nobody answered in time."""
+        """The deadline has passed without an answer."""
         if self.finish(refusal=Refusal(INTERNAL_ERROR, f"not answered within {self._timeout:g} s")):
             self.scope.cancel()
 
     def withdraw(self) -> None:
-        """Nobody wants the answer any more."""
+        """The answer is not needed any more."""
         if self.finish():
             self.scope.cancel()
 
 
 class ServerRequests:
-    """The open questions of one server. Thread-safe."""
+    """The open requests of one server. Thread-safe."""
 
     def __init__(self, server: str, features: ClientFeatures, pool: CallbackPool, clock: Clock, timeout: float) -> None:
         """User code runs on `pool` and gets `timeout` seconds for each answer."""
@@ -87,20 +88,22 @@ class ServerRequests:
         self._clock = clock
         self._timeout = timeout
         self._lock = threading.Lock()
-        """Owns everything below. Never held while a question ends."""
+        """Owns everything below. Never held while a server request ends."""
         self._open: set[ServerRequest] = set()
         self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
         """Those that came as requests, which are answered on their connection."""
         self._urls: deque[str] = deque(maxlen=_MAX_URLS)
+        """The ids of the URLs that persons were sent to last, oldest first."""
 
     def deadline(self) -> float:
-        """When a question that is asked now has to be answered, as a reading of the clock."""
+        """When a request that comes now has to be answered, as a reading of the clock."""
         return self._clock.monotonic() + self._timeout
 
     def ask(self, method: str, params: Mapping[str, Any], on_done: OnAnswered) -> ServerRequest:
-        """Have user code answer. `on_done` is called once, on the thread that ends the question: be quick there.
+        """Have user code answer a request of a `method` that is offered.
 
-        The question ends by itself only if somebody sees to its deadline. Of a `method` that is offered.
+        `on_done` is called once, on the thread that ends the server request, and must be quick. The caller has to
+        enforce the deadline.
         """
         server_request = ServerRequest(
             self.deadline(),
@@ -116,68 +119,65 @@ class ServerRequests:
                 refusal=Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} questions wait already; ask again later")
             )
             return server_request
-        if method == "elicitation/create" and params.get("mode") == "url":
-            self.note_url(params.get("elicitationId"))
-        # Its answer is part of what the asking thread does: traces and cancellation go on in it.
+        self.note_url(elicitation_id(method, params))
+        # User code runs in the context of this thread, so that its spans and its cancellation belong to it.
         context = contextvars.copy_context()
         self._pool.lane().post(lambda: context.run(self._answer, server_request, method, params))
         return server_request
 
     def withdraw_all(self) -> None:
-        """Nobody waits for any answer any more."""
+        """No answer is needed any more."""
         with self._lock:
             server_requests = list(self._open)
         for server_request in server_requests:
             server_request.withdraw()
 
     def note_url(self, identifier: object) -> None:
-        """A person was sent to a URL, and it may be announced that all was done there."""
+        """A person is sent to a URL under this id; the server may report that the person is done there."""
         if isinstance(identifier, str):
             with self._lock:
                 self._urls.append(identifier)
 
-    def completes(self, identifier: object) -> bool:
-        """Whether this is the id of a URL that a person was sent to. Others MUST be ignored ("Elicitation")."""
+    def completes(self, identifier: str) -> bool:
+        """Whether a person was sent to a URL under this id. Other ids MUST be ignored ("Elicitation")."""
         with self._lock:
             return identifier in self._urls
 
-    # Questions that come as requests: the handshake era. The first two run on the reader's thread.
+    # Requests in the sense of JSON-RPC: the handshake era. The first two run on the reader's thread.
 
     def asked(self, connection: Connection, request: Request, watch: Callable[[ServerRequest], None]) -> bool:
-        """Answer a request, sooner or later, unless it is not offered. `watch` sees to the deadline."""
+        """Have a request answered; False if it is not offered. `watch` enforces the deadline."""
         if not self.features.offers(request.method):
             return False
         key = (connection, request.id)
         with self._lock:
             known = key in self._by_request
         if known:
-            connection.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
+            connection.requests.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
             return True
         server_request = self.ask(
             request.method, request.params, lambda *outcome: self._reply(connection, request, *outcome)
         )
         with self._lock:
-            # It may have ended meanwhile; who ends it later finds it here.
+            # It may have ended meanwhile; if it ends later, `_reply` finds it here.
             if server_request in self._open:
                 self._by_request[key] = server_request
-        # The supervisor sets the state before it withdraws the questions of a connection. One of us sees the other.
+        # The supervisor sets the state before it withdraws the requests of a connection. One of us sees the other.
         if connection.state is ConnectionState.CLOSED:
             server_request.withdraw()
         watch(server_request)
         return True
 
-    def cancelled(self, connection: Connection, params: Mapping[str, Any]) -> None:
-        """The server no longer wants an answer (specification, "Cancellation")."""
-        identifier = params.get("requestId")
-        if isinstance(identifier, int | str):
-            with self._lock:
-                server_request = self._by_request.get((connection, identifier))
-            if server_request is not None:
-                logger.debug("server_request_withdrawn", server=self._server, request_id=identifier)
-                server_request.withdraw()
+    def cancelled(self, connection: Connection, identifier: RequestId) -> None:
+        """The server no longer needs an answer (specification, "Cancellation")."""
+        with self._lock:
+            server_request = self._by_request.get((connection, identifier))
+        if server_request is not None:
+            logger.debug("server_request_withdrawn", server=self._server, request_id=identifier)
+            server_request.withdraw()
 
     def lost(self, connection: Connection) -> None:
-        """The connection is over, so its questions cannot be answered any more."""
+        """The connection is over, so its requests cannot be answered any more."""
         with self._lock:
             server_requests = [
                 server_request for (asker, _), server_request in self._by_request.items() if asker is connection
@@ -191,11 +191,11 @@ class ServerRequests:
         with self._lock:
             self._by_request.pop((connection, request.id), None)
         if refusal is not None:
-            connection.refuse(request, refusal.code, refusal.message)
+            connection.requests.refuse(request, refusal.code, refusal.message)
         elif result is not None:
-            connection.answer(request, result)
+            connection.requests.answer(request, result)
         else:
-            connection.withdraw(request)
+            connection.requests.withdraw(request)
 
     def _ended(
         self, server_request: ServerRequest, on_done: OnAnswered, result: dict[str, Any] | None, refusal: Refusal | None
@@ -216,14 +216,14 @@ class ServerRequests:
             encode_result("", result)
         except Refusal as refused:
             refusal = refused
-        except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server is owed an answer
+        except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server waits for an answer
             logger.error("server_request_failed", server=self._server, method=method, error=repr(error))
         else:
             server_request.finish(result)
         finally:
-            # Whatever user code raised, SystemExit included. It has ended already, if all went well.
+            # Also when user code raised SystemExit. Does nothing if the server request has ended already.
             server_request.finish(refusal=refusal)
 
 
 _NO_ANSWER = "the client could not answer"
-"""What the server is told of our mistakes, and of exceptions in user code: no more than that."""
+"""All that the server is told of our mistakes, and of exceptions in user code."""

@@ -1,12 +1,24 @@
-"""A server's condition at one moment."""
+"""What is known of one server at any time: its state and history, figures about its calls, and both as one snapshot."""
 
 from __future__ import annotations
 
+import math
+import threading
+from collections import deque
+
 import msgspec
 
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.rpc.noise import Noise
+from gaia.mcp.client.supervision.call_queue import CallQueue
+from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.events import ServerState, StateChanged
+from gaia.mcp.client.supervision.generation import Generation
 
-__all__ = ["ServerStatus"]
+__all__ = ["CallStatistics", "Condition", "ServerStatus"]
+
+_WINDOW = 512
+"""How many of the last calls the percentiles cover."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +49,139 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Lines on its standard output that are no messages."""
     noise_bytes: int = 0
     protocol_version: str | None = None
+
+
+class CallStatistics:
+    """Counts calls and errors, and remembers the last latencies. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Owns everything below."""
+        self._calls = 0
+        self._errors = 0
+        self._latencies: deque[float] = deque(maxlen=_WINDOW)
+
+    def record(self, seconds: float, *, failed: bool) -> None:
+        with self._lock:
+            self._calls += 1
+            self._errors += failed
+            self._latencies.append(seconds)
+
+    @property
+    def calls(self) -> int:
+        return self._calls
+
+    @property
+    def errors(self) -> int:
+        return self._errors
+
+    def percentiles(self, *ranks: float) -> list[float | None]:
+        """The latencies, in seconds, that the given shares (0 to 1) of the last calls did not exceed."""
+        with self._lock:
+            ordered = sorted(self._latencies)
+        if not ordered:
+            return [None for _ in ranks]
+        # Nearest rank: always a latency that was really measured.
+        return [ordered[max(0, math.ceil(rank * len(ordered)) - 1)] for rank in ranks]
+
+
+class Condition:
+    """Facts of one server. Only the supervisor's thread changes them; other threads read single values."""
+
+    def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
+        self.profile: ServerProfile | None = None
+        """What the server told about itself in its last handshake."""
+        self.generation = 0
+        """How often the server has been started."""
+        self.restarts = 0
+        """How often the server was ready again after a downtime."""
+        self.last_error: str | None = None
+        self.current: Generation | None = None
+        """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
+        self._earlier_noise = Noise()
+        """Of all generations before the current one."""
+        self._context = context
+        self._call_queue = call_queue
+        self._down_since: float | None = None
+        """Since when calls have found no server; a reading of the clock."""
+
+    @property
+    def state(self) -> ServerState:
+        return self._call_queue.state
+
+    @property
+    def ever_ready(self) -> bool:
+        return self.profile is not None
+
+    @property
+    def pid(self) -> int | None:
+        current = self.current
+        return None if current is None else current.pid
+
+    @property
+    def uptime(self) -> float | None:
+        """Seconds; None while the server is not ready."""
+        current = self.current
+        since = None if current is None else current.ready_since
+        return None if since is None else self._context.clock.monotonic() - since
+
+    @property
+    def noise(self) -> Noise:
+        """Over all generations."""
+        current = self.current
+        return self._earlier_noise if current is None else self._earlier_noise.plus(current.connection.noise)
+
+    def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
+        """A snapshot; `statistics` and `tool_count` are the client's."""
+        p50, p95 = statistics.percentiles(0.50, 0.95)
+        noise, ready, profile = self.noise, self._call_queue.ready, self.profile
+        return ServerStatus(
+            name=self._context.name,
+            state=self.state,
+            generation=self.generation,
+            pid=self.pid,
+            restarts=self.restarts,
+            in_flight=0 if ready is None else ready.in_flight,
+            queued=len(self._call_queue),
+            tool_count=tool_count,
+            last_error=self.last_error,
+            uptime=self.uptime,
+            calls=statistics.calls,
+            errors=statistics.errors,
+            latency_p50=p50,
+            latency_p95=p95,
+            noise_lines=noise.lines,
+            noise_bytes=noise.size,
+            protocol_version=None if profile is None else profile.protocol_version,
+        )
+
+    # For the supervisor.
+
+    def move_to(self, new: ServerState, reason: str | None = None) -> None:
+        """Change the state, and tell the client."""
+        old = self._call_queue.move_to(new, reason)
+        if old is not new:
+            self._context.hooks.happened(StateChanged(self._context.name, old, new, self.generation, reason))
+
+    def terminated(self) -> None:
+        """The current generation has ended completely."""
+        generation, self.current = self.current, None
+        if generation is not None:
+            self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
+
+    def begin_downtime(self) -> None:
+        """Calls find no server from now on; a downtime under way goes on."""
+        if self._down_since is None:
+            self._down_since = self._context.clock.monotonic()
+
+    def cancel_downtime(self) -> None:
+        """No call has needed the server since it ended."""
+        self._down_since = None
+
+    def end_downtime(self, now: float) -> float | None:
+        """The server is ready: how long the downtime was, in seconds; None if there was none."""
+        since, self._down_since = self._down_since, None
+        if since is None:
+            return None
+        self.restarts += 1
+        return now - since

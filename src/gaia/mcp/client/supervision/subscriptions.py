@@ -1,22 +1,36 @@
-"""What a client wants to hear of a server, whichever connection it has: each new one is told anew."""
+"""The changes and log messages that a client wants from a server, and how a server of the stateless era is asked."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 
-__all__ = ["Subscriptions"]
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.protocol.messages import RequestId
+from gaia.mcp.client.protocol.notifications import ServerNotification
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, RunExchange
+from gaia.mcp.errors import AnswerLost, CallCancelled, MCPError
+
+__all__ = ["SubscriptionStream", "Subscriptions"]
+
+logger = get_logger(__name__)
 
 
 class Subscriptions:
-    """Thread-safe. What it holds is replaced as a whole, so reading takes no lock."""
+    """What a client wants from its server, whichever connection it has: each new connection asks for it anew.
+
+    Thread-safe. What it holds is replaced as a whole, so reading takes no lock.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         """Owns the writing of the two below."""
         self.resources: tuple[str, ...] = ()
-        """The URIs of resources whose changes are of interest."""
+        """The URIs of the resources whose changes are wanted."""
         self.log_level: str | None = None
-        """The least severe log messages that are; None leaves it to the server."""
+        """The least severe log messages that are wanted; None leaves it to the server."""
 
     def add_resource(self, uri: str) -> None:
         with self._lock:
@@ -29,3 +43,90 @@ class Subscriptions:
     def set_log_level(self, level: str) -> None:
         with self._lock:
             self.log_level = level
+
+
+class SubscriptionStream:
+    """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
+
+    Belongs to the supervisor's thread. In the handshake era it does nothing. A request that was lost, or ended by the
+    server, is renewed by the next `keep`; a server that refuses it is not asked again.
+    """
+
+    def __init__(
+        self,
+        profile: ServerProfile,
+        connection: Connection,
+        run_exchange: RunExchange,
+        resources: Callable[[], Sequence[str]],
+    ) -> None:
+        """`resources` tells the URIs of the resources whose changes are wanted."""
+        self._profile = profile
+        self._connection = connection
+        self._run_exchange = run_exchange
+        self._resources = resources
+        self._runner: ExchangeRunner[None] | None = None
+        """The request that is open."""
+        self._refused = False
+        self._may_renew = True
+        """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
+
+    def keep(self) -> None:
+        """Make the request, if none is open."""
+        self._may_renew = True
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._runner is not None or self._refused:
+            return
+        listening = self._profile.era.listen(self._profile, self._resources())
+        if listening is None:
+            return
+        runner: ExchangeRunner[None] | None = None
+
+        def ended(_: None) -> None:
+            if self._runner is runner:
+                self._runner = None
+                logger.debug("subscription_ended", server=self._connection.name)
+
+        def failed(error: MCPError) -> None:
+            if self._runner is runner:
+                self._runner = None
+                self._failed(error)
+
+        self._runner = runner = self._run_exchange(listening, ended, failed)
+
+    def _failed(self, error: MCPError) -> None:
+        if not isinstance(error, AnswerLost):
+            self._refused = True
+            logger.warning("subscription_refused", server=self._connection.name, error=error.message)
+            return
+        # Proxies often end streams that are quiet. If it was the server that ended, the next request will show it.
+        logger.debug("subscription_lost", server=self._connection.name, error=error.message)
+        if self._may_renew:
+            self._may_renew = False
+            self._listen()
+
+    def change(self) -> None:
+        """Other resources are wanted: make a new request, and only then give up the old one."""
+        old, self._runner = self._runner, None
+        self._refused = False
+        self.keep()
+        call = None if old is None else old.call
+        if call is not None and call.finish(error=CallCancelled("replaced by a newer subscription")):
+            self._connection.cancel_call(call, "replaced by a newer subscription")
+
+    def covers(self, notification: ServerNotification) -> bool:
+        """Whether the client asked for a notification: in the stateless era it belongs to the request that is open."""
+        return self._connection.negotiated.server_may_ask or self._is_open(notification.subscription)
+
+    def cancelled(self, request_id: RequestId) -> None:
+        """The server cancels a request of ours, which can only be this one ("Cancellation")."""
+        if self._is_open(request_id):
+            runner, self._runner = self._runner, None
+            if runner is not None and runner.call is not None:
+                runner.call.finish(error=CallCancelled("the server ended the subscription"))
+
+    def _is_open(self, identifier: object) -> bool:
+        call = None if self._runner is None else self._runner.call
+        # Type and value: the specification keeps the type of the id.
+        return call is not None and type(identifier) is int and identifier == call.id

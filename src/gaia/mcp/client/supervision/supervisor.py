@@ -1,52 +1,33 @@
-"""The supervisor: one thread, one mailbox, and the event loop that keeps one server alive.
+"""The supervisor: one thread with an event loop that keeps one server alive.
 
 It starts the server, runs the handshake, notices the end, waits out the backoff, starts it again, checks an idle
-server's health, and finally stops it; how, is told by the `Supervisor`. It never waits for an answer of the server, nor
-for its end: the news come as letters. Callers' threads only touch the call queue, the connection that is ready, and the
-mailbox.
+server's health, and finally stops it; `ServerLifecycle` says how. It never waits for an answer of the server, nor for
+its end: other threads post what happened to its event loop. Callers' threads only touch the call queue, the connection
+that is ready, and the event loop's queue.
 
 A supervisor lives once, from `start` to `stop`; connecting again after that takes a new supervisor.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import queue
-import random
+import atexit
+import os
 import threading
-from collections.abc import Callable
+import weakref
 
 from gaia.log import get_logger
-from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.event_loop import EventLoop, Waiting
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.exchange_runner import CallAnswered
 from gaia.mcp.client.supervision.input_requests import InputRequests
-from gaia.mcp.client.supervision.lifetime import live_supervisors
-from gaia.mcp.client.supervision.mailbox import (
-    Answered,
-    Closed,
-    Ended,
-    Expired,
-    Letter,
-    LoggedIn,
-    Notified,
-    Start,
-    Stop,
-    SubscriptionsChanged,
-    Wanted,
-    Watch,
-)
 from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
-from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
-from gaia.mcp.client.supervision.settings import SupervisionHooks, SupervisionSettings
-from gaia.mcp.client.supervision.timers import Timers, Waiting
-from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.client.supervision.server_requests import ServerRequest
 from gaia.telemetry import metrics
 
-__all__ = ["ServerLifecycle"]
+__all__ = ["Supervisor"]
 
 logger = get_logger(__name__)
 
@@ -59,50 +40,20 @@ _DISCONNECTED = "it was disconnected"
 class Supervisor:
     """Supervises one server. The public methods and attributes may be used from any thread."""
 
-    def __init__(
-        self,
-        name: str,
-        transport: ChannelTransport,
-        settings: SupervisionSettings,
-        hooks: SupervisionHooks,
-        server_requests: ServerRequests,
-        clock: Clock,
-        rng: random.Random,
-        observer: Observer | None = None,
-        executor: Executor = lambda task: task(),
-    ) -> None:
-        """`observer` sees the calls, and is told of the server's life; `run` has time for what that may take."""
-        self.name = name
-        self.observer = observer or Observer(name)
-        self.next_id: Callable[[], int] = itertools.count(1).__next__
-        """The id of the next request."""
-        self.forked = False
+    def __init__(self, context: SupervisionContext) -> None:
+        self.name = context.name
+        self.is_forked = False
         """Whether this is a forked child, to which neither thread nor server belongs."""
-        self._clock = clock
-        self._mailbox: queue.SimpleQueue[Letter] = queue.SimpleQueue()
+        self._loop = EventLoop(context.clock)
         self._settled = threading.Event()
         """Set when the first start has succeeded or failed."""
-        self._thread = threading.Thread(target=self._run, name=f"mcp-{name}-supervisor", daemon=True)
-        self._timers = Timers()
-        """Only the supervisor's thread touches them."""
-        self._lifecycle = ServerLifecycle(
-            name,
-            transport,
-            settings,
-            hooks,
-            server_requests,
-            clock,
-            rng,
-            self.observer,
-            executor,
-            mailbox=self._mailbox,
-            timers=self._timers,
-            next_id=self.next_id,
-            watch=self.watch,
-            on_settled=self._settled.set,
-        )
+        self._thread = threading.Thread(target=self._run, name=f"mcp-{context.name}-supervisor", daemon=True)
+        self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.set)
+        self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
+        self.next_id = self.call_queue.next_id
+        self.watch = self._loop.watch
 
     @property
     def state(self) -> ServerState:
@@ -110,7 +61,7 @@ class Supervisor:
 
     @property
     def negotiated(self) -> NegotiatedProtocol:
-        """What requests have to be dressed like, as far as it is known; a connection mends what was guessed wrong."""
+        """What requests have to carry, as far as it is known; a connection corrects what was guessed wrong."""
         current = self.condition.current
         return NOT_NEGOTIATED if current is None else current.connection.negotiated
 
@@ -126,13 +77,13 @@ class Supervisor:
     def start(self) -> bool:
         """Start the server and wait until it is ready or has failed; True if it is ready."""
         self._lifecycle.requested()
-        live_supervisors.add(self)
+        _running.add(self)
         metrics.observed.add(self)
-        self._mailbox.put(Start())
+        self._loop.post(self._lifecycle.begin)
         try:
             self._thread.start()
         except RuntimeError as error:
-            live_supervisors.discard(self)
+            _running.discard(self)
             self.condition.last_error = f"no thread for the server: {error}"
             self._lifecycle.fail(self.condition.last_error)
         self._settled.wait()
@@ -152,38 +103,28 @@ class Supervisor:
     def request_stop(self) -> None:
         """Like `stop`, without waiting for it."""
         self._lifecycle.requested()
-        self._mailbox.put(Stop())
+        self._loop.post(lambda: self._lifecycle.close(_DISCONNECTED))
 
     def after_fork(self) -> None:
         """In a forked child: the thread is gone, and the server belongs to the parent."""
-        self.forked = True
+        self.is_forked = True
         self._lifecycle.after_fork()
 
     def subscriptions_changed(self) -> None:
-        """The client wants to hear other things than before."""
-        self._mailbox.put(SubscriptionsChanged())
+        """The client wants other changes or log messages of the server than before."""
+        self._loop.post(self._lifecycle.subscriptions_changed)
 
-    def watch(self, waiting: Waiting) -> None:
-        """Enforce the deadline of a call or a question that no thread waits for."""
-        if not waiting.ended:
-            self._mailbox.put(Watch(waiting))
-
-    # The event loop. Everything below runs on the supervisor's thread.
+    # The thread. Everything below runs on it.
 
     def _run(self) -> None:
         try:
-            while self.state is not ServerState.CLOSED and not self._failed_for_good():
-                deadline = self._timers.next_deadline()
-                if deadline is not None and deadline <= self._clock.monotonic():
-                    # However many letters there are: deadlines are kept.
+            while not self._is_over():
+                task = self._loop.next_task()
+                if task is None:
                     self._fire_timers()
-                    continue
-                try:
-                    letter = self._clock.get(self._mailbox, deadline)
-                except queue.Empty:
-                    continue
-                self._handle(letter)
-            self._close_runners()
+                else:
+                    task()
+            self._end_exchanges()
         except Exception as error:
             # A mistake of ours must not leave callers waiting, nor the server running.
             logger.error("supervisor_broken", server=self.name, error=repr(error))
@@ -191,53 +132,55 @@ class Supervisor:
             self._lifecycle.close(self.condition.last_error)
             raise
         finally:
-            live_supervisors.discard(self)
+            _running.discard(self)
             metrics.observed.discard(self)
             self._settled.set()
 
-    def _failed_for_good(self) -> bool:
-        """A server that was never ready is not retried; its supervisor ends, and a new connect() makes a new one."""
-        return self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION) and not self.condition.known
+    def _is_over(self) -> bool:
+        """A server that was never ready is not tried again; a new `connect` makes a new supervisor."""
+        if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
+            return not self.condition.ever_ready
+        return self.state is ServerState.CLOSED
 
-    def _close_runners(self) -> None:
-        """Let those that were interrupted take note of it; nothing comes of them any more."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                match self._mailbox.get_nowait():
-                    case Answered(runner, call):
-                        runner.answered(call)
-
-    def _handle(self, letter: Letter) -> None:
-        match letter:
-            case Start():
-                self._lifecycle.begin()
-            case Stop():
-                self._lifecycle.close(_DISCONNECTED)
-            case Wanted():
-                self._lifecycle.wanted()
-            case LoggedIn(error):
-                self._lifecycle.logged_in(error)
-            case Ended(connection):
-                self._lifecycle.ended(connection)
-            case Closed(ending):
-                self._lifecycle.closed(ending)
-            case Notified(connection, notification):
-                self._lifecycle.notified(connection, notification)
-            case Expired(call):
-                self._lifecycle.expired(call)
-            case SubscriptionsChanged():
-                self._lifecycle.subscriptions_changed()
-            case Answered(runner, call):
-                runner.answered(call)
-            case Watch(waiting):
-                self._timers.watch(waiting)
+    def _end_exchanges(self) -> None:
+        """Tell the exchanges that were interrupted, for their spans and generators; other tasks have no meaning now."""
+        for task in self._loop.drain():
+            if isinstance(task, CallAnswered):
+                task()
 
     def _fire_timers(self) -> None:
-        timers, late = self._timers.due(self._clock.monotonic())
+        tasks, late = self._loop.timers.due(self._clock.monotonic())
         for waiting in late:
-            if isinstance(waiting, Call):
-                self.call_queue.expire(waiting)
-            elif isinstance(waiting, ServerRequest | InputRequests):
-                waiting.expire()
-        for timer in timers:
-            self._lifecycle.due(timer)
+            self._expire(waiting)
+        for task in tasks:
+            task()
+
+    def _expire(self, waiting: Waiting) -> None:
+        if isinstance(waiting, Call):
+            self.call_queue.expire(waiting)
+        elif isinstance(waiting, ServerRequest | InputRequests):
+            waiting.expire()
+
+
+_running: weakref.WeakSet[Supervisor] = weakref.WeakSet()
+"""Supervisors whose thread runs. Each adds and removes itself; everything else iterates over a copy."""
+
+
+@atexit.register
+def _stop_all() -> None:
+    supervisors = list(_running)
+    for supervisor in supervisors:
+        supervisor.request_stop()
+    for supervisor in supervisors:
+        supervisor.stop()
+
+
+def _after_fork() -> None:
+    for supervisor in list(_running):
+        supervisor.after_fork()
+    _running.clear()
+    metrics.observed.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

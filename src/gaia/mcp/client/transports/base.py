@@ -40,7 +40,7 @@ class MCPTransport(ABC):
 
 
 class ChannelTransport(MCPTransport):
-    """A transport that can open one channel after another, which is what supervision restarts are made of."""
+    """A transport that can open one channel after another: supervision needs one for each start of the server."""
 
     network_transport: str
     """What OpenTelemetry calls it: "pipe" or "tcp"."""
@@ -51,7 +51,7 @@ class ChannelTransport(MCPTransport):
         return {"network.transport": self.network_transport}
 
     authorization: Authorization | None = None
-    """The login at the server; None if nobody can log in there."""
+    """The login at the server; None if there is no way to log in."""
 
     timeout: float
     """Seconds that a request may take, and that a server has to get ready."""

@@ -24,7 +24,7 @@ def split_command(command: str) -> list[str]:
     """The words of a command line such as ``"npx -y some-server /tmp"``.
 
     Raises ConfigError (a ValueError) for an empty or unbalanced line, and for shell operators: they would silently be
-    passed to the server as arguments, which nobody wants.
+    passed to the server as arguments.
     """
     try:
         words = shlex.split(command, posix=os.name != "nt")

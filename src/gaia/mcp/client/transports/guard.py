@@ -40,17 +40,18 @@ class HostGuard:
             self._tell(f"+ {pid} {mark}\n")
 
     def release(self, pid: int) -> None:
-        """The server is gone; its process id may soon be somebody else's."""
+        """The server is gone; the system may soon give its process id to another process."""
         with self._lock:
             self._protected.pop(pid, None)
             if self._protected:
                 self._tell(f"- {pid}\n")
             elif self._process is not None:
-                # Or it would take the end of its input for the end of the host, and kill whoever has that id by now.
+                # Otherwise it would take the end of its input for the end of the host, and kill the process that has
+                # the id by then.
                 self._write(f"- {pid}\n")
                 self._stop()
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: the servers and the guard belong to the parent. Only our copy of the pipe is closed."""
         self._lock = threading.Lock()
         self._protected = {}
@@ -64,7 +65,7 @@ class HostGuard:
         if self._process is not None:
             if self._write(message):
                 return
-            # Somebody killed or stopped the guard. A new one learns everything afresh.
+            # The guard was killed or stopped from outside. A new one is told of all servers.
             logger.warning("guard_lost", pid=self._process.pid)
             self._process.kill()
             self._stop()
@@ -122,4 +123,4 @@ host_guard = HostGuard()
 """The guard of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=host_guard.forget)
+    os.register_at_fork(after_in_child=host_guard.after_fork)

@@ -2,7 +2,7 @@
 
 Run by path with an isolated interpreter, so it imports the standard library only. Its standard input is a pipe from the
 host: ``+ PID MARK`` protects the process group PID, ``- PID`` releases it. When the pipe ends, or the host is no longer
-its parent, whatever is still protected is terminated, then killed.
+its parent, all process groups that are still protected are terminated, then killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.05
 
 
 def main(host: int) -> None:
-    # Whatever makes the host leave must not make the guard leave first.
+    # A signal that ends the host must not end the guard first.
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -28,7 +28,7 @@ def main(host: int) -> None:
 
 
 def watch(host: int) -> dict[int, str]:
-    """Follow the host's messages until it is gone; returns what it left behind, as mark by process group."""
+    """Follow the host's messages until it is gone; returns the groups still protected, with their marks."""
     protected: dict[int, str] = {}
     pending = b""
     while True:

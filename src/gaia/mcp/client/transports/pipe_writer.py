@@ -10,6 +10,7 @@ sent, and its caller can still take it back.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -20,9 +21,13 @@ from typing import IO
 
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Outgoing
-from gaia.mcp.client.transports.pipe_size import enlarge
 
-__all__ = ["PipeWriter"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["PipeWriter", "enlarge"]
 
 logger = get_logger(__name__)
 
@@ -189,3 +194,18 @@ class PipeWriter:
             self._pipe.close()
         except OSError as error:
             logger.debug("stdin_close_failed", error=str(error))
+
+
+_LARGE_BYTES = 1024 * 1024
+"""The largest pipe that an ordinary user may have (Linux: fs.pipe-max-size)."""
+
+
+def enlarge(descriptor: int) -> None:
+    """Make a pipe larger where the system allows it, so that a large message needs fewer turns of the two processes.
+
+    For pipes that have been full: all pipes of a user share one allowance.
+    """
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        # Not allowed any more once the allowance is used up; the pipe works as it is.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _LARGE_BYTES)

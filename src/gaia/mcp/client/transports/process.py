@@ -208,8 +208,8 @@ _CREATION_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(s
 def _wait_for_end(processes: list[psutil.Process], timeout: float) -> list[psutil.Process]:
     """Those that still live after `timeout` seconds at most.
 
-    Other than `psutil.wait_procs` it does not wait for somebody to reap them: they are not our children, and the first
-    process of a container may be slow in it, or never do it.
+    Unlike `psutil.wait_procs` it does not wait until they are reaped: they are not our children, and the first process
+    of a container may reap them late or never.
     """
     deadline = time.monotonic() + timeout
     while True:

@@ -17,8 +17,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
-from gaia.mcp.client.transports.pipe_size import enlarge
-from gaia.mcp.client.transports.pipe_writer import PipeWriter
+from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
 from gaia.mcp.errors import StartFailed
@@ -31,8 +30,8 @@ logger = get_logger(__name__)
 _READ_BYTES = 64 * 1024
 _LARGE_READ_BYTES = 1024 * 1024
 _JOIN_SECONDS = 2.0
-_LAST_WORDS_SECONDS = 0.5
-"""What a server wrote before it ended is still in the pipes, and read at once unless something else holds them open."""
+_DRAIN_SECONDS = 0.5
+"""What a server wrote before it ended is still in the pipes, and read at once if no other process holds them open."""
 
 
 class StdioChannel:
@@ -69,7 +68,7 @@ class StdioChannel:
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed
             )
             self.send = self._writer.send
-            """See `Channel.send`. Every call comes along here, so there is nothing in between."""
+            """See `Channel.send`. Every call passes here, so there is no method in between."""
         except BaseException as error:
             self.close(0.0)
             if isinstance(error, RuntimeError):
@@ -91,7 +90,7 @@ class StdioChannel:
         self.send(notice)
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
-        """Bytes are bytes."""
+        """The bytes on the pipe are the same in all revisions."""
 
     def redact(self, text: str) -> str:
         return self._redact(text)
@@ -103,7 +102,7 @@ class StdioChannel:
         ending = self._process.wait(wait)
         if ending is None:
             return None
-        self._hear_last_words(_LAST_WORDS_SECONDS)
+        self._drain(_DRAIN_SECONDS)
         return self._with_stderr(ending)
 
     def close(self, grace: float) -> Ending:
@@ -114,12 +113,12 @@ class StdioChannel:
         else:
             self._process.stdin.close()
         ending = self._process.stop(grace)
-        if self._hear_last_words(_JOIN_SECONDS):
+        if self._drain(_JOIN_SECONDS):
             for pipe in (self._process.stdout, self._process.stderr):
                 pipe.close()
         else:
-            # A reader in the middle of a read would go on with whatever gets the number of a closed descriptor. So it
-            # closes its pipe itself, as soon as whatever we could not end lets go of the other side.
+            # A reader in the middle of a read would go on with the next file that gets the number of a closed
+            # descriptor. So it closes its pipe itself, when the process that we could not end closes the other side.
             logger.error("output_still_open", pid=self.pid)
         _open_channels.discard(self)
         return self._with_stderr(ending)
@@ -135,15 +134,15 @@ class StdioChannel:
 
     def _server_exited(self) -> None:
         """Runs on the thread that waits for the process."""
-        self._hear_last_words(_LAST_WORDS_SECONDS)
+        self._drain(_DRAIN_SECONDS)
         self._listener.channel_ended()
 
     def _input_closed(self) -> None:
         """The server reads no more, most likely because it is about to exit. Runs on the writer thread."""
-        self._process.wait(_LAST_WORDS_SECONDS)
+        self._process.wait(_DRAIN_SECONDS)
         self._server_exited()
 
-    def _hear_last_words(self, timeout: float) -> bool:
+    def _drain(self, timeout: float) -> bool:
         """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""
         deadline = time.monotonic() + timeout
         for reader in self._readers:

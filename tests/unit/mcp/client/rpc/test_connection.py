@@ -21,7 +21,8 @@ from gaia.mcp.client.rpc import call as call_module
 from gaia.mcp.client.rpc import connection as connection_module
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending, Frame, Outgoing
-from gaia.mcp.client.rpc.connection import Connection, ConnectionState, Noise
+from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.rpc.noise import Noise
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
 from tests.fake_clock import FakeClock
 from tests.interleaving import interleavings

@@ -1,6 +1,5 @@
 """Where calls enter: to the connection that is ready, into the backlog, or back with the reason."""
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,24 +17,20 @@ WAITING = [ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, Serv
 
 
 class Desk:
-    """An call queue, and what is needed to use it."""
+    """A call queue, and what is needed to use it."""
 
     def __init__(self, max_pending: int = 5) -> None:
         self.clock = FakeClock()
         self.max_pending = max_pending
         self.wanted = 0
         self.call_queue = CallQueue("fake", max_pending, self.count_wanted, on_expired=lambda _: None)
-        self._ids = itertools.count(1)
 
     def count_wanted(self) -> None:
         self.wanted += 1
 
-    def next_id(self) -> int:
-        return next(self._ids)
-
     def call(self, *, repeatable: bool = False, bound: bool = False) -> Call:
         now = self.clock.monotonic()
-        return Call(self.next_id(), "tools/call", None, now, 30.0, repeatable=repeatable, bound=bound)
+        return Call(self.call_queue.next_id(), "tools/call", None, now, 30.0, repeatable=repeatable, bound=bound)
 
     def submit(self, *, repeatable: bool = False) -> Call:
         call = self.call(repeatable=repeatable)
@@ -134,7 +129,7 @@ class TestConnectionThatClosesMeanwhile:
 
         def close() -> None:
             desk.call_queue.suspend()
-            desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
+            desk.call_queue.take_back(connection.close(), "it exploded")
 
         class Table(dict[Any, Call]):
             def __setitem__(self, key: Any, call: Call) -> None:
@@ -217,7 +212,7 @@ class TestBacklog:
 class TestTakingBack:
     def lose(self, desk: Desk, connection: Connection) -> bool:
         desk.call_queue.suspend()
-        return desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
+        return desk.call_queue.take_back(connection.close(), "it exploded")
 
     def test_unwritten_calls_come_before_those_that_wait_already(self, desk: Desk) -> None:
         connection, channel = desk.admit()
@@ -226,7 +221,7 @@ class TestTakingBack:
         orphans = connection.close()
         desk.call_queue.suspend()
         third = desk.submit()
-        assert desk.call_queue.take_back(orphans, "it exploded", desk.next_id)
+        assert desk.call_queue.take_back(orphans, "it exploded")
         _, following = desk.admit()
         assert ids(following) == [first.id, second.id, third.id]
 
@@ -280,7 +275,7 @@ class TestTakingBack:
         connection, _ = desk.connection()
         desk.call_queue.move_to(ServerState.RESTARTING, None)
         desk.submit()
-        assert desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
+        assert desk.call_queue.take_back(connection.close(), "it exploded")
 
 
 def test_in_a_forked_child_calls_are_refused_even_if_the_lock_was_held(desk: Desk) -> None:
@@ -305,7 +300,7 @@ def test_each_call_of_many_threads_ends_once_and_is_written_once_whatever_the_wo
         while not all(future.done() for future in submitting):
             connection, channel = desk.admit()
             desk.call_queue.suspend()
-            desk.call_queue.take_back(connection.close(), "it exploded", desk.next_id)
+            desk.call_queue.take_back(connection.close(), "it exploded")
             channel.close(0.0)
             written += ids(channel)
             desk.call_queue.move_to(ServerState.RESTARTING, None)

@@ -196,21 +196,21 @@ class TestWithoutThreads:
         pool.close()
         assert seen == [1, 2]
 
-    def test_threads_that_are_gone_are_replaced(self, pool: CallbackPool, monkeypatch: pytest.MonkeyPatch) -> None:
-        entered = threading.Barrier(5)
-        for _ in range(4):
-            pool.lane().post(lambda: entered.wait(PATIENCE))
+    def test_threads_that_are_gone_are_replaced(self, pool: CallbackPool, held: threading.Event) -> None:
+        """As it is in a forked child, in which a lane's thread is gone in the middle of a task."""
+        lane, entered, done = pool.lane(), threading.Barrier(2), threading.Event()
+
+        def stall() -> None:
+            entered.wait(PATIENCE)
+            held.wait(PATIENCE)
+
+        lane.post(stall)
         entered.wait(PATIENCE)
-        # As it is in a forked child.
-        done = threading.Event()
-        with monkeypatch.context() as patch:
-            gone = set(callback_threads())
-            alive = threading.Thread.is_alive
-            patch.setattr(threading.Thread, "is_alive", lambda thread: thread.name not in gone and alive(thread))
-            stopped = [thread for thread in threading.enumerate() if thread.name in gone]
-            for _ in stopped:
-                pool._ready.put(None)
-            for thread in stopped:
-                thread.join(PATIENCE)
-            pool.lane().post(done.set)
+        (gone,) = pool._threads._threads
+        pool._threads._after_fork()
+        lane._scheduled_in = -1
+        lane.post(done.set)
         assert done.wait(PATIENCE)
+        gone.ending = True
+        held.set()
+        gone.join(PATIENCE)

@@ -477,7 +477,7 @@ class TestFutures:
         for _ in range(2000):
             server.submit(timeout=3600.0)
         server.settle()
-        assert len(server.supervisor._timers._waiting) <= 128
+        assert len(server.supervisor._loop.timers._waiting) <= 128
 
 
 class TestStatistics:

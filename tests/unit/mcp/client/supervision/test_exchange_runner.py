@@ -8,7 +8,7 @@ import pytest
 from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, ExchangeRunners
+from gaia.mcp.client.supervision.exchange_runner import CallAnswered, RunExchange
 from gaia.mcp.errors import CallTimeout, JsonRpcError, MCPError
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel
@@ -24,20 +24,24 @@ class Table:
         self.channel = FakeChannel(self.connection, 1, {})
         self.connection.attach(self.channel)
         self.watched: list[Call] = []
-        self.news: list[tuple[ExchangeRunner[Any], Call]] = []
+        self.answered: list[CallAnswered] = []
         self.results: list[Any] = []
         self.errors: list[MCPError] = []
-        self.run_exchange = ExchangeRunners(
-            clock, 30.0, itertools.count(1).__next__, self.watched.append, lambda *news: self.news.append(news)
-        ).on(self.connection)
+        self.run_exchange = RunExchange(
+            self.connection,
+            clock,
+            30.0,
+            itertools.count(1).__next__,
+            self.watched.append,
+            self.answered.append,
+        )
 
     def begin(self, exchange: Exchange[Any]) -> None:
         self.run_exchange(exchange, self.results.append, self.errors.append)
 
     def go_on(self) -> None:
-        while self.news:
-            runner, call = self.news.pop(0)
-            runner.answered(call)
+        while self.answered:
+            self.answered.pop(0)()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """How often something may happen."""
 
-from gaia.mcp.client.supervision.token_bucket import TokenBucket
+from gaia.mcp.client.supervision.maintenance import TokenBucket
 
 
 def test_a_burst_and_then_one_each_interval() -> None:

@@ -1,7 +1,16 @@
 """The deadlines that a supervisor watches."""
 
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.supervision.timers import Timer, Timers
+from gaia.mcp.client.supervision.event_loop import Timer, Timers
+
+
+class Task:
+    """A task that is recognised."""
+
+    def __call__(self) -> None: ...
+
+
+BACKOFF, COOLDOWN, HEALTH = Task(), Task(), Task()
 
 
 def call(deadline: float) -> Call:
@@ -15,25 +24,25 @@ def test_there_is_no_deadline_at_first() -> None:
 
 def test_the_next_deadline_is_the_earliest_of_all() -> None:
     timers = Timers()
-    timers.set(Timer.HEALTH, 30.0)
+    timers.set(Timer.HEALTH, 30.0, HEALTH)
     assert timers.next_deadline() == 30.0
     timers.watch(call(20.0))
     assert timers.next_deadline() == 20.0
-    timers.set(Timer.BACKOFF, 10.0)
+    timers.set(Timer.BACKOFF, 10.0, BACKOFF)
     assert timers.next_deadline() == 10.0
 
 
 def test_what_comes_due_is_taken_once() -> None:
     timers = Timers()
-    timers.set(Timer.HEALTH, 10.0)
-    timers.set(Timer.COOLDOWN, 10.5)
+    timers.set(Timer.HEALTH, 10.0, HEALTH)
+    timers.set(Timer.COOLDOWN, 10.5, COOLDOWN)
     early, late = call(10.0), call(10.5)
     timers.watch(late)
     timers.watch(early)
     assert timers.due(9.9) == ([], [])
-    assert timers.due(10.0) == ([Timer.HEALTH], [early])
+    assert timers.due(10.0) == ([HEALTH], [early])
     assert timers.due(10.0) == ([], [])
-    assert timers.due(11.0) == ([Timer.COOLDOWN], [late])
+    assert timers.due(11.0) == ([COOLDOWN], [late])
     assert timers.next_deadline() is None
 
 
@@ -47,15 +56,15 @@ def test_calls_come_due_in_the_order_of_deadlines_and_of_arrival() -> None:
 
 def test_a_timer_that_is_set_again_counts_from_then() -> None:
     timers = Timers()
-    timers.set(Timer.HEALTH, 10.0)
-    timers.set(Timer.HEALTH, 20.0)
+    timers.set(Timer.HEALTH, 10.0, HEALTH)
+    timers.set(Timer.HEALTH, 20.0, HEALTH)
     assert timers.due(15.0) == ([], [])
-    assert timers.due(20.0) == ([Timer.HEALTH], [])
+    assert timers.due(20.0) == ([HEALTH], [])
 
 
 def test_a_cancelled_timer_does_not_come_due() -> None:
     timers = Timers()
-    timers.set(Timer.HEALTH, 10.0)
+    timers.set(Timer.HEALTH, 10.0, HEALTH)
     timers.cancel(Timer.HEALTH, Timer.BACKOFF)
     assert timers.next_deadline() is None
     assert timers.due(20.0) == ([], [])

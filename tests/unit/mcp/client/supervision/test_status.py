@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.supervision.statistics import CallStatistics
+from gaia.mcp.client.supervision.status import CallStatistics
 
 
 def test_without_calls_there_are_no_latencies() -> None:

@@ -1,4 +1,4 @@
-"""Ending a lost server beside the supervisor, and saying how it was lost."""
+"""Ending a lost server beside the supervisor."""
 
 import queue
 import threading
@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.rpc.channel import Ending
-from gaia.mcp.client.supervision.termination import Loss, Termination
-from gaia.mcp.errors import CallTimeout
+from gaia.mcp.client.supervision.generation import Termination
 from tests.fake_transport import PATIENCE, FakeChannel
-
-CRASH = Loss(error=None, ending=Ending(exit_code=1), was_ready=True, wanted=False)
 
 
 @pytest.fixture
@@ -34,7 +31,7 @@ def test_it_closes_beside_its_maker_and_tells_how_the_server_ended(
 ) -> None:
     channel.hold_closing()
     channel.end(signal="SIGKILL")
-    termination = Termination("fake", channel, CRASH, 1.5, closed.put)
+    termination = Termination("fake", channel, 1.5, closed.put)
     channel.wait_until_closing()
     assert channel.closed_with_grace == 1.5
     assert closed.empty()
@@ -52,7 +49,7 @@ def test_without_a_thread_to_spare_it_closes_all_the_same(
 
     channel.end(exit_code=1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    Termination("fake", channel, CRASH, 1.5, closed.put).wait()
+    Termination("fake", channel, 1.5, closed.put).wait()
     assert closed.get(timeout=PATIENCE) == Ending(exit_code=1)
 
 
@@ -63,21 +60,5 @@ def test_a_channel_that_cannot_be_closed_is_not_waited_for_for_ever(
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(channel, "close", fail)
-    Termination("fake", channel, CRASH, 1.5, closed.put).wait()
+    Termination("fake", channel, 1.5, closed.put).wait()
     assert closed.get(timeout=PATIENCE) == Ending()
-
-
-@pytest.mark.parametrize(
-    ("loss", "stderr_tail", "reason"),
-    [
-        (CRASH, "", "the server exited with code 1"),
-        (CRASH, "oh no", "the server exited with code 1; it last wrote on stderr:\noh no"),
-        (Loss(None, Ending(signal="SIGSEGV", stderr_tail="early"), True, True), "", "early"),
-        (Loss(None, Ending(), False, True), "", "the server closed its output"),
-        (Loss(CallTimeout("it hangs"), Ending(), True, True), "hours of logs", "it hangs"),
-        (Loss(CallTimeout("no answer"), Ending(), False, True), "no licence", "no answer; the server last wrote"),
-    ],
-)
-def test_the_reason_says_what_helps(loss: Loss, stderr_tail: str, reason: str) -> None:
-    assert reason in loss.reason(stderr_tail)
-    assert ("hours of logs" in loss.reason(stderr_tail)) is False

@@ -1,0 +1,49 @@
+"""What a server writes on its standard output that is no JSON-RPC message: counted, with a sample for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gaia.log import get_logger
+from gaia.mcp.client.observation.request_spans import Observer
+
+__all__ = ["SAMPLE_LENGTH", "Noise", "NoiseCounter"]
+
+logger = get_logger(__name__)
+
+SAMPLE_LENGTH = 200
+"""Characters of what a server wrote that are shown in log events and in its status."""
+
+_REDACTED_BYTES = 16 * 1024
+"""So much of a text is searched for secrets before a sample of it is cut: half a secret would not be recognised."""
+
+
+class Noise(msgspec.Struct, frozen=True):
+    lines: int = 0
+    size: int = 0
+    """Bytes."""
+    last: str = ""
+    """The beginning of the last such line."""
+
+    def plus(self, later: Noise) -> Noise:
+        return Noise(self.lines + later.lines, self.size + later.size, later.last or self.last)
+
+
+class NoiseCounter:
+    """Only the reader's thread counts; other threads read the immutable `total`."""
+
+    def __init__(self, server: str, observer: Observer, redact: Callable[[str], str]) -> None:
+        self.total = Noise()
+        self._server = server
+        self._observer = observer
+        self._redact = redact
+
+    def count(self, size: int, head: bytes) -> None:
+        """Count a line of `size` bytes that begins with `head`."""
+        sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
+        if self.total.lines == 0:
+            logger.warning("noise_on_stdout", server=self._server, sample=sample)
+        self.total = Noise(self.total.lines + 1, self.total.size + size, sample)
+        self._observer.heard_junk(size)

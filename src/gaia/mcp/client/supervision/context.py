@@ -1,0 +1,70 @@
+"""What all parts of one server's supervision share: its settings, its client, its clock and its observer."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Protocol
+
+import msgspec
+
+from gaia.mcp.client.observation.request_spans import Executor, Observer
+from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision.events import Event
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
+from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.errors import MCPError
+
+__all__ = ["SupervisionContext", "SupervisionHooks", "SupervisionSettings"]
+
+
+class SupervisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in seconds."""
+
+    identity: ClientIdentity
+    negotiation: Negotiation
+    """Remembers what it found; used by the supervisor's thread alone."""
+    ready_timeout: float
+    policy: RestartPolicy
+    health_interval: float
+    health_timeout: float
+    max_pending: int
+
+
+class SupervisionHooks(Protocol):
+    """What the supervisor tells its client, on its own thread. Implementations are ours: quick, and never raise."""
+
+    def tools_listed(self, definitions: list[Any]) -> None: ...
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The changes and log messages that the client wants from the server, whichever connection it has."""
+
+    def refusal_of(self, tool: str) -> MCPError | None:
+        """Asked for each tool call that waited, before it is sent: the error that ends it; None to send it.
+
+        `tool` is the server's own name of the tool.
+        """
+
+    def happened(self, event: Event) -> None: ...
+
+
+class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Made once by a client, for all supervisors that its server has one after the other. Immutable."""
+
+    name: str
+    """The server's name, for threads, log events and messages."""
+    transport: ChannelTransport
+    settings: SupervisionSettings
+    hooks: SupervisionHooks
+    server_requests: ServerRequests
+    clock: Clock
+    rng: random.Random
+    """For jitter; used by the supervisor's thread alone."""
+    observer: Observer
+    """Told of all requests, and of the server's starts, losses and stops."""
+    executor: Executor = lambda task: task()
+    """Runs the application's span processors, for which neither the supervisor nor a reader may wait."""

@@ -1,0 +1,136 @@
+"""The event loop of one supervisor: tasks that other threads post to it, and deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import heapq
+import itertools
+import queue
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from gaia.mcp.client.rpc.clock import Clock
+
+__all__ = ["EventLoop", "Task", "Timer", "Timers", "Waiting"]
+
+Task = Callable[[], object]
+
+
+class Timer(enum.Enum):
+    BACKOFF = enum.auto()
+    """Start the server again."""
+
+    COOLDOWN = enum.auto()
+    """Try once more after the circuit opened."""
+
+    HEALTH = enum.auto()
+    """Check an idle server."""
+
+    LISTING = enum.auto()
+    """List the tools of a server that announces changes faster than they are listed."""
+
+
+class Waiting(Protocol):
+    """A call or a server's request: it ends at its deadline at the latest."""
+
+    @property
+    def deadline(self) -> float: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+
+_MIN_TIDY = 64
+
+
+class Timers:
+    """The deadlines of a supervisor: one for each `Timer`, and those of calls and requests that no thread waits for.
+
+    Belongs to the supervisor's thread. Entries that have ended are dropped long before their deadlines: never more of
+    them are kept than of open ones, and a few.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[Timer, tuple[float, Task]] = {}
+        self._waiting: list[tuple[float, int, Waiting]] = []
+        self._order = itertools.count()
+        self._tidy_at = _MIN_TIDY
+        """How many entries there are when those that have ended are dropped."""
+
+    def set(self, timer: Timer, deadline: float, task: Task) -> None:
+        """Run `task` at `deadline`, instead of what was set for this timer before."""
+        self._named[timer] = (deadline, task)
+
+    def cancel(self, *timers: Timer) -> None:
+        for timer in timers:
+            self._named.pop(timer, None)
+
+    def watch(self, waiting: Waiting) -> None:
+        heapq.heappush(self._waiting, (waiting.deadline, next(self._order), waiting))
+        if len(self._waiting) > self._tidy_at:
+            self._waiting = [entry for entry in self._waiting if not entry[2].ended]
+            heapq.heapify(self._waiting)
+            self._tidy_at = max(_MIN_TIDY, 2 * len(self._waiting))
+
+    def next_deadline(self) -> float | None:
+        while self._waiting and self._waiting[0][2].ended:
+            heapq.heappop(self._waiting)
+        deadlines = [deadline for deadline, _ in self._named.values()]
+        return min(deadlines + [entry[0] for entry in self._waiting[:1]], default=None)
+
+    def due(self, now: float) -> tuple[list[Task], list[Waiting]]:
+        """Take what has come due: the tasks of timers, and the calls and requests that have expired."""
+        timers = [timer for timer, (deadline, _) in self._named.items() if deadline <= now]
+        tasks = [self._named.pop(timer)[1] for timer in timers]
+        late = []
+        while self._waiting and self._waiting[0][0] <= now:
+            waiting = heapq.heappop(self._waiting)[2]
+            if waiting.ended:
+                continue
+            if waiting.deadline > now:
+                # Progress has set its deadline back.
+                self.watch(waiting)
+            else:
+                late.append(waiting)
+        return tasks, late
+
+
+class EventLoop:
+    """`post`, `watch` and `pending` may be used from any thread; everything else belongs to the supervisor's thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.timers = Timers()
+        self._clock = clock
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+
+    def post(self, task: Task) -> None:
+        """Have the supervisor's thread run `task`, after all that was posted before."""
+        self._tasks.put(task)
+
+    def watch(self, waiting: Waiting) -> None:
+        """Enforce the deadline of a call or a server's request that no thread waits for."""
+        if not waiting.ended:
+            self.post(lambda: self.timers.watch(waiting))
+
+    @property
+    def pending(self) -> int:
+        """How many tasks are posted and not taken yet."""
+        return self._tasks.qsize()
+
+    def next_task(self) -> Task | None:
+        """Wait for the next task, at most until the next deadline; None if that has passed, however many tasks wait."""
+        deadline = self.timers.next_deadline()
+        if deadline is not None and deadline <= self._clock.monotonic():
+            return None
+        try:
+            task: Task = self._clock.get(self._tasks, deadline)
+        except queue.Empty:
+            return None
+        return task
+
+    def drain(self) -> Iterator[Task]:
+        """Take tasks without waiting, until none is left."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._tasks.get_nowait()
