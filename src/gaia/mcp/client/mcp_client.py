@@ -108,7 +108,7 @@ class MCPClient:
         """The part that calls tools; the manager calls it directly."""
         self._features = ServerFeatures(trips, self.subscriptions)
 
-    # Making one.
+    # Other constructors.
 
     @classmethod
     def from_config(
@@ -149,7 +149,7 @@ class MCPClient:
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
         self._assemble(self._options.or_else(defaults), services)
 
-    # Life.
+    # Connecting and disconnecting.
 
     def connect(self) -> bool:
         """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
@@ -211,9 +211,9 @@ class MCPClient:
             self._session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of this server, in order, on a callback thread; returns the way to end it.
+        """Tell `listener` of every `Event` of this server, in order, on a callback thread.
 
-        For a client of its own; clients of a manager report to the manager's listeners.
+        Returns a function that ends the subscription. Clients of a manager report to the manager's listeners too.
         """
         return self._listeners.subscribe(listener, self._services.callbacks.lane())
 

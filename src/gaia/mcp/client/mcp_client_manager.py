@@ -1,4 +1,4 @@
-"""Many servers under one roof: they are started together, called by one table of names, and stopped together."""
+"""The public manager: starts several servers, calls their tools by namespaced names, and stops the servers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ logger = get_logger(__name__)
 
 
 class MCPClientManager:
-    """Starts servers, offers their tools under one roof, and routes calls to them.
+    """Starts servers, lists the tools of all of them, and routes calls.
 
     All methods may be called from any thread. As a context manager it disconnects from everything on leaving.
     """
@@ -193,7 +193,7 @@ class MCPClientManager:
         with self._lock:
             self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
         for name, client in unstarted:
-            # Without a thread of its own it takes its turn here; its supervisor will most likely find none either.
+            # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
             self._load(name, client)
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads:
@@ -263,7 +263,7 @@ class MCPClientManager:
         """
         return self._listeners.subscribe(listener, self._services.callbacks.lane())
 
-    # Inside.
+    # Making clients, and what they report.
 
     def _make_client(self, name: str, config: dict[str, Any]) -> MCPClient:
         """Make the client and reserve its name. Raises ValueError."""

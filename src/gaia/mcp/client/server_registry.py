@@ -30,7 +30,7 @@ class Route(NamedTuple):
 
 
 class ServerRegistry:
-    """Clients by the names of their servers. A name is reserved, then its client is connected, and one day dropped.
+    """Clients by the names of their servers. A name is reserved, then its client is connected, and later dropped.
 
     Thread-safe.
     """

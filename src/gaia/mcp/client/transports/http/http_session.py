@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,32 +19,25 @@ SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"
 
 
+@dataclasses.dataclass(eq=False)
 class HttpSession:
     """The state that all requests to one server share. Any thread reads it; each attribute is replaced as a whole."""
 
-    def __init__(
-        self,
-        name: str,
-        url: httpx2.URL,
-        *,
-        redact: Callable[[str], str],
-        max_message_bytes: int,
-        request_headers: RequestHeaders,
-    ) -> None:
-        """`name` is the server's, for log lines; `redact` masks its secrets."""
-        self.name = name
-        self.url = url
-        self.redact = redact
-        self.max_message_bytes = max_message_bytes
-        self.request_headers = request_headers
-        self.negotiated: NegotiatedProtocol = NOT_NEGOTIATED
-        self.id: str | None = None
-        """What the server calls the session, if it has one."""
-        self.endpoint: Callable[[], httpx2.URL] | None = None
-        """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `httpx2.TransportError`.
+    name: str
+    """The server's, for log lines."""
+    url: httpx2.URL
+    redact: Callable[[str], str]
+    """Masks the server's secrets."""
+    max_message_bytes: int
+    request_headers: RequestHeaders
+    negotiated: NegotiatedProtocol = NOT_NEGOTIATED
+    id: str | None = None
+    """What the server calls the session, if it has one."""
+    endpoint: Callable[[], httpx2.URL] | None = None
+    """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `httpx2.TransportError`.
 
-        Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
-        """
+    Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
+    """
 
     def reason(self, error: Exception) -> str:
         """What went wrong with a connection, without secrets."""
