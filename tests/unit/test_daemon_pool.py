@@ -249,6 +249,7 @@ class TestClosing:
         assert pool.close(PATIENCE)
         assert (seen, names()) == ([], [])
 
+    @pytest.mark.process
     def test_the_end_of_the_process_waits_for_no_task(self) -> None:
         program = (
             "import threading; from gaia.daemon_pool import DaemonPool\n"
@@ -259,6 +260,7 @@ class TestClosing:
         subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_starts_threads_of_its_own_and_leaves_the_parents_tasks_to_it() -> None:
     program = """
