@@ -9,19 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gaia.mcp.client.transports import StdioTransport, guard_process
+from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.client.transports.guard import MARK_VARIABLE, HostGuard, host_guard
+from tests.servers.processes import is_alive
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -97,7 +94,7 @@ class Host:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        for pid in filter(is_running, self.pids):
+        for pid in filter(is_alive, self.pids):
             os.kill(pid, signal.SIGKILL)
         self._reader.join(PATIENCE)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -105,16 +102,9 @@ class Host:
             pipe.close()
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def end(*pids: int) -> bool:
     """Whether all of them end, without anything more being done about it."""
-    return wait_until(lambda: not any(map(is_running, pids)), PATIENCE)
+    return wait_until(lambda: not any(map(is_alive, pids)), PATIENCE)
 
 
 @pytest.fixture
@@ -130,16 +120,6 @@ def run_host(fault_server: Configure) -> Iterator[Callable[..., Host]]:
     yield run_host
     for host in hosts:
         host.close()
-
-
-@pytest.fixture
-def sleeper(starts_processes: None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that leads a group of its own, like a server."""
-    command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(300)"]
-    process = subprocess.Popen(command, start_new_session=True)
-    yield process
-    process.kill()
-    process.wait()
 
 
 @pytest.fixture
@@ -241,20 +221,20 @@ class TestGuard:
         for server in servers:
             assert server.connect()
         pid = pid_of(host_guard)
-        assert is_running(pid)
+        assert is_alive(pid)
         servers[0].disconnect()
         assert pid_of(host_guard) == pid
         servers[1].disconnect()
         assert host_guard._process is None
-        assert not is_running(pid)
+        assert not is_alive(pid)
 
     def test_what_was_released_is_left_alone(self, guard: HostGuard, sleeper: subprocess.Popen[bytes]) -> None:
         """Its process id may be somebody else's by now."""
         guard.protect(sleeper.pid, "mark")
         pid = pid_of(guard)
         guard.release(sleeper.pid)
-        assert not is_running(pid)
-        assert is_running(sleeper.pid)
+        assert not is_alive(pid)
+        assert is_alive(sleeper.pid)
 
     def test_it_inherits_nothing_that_makes_it_a_stray_of_a_server(
         self, guard: HostGuard, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
@@ -274,7 +254,7 @@ class TestGuard:
         psutil.Process(killed).wait(PATIENCE)
         guard.protect(sleeper.pid, "mark")
         assert pid_of(guard) != killed
-        assert is_running(pid_of(guard))
+        assert is_alive(pid_of(guard))
 
     def test_so_is_one_that_has_been_stopped_as_soon_as_it_can_be_told_no_more(
         self, guard: HostGuard, sleeper: subprocess.Popen[bytes]
@@ -286,8 +266,8 @@ class TestGuard:
             guard.protect(sleeper.pid, "mark")
             if pid_of(guard) != stopped:
                 break
-        assert is_running(pid_of(guard))
-        assert not is_running(stopped)
+        assert is_alive(pid_of(guard))
+        assert not is_alive(stopped)
 
     @pytest.mark.parametrize(("attribute", "value"), [("executable", ""), ("frozen", True)])
     def test_where_no_python_can_be_started_servers_run_without_it(
@@ -396,61 +376,6 @@ signal.pause()
         facts, child = host.hear(), host.hear()["child"]
         host.kill()
         assert end(*facts["servers"], facts["guard"])
-        assert is_running(child)
+        assert is_alive(child)
         host.go_on()
         assert end(child)
-
-
-class TestProcess:
-    """What the guard process does, called in this one."""
-
-    @given(st.lists(st.tuples(st.sampled_from("+-"), st.integers(2, 5))), st.lists(st.integers(0, 200)))
-    def test_it_knows_whom_it_has_been_told_of_however_the_messages_are_cut(
-        self, events: list[tuple[str, int]], positions: list[int]
-    ) -> None:
-        messages = [f"+ {pid} mark{pid}\n" if event == "+" else f"- {pid}\n" for event, pid in events]
-        stream = "".join(messages).encode()
-        edges = [0, *sorted(min(position, len(stream)) for position in positions), len(stream)]
-        chunks = iter([*filter(None, map(lambda start, stop: stream[start:stop], edges, edges[1:])), b""])
-        expected: dict[int, str] = {}
-        for event, pid in events:
-            if event == "+":
-                expected[pid] = f"mark{pid}"
-            else:
-                expected.pop(pid, None)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(guard_process, "_input_ready", lambda: True)
-            patch.setattr(guard_process, "os", SimpleNamespace(read=lambda *_: next(chunks)))
-            assert guard_process.watch(host=1) == expected
-
-    def test_a_host_that_is_not_the_parent_any_more_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(guard_process, "_input_ready", lambda: False)
-        assert guard_process.watch(host=os.getpid()) == {}
-
-    def test_it_ends_groups(self, sleeper: subprocess.Popen[bytes]) -> None:
-        # The sleeper is a child of ours: until it is waited for its group is still there.
-        waiter = threading.Thread(target=sleeper.wait)
-        waiter.start()
-        guard_process.end({sleeper.pid: "no-such-mark"})
-        waiter.join(PATIENCE)
-        assert sleeper.returncode == -signal.SIGTERM
-        assert not guard_process.signal_group(sleeper.pid, 0)
-
-    def test_it_has_nothing_to_do_when_all_were_released(self) -> None:
-        guard_process.end({})
-
-    @pytest.mark.process
-    @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only /proc shows environments")
-    def test_it_finds_processes_by_their_mark(self) -> None:
-        # All processes of the machine are looked at, and another run of the tests may be one of them.
-        mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
-        environment = {**os.environ, MARK_VARIABLE: f"outer.{mark}.inner"}
-        command = [sys.executable, "-I", "-S", "-c", "print(flush=True); import time; time.sleep(300)"]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-            try:
-                assert process.stdout is not None
-                process.stdout.readline()
-                assert guard_process.marked_processes({mark.encode(), b"other"}) == [process.pid]
-                assert guard_process.marked_processes({b"other-mark"}) == []
-            finally:
-                process.kill()

@@ -1,0 +1,48 @@
+"""What a server inherits, and what it does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from gaia.mcp.client.transports import StdioTransport
+from gaia.mcp.client.transports.environment import INHERITED
+from gaia.mcp.client.transports.guard import MARK_VARIABLE
+from tests.unit.mcp.client.transports.conftest import SECRET, call
+
+
+class TestEnvironment:
+    def environment_of(self, transport: StdioTransport) -> dict[str, str]:
+        environment: dict[str, str] = call(transport, "env")
+        return environment
+
+    @pytest.fixture(autouse=True)
+    def our_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OUR_SECRET", SECRET)
+        monkeypatch.setenv("LANG", "C.UTF-8")
+        monkeypatch.setenv("TERM", "dumb")
+
+    def test_a_server_inherits_what_programs_need_and_none_of_our_secrets(
+        self, start: Callable[..., StdioTransport]
+    ) -> None:
+        environment = self.environment_of(start())
+        assert SECRET not in environment.values()
+        for name in ("PATH", "HOME", "LANG", "TERM"):
+            assert environment[name] == os.environ[name]
+        assert set(environment) <= {*INHERITED, MARK_VARIABLE}
+
+    def test_it_inherits_everything_if_that_is_asked_for(self, start: Callable[..., StdioTransport]) -> None:
+        environment = self.environment_of(start({"inherit_env": True}))
+        assert os.environ.items() - {("PWD", "")} <= environment.items()
+
+    def test_what_is_configured_comes_on_top(self, start: Callable[..., StdioTransport]) -> None:
+        environment = self.environment_of(start({"env": {"API_TOKEN": SECRET, "LANG": "tlh"}}))
+        assert (environment["API_TOKEN"], environment["LANG"]) == (SECRET, "tlh")
+
+    def test_exported_shell_functions_are_code_and_stay_here(
+        self, start: Callable[..., StdioTransport], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TERM", "() { echo pwned; }")
+        assert "TERM" not in self.environment_of(start())
