@@ -1,16 +1,30 @@
 """Scripted servers, and clients of them."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from gaia.mcp import MCPClient
-from tests.servers.http_server import ScriptedServer
+from tests.servers.http_server import LEGACY, MODERN, ScriptedServer
+
+ERAS = pytest.mark.parametrize("era", [LEGACY, MODERN])
+TEXT = {"content": [{"type": "text", "text": "hi"}]}
 
 Serve = Callable[..., ScriptedServer]
 Connect = Callable[..., MCPClient]
+
+
+def text_of(result: dict[str, Any]) -> Any:
+    """The text of a tool's result."""
+    return result["content"][0]["text"]
+
+
+def threads() -> list[str]:
+    """The names of all threads of HTTP channels."""
+    return [thread.name for thread in threading.enumerate() if "-http-" in thread.name]
 
 
 @pytest.fixture

@@ -110,6 +110,50 @@ class TestAlone:
             HttpTransport("http://127.0.0.1:9/").connect()
 
 
+class TestConfiguration:
+    def test_headers_and_variables_of_the_configuration(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TOKEN", "secret-token\n")
+        server = serve()
+        client = connect(server, headers={"Authorization": "Bearer ${TOKEN}", "X-Team": "a", "Accept": "text/html"})
+        assert {seen.headers["authorization"] for seen in server.seen} == {"Bearer secret-token"}
+        assert server.seen[0].headers["accept"] == "application/json, text/event-stream"
+        assert "secret-token" not in repr(client.transport)
+
+    def test_a_user_and_a_password_in_the_url_become_a_header(
+        self, serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server = serve()
+        server.url = server.url.replace("http://", "http://me:hunter22@")
+        with caplog.at_level("DEBUG"):
+            client = connect(server)
+            server.on["tools/call"] = lambda exchange: exchange.body(b"no hunter22", "text/plain", 400)
+            assert "hunter22" not in client.call_tool("echo", {})["error"]
+        assert server.seen[0].headers["authorization"] == "Basic bWU6aHVudGVyMjI="
+        assert "hunter22" not in caplog.text + repr(client.transport)
+
+    @pytest.mark.parametrize(
+        ("config", "said"),
+        [
+            ({"url": "ftp://example.com"}, "url: must begin with http:// or https:// and name a host"),
+            ({"url": "https://"}, "url: must begin with http:// or https:// and name a host"),
+            ({"url": "https://example.com:port/"}, "url: Port could not be cast"),
+            ({"url": "http://127.0.0.1:9", "headers": {"a b": "c"}}, "headers: 'a b' is not the name of a header"),
+            ({"url": "http://127.0.0.1:9", "headers": {"a": "secret\r\nb: c"}}, "headers.a: the value has characters"),
+            ({"url": "http://\u2488.com/"}, "url: Invalid IDNA hostname"),
+            ({"url": "http://127.0.0.1:9/${NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not set"),
+        ],
+    )
+    def test_a_configuration_that_cannot_be_used_says_why(self, config: Any, said: str) -> None:
+        client = MCPClient.from_config("web", config)
+        assert client.connect() is False
+        assert client.last_error is not None
+        assert said in client.last_error
+        assert "secret" not in client.last_error
+        client.disconnect()
+
+
 class TestWhatIsLoaded:
     @pytest.mark.process
     def test_httpx2_only_when_a_server_is_opened(self) -> None:

@@ -1,0 +1,146 @@
+"""What a server says by itself: on a stream of its own, or all of it on the stream of 2024-11-05."""
+
+from __future__ import annotations
+
+import pytest
+
+from gaia.mcp import MCPClient
+from tests.servers.http_server import Exchange, ScriptedServer
+from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
+from tests.waiting import wait_until
+
+
+class TestWhatTheServerSays:
+    def test_a_change_that_is_announced_on_the_stream_is_noticed(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
+        server.outbox.put({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
+
+    def test_a_question_is_answered_with_a_post(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        connect(server)
+        server.outbox.put({"jsonrpc": "2.0", "id": "q", "method": "ping"})
+        assert wait_until(lambda: any(seen.body.get("id") == "q" for seen in server.seen))
+        (answer,) = [seen for seen in server.seen if seen.body.get("id") == "q"]
+        assert answer.body["result"] == {}
+        assert answer.headers["mcp-session-id"] == "session-1"
+
+    def test_a_server_without_such_a_stream_will_do(self, serve: Serve, connect: Connect) -> None:
+        server = serve(on={"GET": lambda exchange: exchange.body(b"", status=405)})
+        client = connect(server)
+        server.wait_for("GET")
+        assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
+        assert len(server.of("GET")) == 1
+
+    def test_a_stream_that_ends_is_asked_for_again_from_where_it_ended(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+
+        def brief(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event("", id="event-7", retry="10")
+            exchange.end_stream()
+
+        server.on["GET"] = brief
+        connect(server)
+        assert "last-event-id" not in server.wait_for("GET").headers
+        assert server.wait_for("GET").headers["last-event-id"] == "event-7"
+
+
+class TestForgottenSession:
+    def test_the_stream_of_the_server_tells_it_too(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        server.wait_for("GET")
+        server.open_sessions.clear()
+        server.on["GET"] = lambda exchange: exchange.body(b"", status=404)
+        server.outbox.put(None)
+        assert wait_until(lambda: client.status.restarts == 1)
+
+    def test_a_server_without_a_stream_of_its_own_may_say_so_with_404(self, serve: Serve, connect: Connect) -> None:
+        server = serve(on={"GET": lambda exchange: exchange.body(b"", status=404)})
+        client = connect(server)
+        server.wait_for("GET")
+        assert "content" in client.call_tool("echo", {})
+        assert client.status.generation == 1
+
+
+class TestTheOldTransport:
+    def test_it_is_found_out(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era="2024-11-05")
+        refuse = server.on.setdefault("initialize", lambda exchange: refused(server, exchange))
+        server.on["server/discover"] = refuse
+        client = connect(server)
+        assert client.protocol_version == "2024-11-05"
+        assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
+        assert {seen.path for seen in server.of("tools/call")} == {"/messages?id=1"}
+
+    def test_its_connections_are_used_again(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era="2024-11-05")
+        client = connect(server, type="sse")
+        ports = set()
+
+        def note(exchange: Exchange) -> None:
+            ports.add(exchange._handler.client_address[1])
+            server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = note
+        for _ in range(30):
+            client.call_tool("echo", {})
+        assert len(ports) < 5
+
+    @pytest.mark.parametrize(
+        ("endpoint", "said"),
+        [
+            ("http://127.0.0.1:9/messages", "to another place, which is not trusted"),
+            ("//evil.example/messages", "to another place, which is not trusted"),
+        ],
+    )
+    def test_messages_go_nowhere_else(self, endpoint: str, said: str, serve: Serve) -> None:
+        def elsewhere(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event(endpoint, event="endpoint")
+            exchange.wait_for_client_to_leave()
+
+        server = serve(era="2024-11-05", on={"GET": elsewhere})
+        client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
+        assert not client.connect()
+        assert said in str(client.last_error)
+        client.disconnect()
+
+    def test_a_server_without_it_fails_for_the_first_reason(self, serve: Serve) -> None:
+        nothing = {verb: lambda exchange: exchange.body(b"", status=404) for verb in ("server/discover", "initialize")}
+        server = serve(on={**nothing, "GET": lambda exchange: exchange.body(b"", status=500)})
+        client = MCPClient.from_config("web", {"url": server.url})
+        assert not client.connect()
+        assert client.last_error == "the server answered 404 Not Found"
+        client.disconnect()
+
+    def test_one_that_never_says_where_to_send_messages(self, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.server_streams._ENDPOINT_SECONDS", 0.1)
+        server = serve(era="2024-11-05", on={"GET": lambda exchange: exchange.wait_for_client_to_leave()})
+        client = MCPClient.from_config("web", {"url": server.url, "type": "sse"})
+        assert not client.connect()
+        assert "does not say where to send messages" in str(client.last_error)
+        client.disconnect()
+
+    def test_the_end_of_the_stream_is_the_end_of_the_server(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era="2024-11-05")
+        client = connect(server, type="sse", restart={"initialDelay": 0.05})
+        server.outbox.put(None)
+        assert wait_until(lambda: client.status.restarts == 1)
+        assert "content" in client.call_tool("echo", {})
+
+    def test_a_configuration_may_say_it(self, serve: Serve, connect: Connect) -> None:
+        server = serve(era="2024-11-05")
+        client = connect(server, type="sse")
+        assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
+        assert server.methods()[:2] == ["GET", "initialize"]
+
+
+def refused(server: ScriptedServer, exchange: Exchange) -> None:
+    if exchange.seen.path == "/mcp":
+        exchange.body(b"", status=405)
+    else:
+        server._answer(exchange)
