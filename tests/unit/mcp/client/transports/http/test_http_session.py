@@ -2,8 +2,79 @@
 
 from __future__ import annotations
 
+import httpx2
+import pytest
+
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.client.protocol.request_headers import RequestHeaders
+from gaia.mcp.client.rpc.channel import Frame
+from gaia.mcp.client.transports.http.http_session import SESSION_ID, HttpSession, is_stateless
 from tests.servers.http_server import LEGACY, MODERN
 from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
+
+INITIALIZE, CALL = Frame(b"", "initialize"), Frame(b"", "tools/call", {"name": "echo"})
+HANDSHAKE, STATELESS = NegotiatedProtocol(LEGACY), NegotiatedProtocol(MODERN, server_may_ask=False)
+
+
+@pytest.fixture
+def session() -> HttpSession:
+    return HttpSession(
+        "web",
+        httpx2.URL("http://127.0.0.1:9/mcp"),
+        redact=lambda text: text.replace("secret", "***"),
+        max_message_bytes=1000,
+        request_headers=RequestHeaders(lambda *_: None),
+    )
+
+
+class TestHeaders:
+    def test_before_anything_is_agreed_neither_revision_nor_session_is_named(self, session: HttpSession) -> None:
+        named = {"MCP-Protocol-Version", SESSION_ID}
+        assert not named & session.post_headers(INITIALIZE, NOT_NEGOTIATED).keys()
+        assert not named & session.stream_headers(None).keys()
+
+    def test_initialize_never_belongs_to_the_session_before_it(self, session: HttpSession) -> None:
+        session.id = "old"
+        assert SESSION_ID not in session.post_headers(INITIALIZE, NOT_NEGOTIATED)
+        assert session.post_headers(CALL, HANDSHAKE)[SESSION_ID] == "old"
+
+    def test_a_stateless_message_says_what_it_is_about_and_names_no_session(self, session: HttpSession) -> None:
+        session.id = "old"
+        headers = session.post_headers(CALL, STATELESS)
+        assert (headers["Mcp-Method"], headers["Mcp-Name"]) == ("tools/call", "echo")
+        assert SESSION_ID not in headers
+        assert "Mcp-Method" not in session.post_headers(CALL, HANDSHAKE)
+
+    def test_a_message_follows_the_protocol_that_it_was_encoded_for(self, session: HttpSession) -> None:
+        session.negotiated = STATELESS
+        assert session.post_headers(CALL, HANDSHAKE)["MCP-Protocol-Version"] == LEGACY
+
+    def test_a_stream_goes_on_after_the_last_event(self, session: HttpSession) -> None:
+        session.negotiated, session.id = HANDSHAKE, "s-1"
+        expected = {"Accept": "text/event-stream", "MCP-Protocol-Version": LEGACY, SESSION_ID: "s-1"}
+        assert session.stream_headers(None) == expected
+        assert session.stream_headers("7") == {**expected, "Last-Event-ID": "7"}
+
+
+class TestMessageUrl:
+    def test_it_is_the_servers_own_unless_the_server_names_another(self, session: HttpSession) -> None:
+        assert session.message_url() == session.url
+        other = httpx2.URL("http://127.0.0.1:9/messages")
+        session.endpoint = lambda: other
+        assert session.message_url() == other
+
+
+class TestReason:
+    def test_it_is_one_line_without_secrets(self, session: HttpSession) -> None:
+        assert session.reason(OSError("no route\n  to secret")) == "no route to ***"
+
+    def test_of_an_error_that_says_nothing_it_is_the_type(self, session: HttpSession) -> None:
+        assert session.reason(httpx2.ReadError("")) == "ReadError"
+
+
+@pytest.mark.parametrize(("negotiated", "expected"), [(NOT_NEGOTIATED, False), (HANDSHAKE, False), (STATELESS, True)])
+def test_only_a_server_that_may_not_ask_is_stateless(negotiated: NegotiatedProtocol, expected: bool) -> None:
+    assert is_stateless(negotiated) is expected
 
 
 class TestWhatIsSent:

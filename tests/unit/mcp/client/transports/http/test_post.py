@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from unittest.mock import Mock
 
+import httpx2
 import pytest
 
-from gaia.mcp.client.protocol.request_headers import encode_value
+from gaia.mcp.client.protocol.request_headers import RequestHeaders, encode_value
+from gaia.mcp.client.rpc.channel import Outgoing
+from gaia.mcp.client.transports.http.http_connection import HttpConnection
+from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
+from gaia.mcp.client.transports.http.post import Post
 from tests.servers.http_server import MODERN, Exchange
 from tests.unit.mcp.client.protocol.test_request_headers import REGION, schema
 from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, threads
@@ -229,3 +235,14 @@ class TestHeaders:
         result = client.call_tool("deploy", {"region": "a"})
         assert (result["error_type"], result["code"]) == ("jsonrpc", -32020)
         assert len(server.of("tools/call")) == 1
+
+
+def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
+    session = HttpSession("web", httpx2.URL("http://host/"), str, 1000, RequestHeaders(lambda *_: None))
+    item, connection = Mock(spec=Outgoing), Mock(spec=HttpConnection)
+    post = Post(session, Mock(spec=HttpSink), item)
+    post.interrupt()
+    post.run(connection)
+    connection.request.assert_not_called()
+    item.begin_write.assert_not_called()
+    item.undo_write.assert_not_called()

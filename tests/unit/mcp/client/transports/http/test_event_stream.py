@@ -1,0 +1,63 @@
+"""A stream of events: what is a message, and from where it goes on."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from gaia.mcp.client.transports.http.event_stream import EventStream
+
+
+def response(text: str, kind: str = "text/event-stream") -> httpx2.Response:
+    request = httpx2.Request("GET", "http://host/")
+    return httpx2.Response(200, headers={"Content-Type": kind}, content=text.encode(), request=request)
+
+
+@pytest.fixture
+def stream() -> EventStream:
+    return EventStream(max_message_bytes=1000)
+
+
+class TestMessages:
+    def test_only_message_events_with_data_are_messages(self, stream: EventStream) -> None:
+        text = ": comment\n\nevent: endpoint\ndata: /x\n\nid: 1\ndata:\n\ndata: a\n\nevent: message\ndata: b\n\n"
+        assert list(stream.messages(response(text))) == [b"a", b"b"]
+
+    def test_lines_of_one_event_belong_together(self, stream: EventStream) -> None:
+        assert list(stream.messages(response('data: {"a":\ndata: "ü"}\n\n'))) == ['{"a":\n"ü"}'.encode()]
+
+    def test_an_event_that_never_ended_is_none(self, stream: EventStream) -> None:
+        assert list(stream.messages(response("data: a\n\ndata: half"))) == [b"a"]
+
+    def test_one_that_is_too_long_is_an_error_after_those_before_it(self, stream: EventStream) -> None:
+        messages = stream.messages(response(f"data: a\n\ndata: {'x' * 1001}\n\n"))
+        assert next(messages) == b"a"
+        with pytest.raises(httpx2.SSEError):
+            next(messages)
+
+    def test_a_response_of_another_type_is_an_error(self, stream: EventStream) -> None:
+        with pytest.raises(httpx2.SSEError):
+            list(stream.messages(response("data: a\n\n", "text/html")))
+
+
+class TestPlace:
+    def test_it_is_the_last_id_over_all_responses(self, stream: EventStream) -> None:
+        assert stream.last_id is None
+        list(stream.messages(response("id: 1\ndata: a\n\nid: 2\ndata: b\n\n")))
+        assert stream.last_id == "2"
+        list(stream.messages(response("data: c\n\n")))
+        assert stream.last_id == "2"
+
+    def test_it_is_known_while_an_event_is_handed_over(self, stream: EventStream) -> None:
+        places = [stream.last_id for _ in stream.messages(response("id: 1\ndata: a\n\nid: 2\ndata: b\n\n"))]
+        assert places == ["1", "2"]
+
+    @pytest.mark.parametrize(
+        ("said", "seconds"),
+        [("", 1.0), ("retry: 10\n", 0.01), ("retry: 0\n", 0.0), ("retry: 900000000\n", 300.0), ("retry: soon\n", 1.0)],
+    )
+    def test_the_server_says_how_long_to_wait_within_limits(
+        self, stream: EventStream, said: str, seconds: float
+    ) -> None:
+        list(stream.messages(response(f"{said}data: a\n\n")))
+        assert stream.retry == seconds
