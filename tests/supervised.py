@@ -75,18 +75,17 @@ class Supervised:
         self.subscriptions = Subscriptions()
         self.server_request_threads = CallbackPool("test", "questions")
         self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0)
-        self.supervisor = Supervisor(
-            SupervisionContext(
-                name="fake",
-                transport=self.transport,
-                settings=settings,
-                hooks=self,
-                server_requests=self.server_requests,
-                clock=self.clock,
-                rng=random.Random(1),
-                observer=Observer("fake"),
-            )
+        self.context = SupervisionContext(
+            name="fake",
+            transport=self.transport,
+            settings=settings,
+            hooks=self,
+            server_requests=self.server_requests,
+            clock=self.clock,
+            rng=random.Random(1),
+            observer=Observer("fake"),
         )
+        self.supervisor = Supervisor(self.context)
         self.caller = Caller(self.supervisor, clock, timeout)
         self._threads = ThreadPoolExecutor(64, "test-caller")
         self._happened = threading.Condition()

@@ -335,10 +335,6 @@ class TestNoise:
         assert len(sample) <= 200
         assert "hunter" not in sample
 
-    def test_noise_of_several_connections_adds_up(self) -> None:
-        assert Noise(1, 10, "a").plus(Noise(2, 20, "b")) == Noise(3, 30, "b")
-        assert Noise(1, 10, "a").plus(Noise()) == Noise(1, 10, "a")
-
     def test_only_messages_are_signs_of_life(self, test: Fixture) -> None:
         connected = test.connection.last_heard
         test.clock.advance(5.0)

@@ -1,55 +1,18 @@
 """What servers ask while they run: who answers, on which thread, and when nobody does."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from gaia.cancellation import current_scope
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from gaia.mcp.client.supervision.client_features import ClientFeatures, Roots
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
-
-PATIENCE = 10.0
-FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
-LINK = {"mode": "url", "message": "Pay", "url": "https://example.com/pay", "elicitationId": "e-1"}
-HELLO = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}], "maxTokens": 10}
+from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, PATIENCE, Person
 
 Offer = Callable[..., FakeChannel]
-
-
-class Person:
-    """Answers a question when the test lets it; remembers what it was asked and whether it was told to stop."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Semaphore(0)
-        self.requests: list[Any] = []
-        self.threads: list[str] = []
-        self.withdrawn = threading.Event()
-        self.may_answer = threading.Event()
-
-    def __call__(self, request: Any) -> Any:
-        self.requests.append(request)
-        self.threads.append(threading.current_thread().name)
-        scope = current_scope()
-        assert scope is not None
-        scope.on_cancel(self.withdrawn.set)
-        self.asked.release()
-        assert self.may_answer.wait(PATIENCE)
-        return request.accept({"name": "Ann"})
-
-    def wait_until_asked(self) -> None:
-        assert self.asked.acquire(timeout=PATIENCE)
-
-
-@pytest.fixture
-def person() -> Iterator[Person]:
-    person = Person()
-    yield person
-    person.may_answer.set()
 
 
 @pytest.fixture
@@ -73,37 +36,6 @@ def server_of(channel: FakeChannel) -> Supervised:
 def error_of(channel: FakeChannel, identifier: int | str = "q-1") -> tuple[int, str]:
     error = channel.wait_for_response(identifier)["error"]
     return error["code"], error["message"]
-
-
-class TestCapabilities:
-    @pytest.mark.parametrize(
-        ("features", "declared"),
-        [
-            ({}, {}),
-            ({"on_elicitation": print}, {"elicitation": {"form": {}}}),
-            ({"on_elicitation": print, "elicitation_modes": ("url",)}, {"elicitation": {"url": {}}}),
-            (
-                {"on_elicitation": print, "elicitation_modes": ("form", "url")},
-                {"elicitation": {"form": {}, "url": {}}},
-            ),
-            ({"elicitation_modes": ("url",)}, {}),
-            ({"on_sampling": print}, {"sampling": {}}),
-            ({"on_sampling": print, "sampling_tools": True}, {"sampling": {"tools": {}}}),
-            ({"roots": Roots([])}, {"roots": {"listChanged": True}}),
-        ],
-    )
-    def test_exactly_what_is_given_is_declared(self, offer: Offer, features: Any, declared: Any) -> None:
-        assert offer(**features).wait_for("initialize")["params"]["capabilities"] == declared
-
-    @pytest.mark.parametrize("modes", [(), ("poem",), ("form", "poem")])
-    def test_modes_that_do_not_exist_are_an_error(self, modes: Any) -> None:
-        with pytest.raises(ValueError, match="elicitation_modes"):
-            ClientFeatures(elicitation_modes=modes)
-
-    def test_what_one_client_lacks_comes_from_its_manager(self) -> None:
-        mine, others = ClientFeatures(on_elicitation=print), ClientFeatures(on_elicitation=repr, on_sampling=repr)
-        both = mine.or_else(others)
-        assert (both.on_elicitation, both.on_sampling) == (print, repr)
 
 
 class TestAnswering:

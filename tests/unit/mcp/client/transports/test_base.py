@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from gaia.mcp.client.transports import ChannelTransport, MCPTransport, StdioTransport
+from tests.fake_transport import FakeTransport
 from tests.unit.mcp.client.transports.conftest import Json
 
 
@@ -43,3 +44,16 @@ class TestInterface:
     def test_stdio_is_one_and_can_be_supervised(self) -> None:
         assert issubclass(StdioTransport, ChannelTransport)
         assert issubclass(ChannelTransport, MCPTransport)
+
+
+class TestSupervised:
+    """What a transport of an application's own gets from the wider interface."""
+
+    def test_telemetry_is_told_the_transport_and_no_address(self) -> None:
+        assert FakeTransport().network == {"network.transport": "pipe"}
+
+    def test_there_is_no_login_unless_it_has_one(self) -> None:
+        assert FakeTransport().authorization is None
+
+    def test_it_cannot_be_instantiated_unless_it_opens_channels(self) -> None:
+        assert ChannelTransport.__abstractmethods__ == {*MCPTransport.__abstractmethods__, "open"}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gaia.mcp.client.transports import StdioTransport
-from gaia.mcp.client.transports.environment import INHERITED
+from gaia.mcp.client.transports.environment import INHERITED, server_environment
 from gaia.mcp.client.transports.guard import MARK_VARIABLE
 from tests.unit.mcp.client.transports.conftest import SECRET, call
 
@@ -46,3 +46,22 @@ class TestEnvironment:
     ) -> None:
         monkeypatch.setenv("TERM", "() { echo pwned; }")
         assert "TERM" not in self.environment_of(start())
+
+
+class TestServerEnvironment:
+    def test_what_is_not_set_here_is_not_set_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in INHERITED:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", "")
+        assert server_environment(None, inherit_all=False) == {"HOME": ""}
+
+    def test_what_is_configured_counts_whatever_it_looks_like(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        assert server_environment({"TERM": "() { :; }"}, inherit_all=False)["TERM"] == "() { :; }"
+
+    @pytest.mark.parametrize("inherit_all", [False, True])
+    def test_our_own_environment_stays_as_it_is(self, inherit_all: bool) -> None:
+        before = dict(os.environ)
+        environment = server_environment({"PATH": "/server/bin"}, inherit_all=inherit_all)
+        environment["HOME"] = "/elsewhere"
+        assert dict(os.environ) == before

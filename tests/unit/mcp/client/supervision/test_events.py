@@ -1,0 +1,128 @@
+"""Events and their listeners."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
+from gaia.mcp.client.supervision.events import Event, Listeners, PromptsChanged, ToolsChanged
+
+EVENTS = [ToolsChanged("s", added=(str(number),)) for number in range(5)]
+
+
+class HeldLane(Lane):
+    """Runs nothing until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(CallbackPool("unused"))
+        self.waiting: deque[Callable[[], object]] = deque()
+
+    def post(self, task: Callable[[], object]) -> None:
+        self.waiting.append(task)
+
+    def go(self, count: int = sys.maxsize) -> None:
+        while self.waiting and count > 0:
+            count -= 1
+            self.waiting.popleft()()
+
+
+@pytest.fixture
+def lane() -> HeldLane:
+    return HeldLane()
+
+
+@pytest.fixture
+def listeners() -> Listeners:
+    return Listeners()
+
+
+def publish(listeners: Listeners, *events: Event) -> None:
+    for event in events:
+        listeners.publish(event)
+
+
+def test_a_listener_gets_events_in_order_and_not_on_the_thread_that_publishes(
+    listeners: Listeners, lane: HeldLane
+) -> None:
+    told: list[Event] = []
+    listeners.subscribe(told.append, lane)
+    publish(listeners, *EVENTS)
+    assert told == []
+    lane.go()
+    assert told == EVENTS
+
+
+def test_it_gets_nothing_of_what_was_before_it(listeners: Listeners, lane: HeldLane) -> None:
+    told: list[Event] = []
+    publish(listeners, EVENTS[0])
+    listeners.subscribe(told.append, lane)
+    publish(listeners, EVENTS[1])
+    lane.go()
+    assert told == EVENTS[1:2]
+
+
+def test_one_that_leaves_is_not_even_told_what_waits_for_it(listeners: Listeners, lane: HeldLane) -> None:
+    told: list[Event] = []
+    leave = listeners.subscribe(told.append, lane)
+    publish(listeners, *EVENTS[:2])
+    lane.go(1)
+    leave()
+    leave()
+    publish(listeners, EVENTS[2])
+    lane.go()
+    assert told == EVENTS[:1]
+
+
+def test_one_that_subscribed_twice_leaves_once_each(listeners: Listeners, lane: HeldLane) -> None:
+    told: list[Event] = []
+    leave = listeners.subscribe(told.append, lane)
+    listeners.subscribe(told.append, lane)
+    publish(listeners, EVENTS[0])
+    lane.go()
+    leave()
+    publish(listeners, EVENTS[1])
+    lane.go()
+    assert told == [EVENTS[0], EVENTS[0], EVENTS[1]]
+
+
+def test_a_listener_may_subscribe_and_leave_while_it_is_told(listeners: Listeners, lane: HeldLane) -> None:
+    told: list[Event] = []
+
+    def first(event: Event) -> None:
+        listeners.subscribe(told.append, lane)
+        leave()
+
+    leave = listeners.subscribe(first, lane)
+    publish(listeners, EVENTS[0])
+    lane.go()
+    publish(listeners, EVENTS[1])
+    lane.go()
+    assert told == [EVENTS[1]]
+
+
+def test_listeners_that_come_and_go_on_many_threads_lose_none(listeners: Listeners, switching: Iterator[None]) -> None:
+    lanes = [HeldLane() for _ in range(4)]
+    stay: list[Event] = []
+
+    def come_and_go(lane: HeldLane) -> None:
+        for _ in range(200):
+            listeners.subscribe(lambda _: None, lane)()
+        listeners.subscribe(stay.append, lane)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, lanes))
+    publish(listeners, PromptsChanged("s"))
+    assert [len(lane.waiting) for lane in lanes] == [1] * 4
+    for lane in lanes:
+        lane.go()
+    assert stay == [PromptsChanged("s")] * 4
+
+
+def test_an_event_cannot_be_changed_by_the_first_who_hears_of_it() -> None:
+    with pytest.raises(AttributeError, match="immutable"):
+        EVENTS[0].server = "other"  # type: ignore[misc]
