@@ -21,6 +21,7 @@ from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
 
 if TYPE_CHECKING:
+    from gaia.mcp.client import MCPClient
     from tests.tracing import Tracing
 
 # Where a program looks for the user's files before it looks into the home directory.
@@ -242,3 +243,24 @@ def feature_server(starts_processes: None) -> dict[str, Any]:
     file = Path(__file__).parent / "servers" / "feature_server.py"
     source = Path(gaia.__file__).parents[1]
     return {"command": sys.executable, "args": ["-P", str(file)], "env": {"PYTHONPATH": str(source)}}
+
+
+@pytest.fixture
+def connect() -> "Iterator[Callable[..., MCPClient]]":
+    """Connect to a server that really runs: ``connect(config, key=value)``, with more keys of its configuration.
+
+    The client is disconnected after the test.
+    """
+    from gaia.mcp.client import MCPClient
+
+    clients: list[MCPClient] = []
+
+    def connect(config: dict[str, Any], name: str = "fault", **keys: Any) -> MCPClient:
+        client = MCPClient.from_config(name, {**config, **keys})
+        clients.append(client)
+        assert client.connect(), client.last_error
+        return client
+
+    yield connect
+    for client in clients:
+        client.disconnect()

@@ -65,7 +65,7 @@ def test_a_call_of_a_client_passes_as_many(manager: MCPClientManager, monkeypatc
 
 
 def test_docs_name_the_frames(manager: MCPClientManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Path(__file__).parents[4].joinpath("docs", "architecture.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "architecture.md").read_text()
     frames = frames_to_the_pipe(monkeypatch, lambda: manager.call_tool("mcp_fault_echo", {"text": "hi"}))
     listed = [line for line in page.splitlines() if line[:1].isdigit() and "`" in line]
     assert [line.split("`")[1] for line in listed if line.split("`")[1] in frames] == frames
