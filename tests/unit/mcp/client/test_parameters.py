@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.client.parameters import gaia_parameters
+from gaia.mcp.client.tool import MCPTool
 
 
 def type_of(schema: object, **root: Any) -> str:
@@ -17,6 +18,16 @@ def type_of(schema: object, **root: Any) -> str:
     kind = gaia_parameters({"type": "object", "properties": {"value": schema}, **root})["value"]["type"]
     assert isinstance(kind, str)
     return kind
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema of few lines with 2 to the power of `levels` ways through its references."""
+    definitions: dict[str, Any] = {
+        f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}, {"$ref": f"#/$defs/d{level + 1}"}]}
+        for level in range(levels)
+    }
+    definitions[f"d{levels}"] = {"type": "object", "properties": {"x": {"type": "string"}}}
+    return {"type": "object", "$defs": definitions, "allOf": [{"$ref": "#/$defs/d0"}]}
 
 
 class TestParameters:
@@ -240,6 +251,23 @@ class TestReferences:
         assert {"x0", "x19", "p0"} <= parameters.keys()
         assert parameters["plain"]["type"] == "integer"
         assert time.process_time() - started < 5
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            doubling(60),
+            {"type": "object", "properties": {"p": {"$ref": "#/properties/p"}}},
+            {"$ref": "#"},
+            {"type": "object", "properties": {"p": {"type": "string", "pattern": "(a+)+$"}}},
+            {"type": "object", "properties": {"p": {"$ref": "https://example.org/schema.json"}}},
+            {"type": "object", "properties": {"p": {"$ref": "file:///etc/passwd"}}},
+        ],
+        ids=["exponential", "endless", "itself", "catastrophic pattern", "remote", "file"],
+    )
+    def test_a_short_schema_with_much_behind_it_is_no_work(self, schema: dict[str, Any]) -> None:
+        """Endless work would meet the time limit of a test; patterns and remote references are never looked at."""
+        tool = MCPTool.from_listing({"name": "t", "inputSchema": schema})
+        assert tool.to_gaia_format("s")["parameters"] == gaia_parameters(schema)
 
     @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
     def test_nesting_without_end_is_not_followed_to_the_end(self, keyword: str) -> None:

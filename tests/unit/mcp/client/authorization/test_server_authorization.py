@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -246,11 +245,6 @@ class TestTheFile:
         login = kept(server)
         assert {login["access_token"], login["refresh_token"]} <= set(auth.secrets)
         assert login["access_token"] not in repr(TokenFile(server.url).read())
-
-    def test_logins_of_different_clients_are_kept_apart(self, home: Path) -> None:
-        url = "https://mcp.example.com/mcp"
-        assert TokenFile(url).path != TokenFile(url, "ClientCredentials robot").path
-        assert os.path.commonpath([TokenFile(url).path, home / ".gaia"]) == str(home / ".gaia")
 
 
 class TestRenewing:

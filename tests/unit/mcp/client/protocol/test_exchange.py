@@ -66,6 +66,13 @@ class TestPagination:
             server.items()
         assert len(server.requests) == 3
 
+    def test_a_list_without_end_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gaia.mcp.client.protocol.exchange._MAX_ITEMS", 10)
+        exchange = paginate("tools/list", "tools")
+        assert isinstance(next(exchange), Send)
+        with pytest.raises(InvalidResponse, match="more than 10 items"):
+            exchange.send({"tools": [{}] * 11})
+
     @pytest.mark.parametrize("cursor", [5, True, ["a"], {"a": 1}])
     def test_a_cursor_that_is_no_string_is_not_followed(self, cursor: Any) -> None:
         with pytest.raises(InvalidResponse, match="not a string"):

@@ -113,31 +113,6 @@ class TestOpening:
             profile_of(offer(**{member: "text"}))
 
 
-class TestDressing:
-    DIALECT = NegotiatedProtocol(
-        "2026-07-28", {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, server_may_ask=False
-    )
-
-    def test_a_request_without_params_gets_some(self) -> None:
-        assert self.DIALECT.add_meta(None, None) == {"_meta": self.DIALECT.request_meta}
-
-    def test_what_a_caller_adds_is_kept_and_the_callers_dict_is_left_alone(self) -> None:
-        params = {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
-        assert self.DIALECT.add_meta(params, 7) == {
-            "name": "echo",
-            "_meta": {"traceparent": "00-1-2-01", **self.DIALECT.request_meta, "progressToken": 7},
-        }
-        assert params == {"name": "echo", "_meta": {"traceparent": "00-1-2-01"}}
-
-    def test_a_caller_cannot_speak_another_revision(self) -> None:
-        dressed = self.DIALECT.add_meta({"_meta": {"io.modelcontextprotocol/protocolVersion": "1"}}, None)
-        assert dressed == {"_meta": self.DIALECT.request_meta}
-
-    def test_without_a_revision_that_asks_for_it_nothing_is_added(self) -> None:
-        params = {"name": "echo"}
-        assert NegotiatedProtocol("2025-11-25").add_meta(params, None) is params
-
-
 class TestListening:
     def listening(self, capabilities: Json, *resources: str) -> list[Send]:
         server = Server(subscriptions_listen={})
