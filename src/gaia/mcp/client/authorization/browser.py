@@ -76,7 +76,7 @@ class BrowserLogin:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a browser, or of another program."""
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 method, target, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
