@@ -1,0 +1,238 @@
+"""Runs of the SDK's flows against an authorization server that is a function: what is sent where, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import msgspec
+import pytest
+
+from gaia.mcp.client.authorization import flows
+from gaia.mcp.client.authorization.challenge import Challenge
+from gaia.mcp.client.authorization.config import ClientCredentials, OAuth
+from gaia.mcp.client.authorization.flows import OAuthFlowError
+from gaia.mcp.client.authorization.token_file import Login, TokenFile
+from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
+
+SERVER = "https://mcp.example.com/mcp"
+ISSUER = "https://login.example.com"
+BACK = "https://app.example.com/back"
+METADATA = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "registration_endpoint": f"{ISSUER}/register",
+    "response_types_supported": ["code"],
+    "code_challenge_methods_supported": ["S256"],
+}
+LOGIN = Login(
+    server=SERVER,
+    issuer=ISSUER,
+    access_token="access-1",
+    refresh_token="refresh-1",
+    client={"client_id": "client-1", "redirect_uris": [BACK], "token_endpoint_auth_method": "none"},
+    redirect_uri=BACK,
+    authorization_server=METADATA,
+    protected_resource={"resource": SERVER, "authorization_servers": [ISSUER]},
+)
+
+
+class Internet:
+    """What the flows find at their URLs."""
+
+    def __init__(self) -> None:
+        self.paths: Counter[str] = Counter()
+        """Requests by URL, without the query."""
+        self.forms: list[dict[str, str]] = []
+        """What the token endpoint was sent."""
+        self.authorizations: list[str] = []
+        self.token_answer: Callable[[], httpx2.Response] = lambda: httpx2.Response(
+            200, json={"access_token": "access-2", "token_type": "Bearer", "refresh_token": "refresh-2"}
+        )
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        url = str(request.url.copy_with(query=None))
+        self.paths[url] += 1
+        if url == f"{ISSUER}/token":
+            self.forms.append({key: values[0] for key, values in parse_qs(request.content.decode()).items()})
+            self.authorizations.append(request.headers.get("Authorization", ""))
+            return self.token_answer()
+        if url == f"{ISSUER}/register":
+            document = {**msgspec.json.decode(request.content), "client_id": "client-2"}
+            return httpx2.Response(201, json=document)
+        if url.startswith("https://mcp.example.com/.well-known/oauth-protected-resource"):
+            return httpx2.Response(200, json={"resource": SERVER, "authorization_servers": [ISSUER]})
+        if url == f"{ISSUER}/.well-known/oauth-authorization-server":
+            return httpx2.Response(200, json=METADATA)
+        return httpx2.Response(404)
+
+
+@pytest.fixture
+def internet(monkeypatch: pytest.MonkeyPatch) -> Internet:
+    internet = Internet()
+    client = partial(httpx2.AsyncClient, transport=httpx2.MockTransport(internet.answer))
+    monkeypatch.setattr(flows.httpx2, "AsyncClient", client)
+    return internet
+
+
+@pytest.fixture
+def file() -> TokenFile:
+    file = TokenFile(SERVER)
+    file.write(LOGIN)
+    return file
+
+
+def run(flow: Coroutine[Any, Any, Login | None]) -> Login | None:
+    return asyncio.run(asyncio.wait_for(flow, 10.0))
+
+
+class TestRenewing:
+    def test_the_refresh_token_goes_to_the_kept_endpoint_alone(self, internet: Internet, file: TokenFile) -> None:
+        login = run(flows.renew(OAuth(), LOGIN, file))
+        assert login is not None
+        assert (login.access_token, login.refresh_token) == ("access-2", "refresh-2")
+        assert file.read() == login
+        assert internet.paths == {f"{ISSUER}/token": 1}
+        (form,) = internet.forms
+        assert (form["grant_type"], form["refresh_token"]) == ("refresh_token", "refresh-1")
+
+    def test_what_is_known_of_client_and_server_is_kept(self, internet: Internet, file: TokenFile) -> None:
+        login = run(flows.renew(OAuth(), LOGIN, file))
+        assert login is not None
+        assert (login.issuer, login.redirect_uri) == (ISSUER, BACK)
+        assert login.client is not None
+        assert login.client["client_id"] == "client-1"
+
+    def test_a_refresh_token_that_is_not_taken_gives_none_and_changes_no_file(
+        self, internet: Internet, file: TokenFile
+    ) -> None:
+        internet.token_answer = lambda: httpx2.Response(400, json={"error": "invalid_grant"})
+        assert run(flows.renew(OAuth(), LOGIN, file)) is None
+        assert file.read() == LOGIN
+
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_trouble_of_the_authorization_server_is_no_answer(
+        self, internet: Internet, file: TokenFile, status: int
+    ) -> None:
+        internet.token_answer = lambda: httpx2.Response(status)
+        with pytest.raises(ServerUnavailable, match=rf"login\.example\.com answered {status}"):
+            run(flows.renew(OAuth(), LOGIN, file))
+        assert file.read() == LOGIN
+
+    def test_a_redirect_is_not_followed(self, internet: Internet, file: TokenFile) -> None:
+        internet.token_answer = lambda: httpx2.Response(307, headers={"Location": "https://evil.example.com/token"})
+        assert run(flows.renew(OAuth(), LOGIN, file)) is None
+        assert internet.paths == {f"{ISSUER}/token": 1}
+
+    def test_nothing_is_sent_to_an_endpoint_without_https(self, internet: Internet, file: TokenFile) -> None:
+        endpoint = "http://login.example.com/token"
+        login = msgspec.structs.replace(LOGIN, authorization_server={**METADATA, "token_endpoint": endpoint})
+        with pytest.raises(OAuthFlowError, match=f"{endpoint}: it is not https"):
+            run(flows.renew(OAuth(), login, file))
+        assert internet.paths == {}
+
+
+class TestCredentials:
+    ROBOT = ClientCredentials(client_id="robot", client_secret="hunter22", issuer=ISSUER, scopes=["read"])
+
+    def test_they_are_sent_to_the_authorization_server_that_the_server_names(self, internet: Internet) -> None:
+        file = TokenFile(SERVER, "robot")
+        login = run(flows.use_credentials(self.ROBOT, Challenge(), file))
+        assert login is not None
+        assert file.read() == login
+        assert internet.authorizations == [f"Basic {base64.b64encode(b'robot:hunter22').decode()}"]
+        (form,) = internet.forms
+        assert (form["grant_type"], form["scope"]) == ("client_credentials", "read")
+        assert SERVER not in internet.paths
+
+    def test_another_authorization_server_than_the_configured_one_gets_no_secret(self, internet: Internet) -> None:
+        config = msgspec.structs.replace(self.ROBOT, issuer="https://other.example.com")
+        with pytest.raises(OAuthFlowError):
+            run(flows.use_credentials(config, Challenge(), TokenFile(SERVER, "robot")))
+        assert internet.forms == []
+
+
+class TestPerson:
+    def browser(self, opened: list[str]) -> Callable[[str], str]:
+        """What a person's browser does: it is sent back with a code at once."""
+
+        def open_browser(url: str) -> str:
+            opened.append(url)
+            (state,) = parse_qs(urlsplit(url).query)["state"]
+            return f"{BACK}?code=code-1&state={state}"
+
+        return open_browser
+
+    def log_in(
+        self,
+        login: Login | None,
+        opened: list[str],
+        *,
+        challenge: Challenge = Challenge(),  # noqa: B008 - immutable
+        scope: str | None = None,
+        config: OAuth = OAuth(redirect_uri=BACK),  # noqa: B008 - immutable
+    ) -> Login | None:
+        return run(
+            flows.log_in(
+                config,
+                login,
+                challenge,
+                TokenFile(SERVER),
+                scope=scope,
+                open_browser=self.browser(opened),
+                seconds=10.0,
+            )
+        )
+
+    def test_a_first_login_registers_and_gets_a_token_for_the_code(self, internet: Internet) -> None:
+        opened: list[str] = []
+        login = self.log_in(None, opened)
+        assert login is not None
+        assert login == TokenFile(SERVER).read()
+        assert (login.access_token, login.redirect_uri) == ("access-2", BACK)
+        assert internet.paths[f"{ISSUER}/register"] == 1
+        assert internet.forms[0]["code"] == "code-1"
+        query = parse_qs(urlsplit(opened[0]).query)
+        assert query["code_challenge_method"] == ["S256"]
+
+    def test_the_next_one_uses_the_registration_again(self, internet: Internet) -> None:
+        opened: list[str] = []
+        self.log_in(LOGIN, opened)
+        assert internet.paths[f"{ISSUER}/register"] == 0
+        assert parse_qs(urlsplit(opened[0]).query)["client_id"] == ["client-1"]
+
+    @pytest.mark.parametrize(
+        ("known", "scope"),
+        [
+            (msgspec.structs.replace(LOGIN, redirect_uri="http://127.0.0.1:1234/callback"), None),
+            (msgspec.structs.replace(LOGIN, client={**(LOGIN.client or {}), "scope": "read"}), "read write"),
+        ],
+        ids=["another redirect", "more scopes"],
+    )
+    def test_a_registration_that_does_not_allow_it_is_made_anew(
+        self, internet: Internet, known: Login, scope: str | None
+    ) -> None:
+        opened: list[str] = []
+        self.log_in(known, opened, scope=scope)
+        assert internet.paths[f"{ISSUER}/register"] == 1
+        assert parse_qs(urlsplit(opened[0]).query)["client_id"] == ["client-2"]
+
+    def test_the_given_scope_is_asked_for(self, internet: Internet) -> None:
+        opened: list[str] = []
+        self.log_in(None, opened, scope="read write", challenge=Challenge(www_authenticate='Bearer scope="all"'))
+        assert parse_qs(urlsplit(opened[0]).query)["scope"] == ["read write"]
+
+    def test_an_unfinished_login_ends(self, internet: Internet) -> None:
+        flow = flows.log_in(
+            OAuth(), None, Challenge(), TokenFile(SERVER), scope=None, open_browser=lambda _: None, seconds=0.2
+        )
+        with pytest.raises(NeedsAuthorization, match=r"within 0\.2 s"):
+            run(flow)
+        assert internet.forms == []

@@ -1,0 +1,242 @@
+"""A session over a transport with the four methods alone: in the caller's thread, and with typed errors."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.transports.base import MCPTransport
+from gaia.mcp.errors import (
+    CallTimeout,
+    InvalidResponse,
+    JsonRpcError,
+    MCPError,
+    NotConnected,
+    Overloaded,
+    ServerCrashed,
+)
+from tests.fake_clock import FakeClock
+
+Json = dict[str, Any]
+CALL = ClientRequest("tools/call", {"name": "echo"})
+
+
+class ScriptedTransport(MCPTransport):
+    """Answers each method with what the test has put into `answers`: a response, or an exception to raise."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.sent: list[tuple[Any, ...]] = []
+        self.answers: dict[str, Any] = {
+            "initialize": {"result": {"protocolVersion": "2025-11-25", "capabilities": {}}},
+            "server/discover": {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}},
+            "tools/call": {"result": {"content": []}},
+        }
+
+    def connect(self) -> bool:
+        self.up = True
+        return True
+
+    def disconnect(self) -> None:
+        self.up = False
+
+    def is_connected(self) -> bool:
+        return self.up
+
+    def send_request(self, *arguments: Any) -> Any:
+        self.sent.append(arguments)
+        answer = self.answers[arguments[0]]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def transport() -> ScriptedTransport:
+    return ScriptedTransport()
+
+
+@pytest.fixture
+def make(transport: ScriptedTransport, fake_clock: FakeClock) -> Callable[..., DirectSession]:
+    def make(protocol: str = "handshake") -> DirectSession:
+        identity = ClientIdentity("tester", "1")
+        return DirectSession("own", transport, identity, Negotiation(protocol), Observer("own"), fake_clock)
+
+    return make
+
+
+@pytest.fixture
+def session(make: Callable[..., DirectSession]) -> DirectSession:
+    session = make()
+    assert session.connect()
+    return session
+
+
+class TestConnecting:
+    def test_the_handshake_gives_the_profile(self, session: DirectSession, transport: ScriptedTransport) -> None:
+        assert session.profile is not None
+        assert session.profile.protocol_version == "2025-11-25"
+        assert [method for method, *_ in transport.sent] == ["initialize"]
+        assert session.last_error is None
+
+    def test_a_transport_that_is_not_up_says_so(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport, mocker: Any
+    ) -> None:
+        mocker.patch.object(transport, "connect", return_value=False)
+        session = make()
+        assert not session.connect()
+        assert session.last_error == "the transport could not connect"
+        assert transport.sent == []
+
+    @pytest.mark.parametrize("error", [RuntimeError("no route"), OSError("no route"), ValueError("no route")])
+    def test_one_that_raises_is_not_connected(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport, mocker: Any, error: Exception
+    ) -> None:
+        mocker.patch.object(transport, "connect", side_effect=error)
+        session = make()
+        assert not session.connect()
+        assert session.last_error == "no route"
+
+    def test_an_error_without_a_text_is_named_by_its_type(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport, mocker: Any
+    ) -> None:
+        mocker.patch.object(transport, "connect", side_effect=TimeoutError())
+        session = make()
+        session.connect()
+        assert session.last_error == "TimeoutError"
+
+    def test_a_failed_handshake_disconnects_the_transport(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport
+    ) -> None:
+        transport.answers["initialize"] = {"error": {"code": -32000, "message": "not you"}}
+        session = make()
+        assert not session.connect()
+        assert session.last_error == "not you"
+        assert not transport.up
+        assert session.state is ServerState.CREATED
+
+    def test_it_is_closed_when_disconnected_and_ready_when_connected_again(self, session: DirectSession) -> None:
+        session.disconnect()
+        assert session.state is ServerState.CLOSED
+        assert session.connect()
+        assert session.state is ServerState.READY
+
+
+class TestRequests:
+    def test_params_are_left_out_where_there_are_none(
+        self, session: DirectSession, transport: ScriptedTransport
+    ) -> None:
+        transport.answers["tools/list"] = {"result": {"tools": []}}
+        assert session.request(ClientRequest("tools/list")) == {"tools": []}
+        assert session.request(CALL) == {"content": []}
+        assert transport.sent[-2:] == [("tools/list",), ("tools/call", {"name": "echo"})]
+
+    def test_in_the_stateless_era_each_carries_the_revision(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport
+    ) -> None:
+        session = make("stateless")
+        assert session.connect()
+        session.request(CALL)
+        _, params = transport.sent[-1]
+        assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+    def test_in_the_stateless_era_the_type_of_a_result_is_checked(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport
+    ) -> None:
+        transport.answers["tools/call"] = {"result": {"resultType": "task"}}
+        session = make("stateless")
+        session.connect()
+        with pytest.raises(InvalidResponse, match="'task'"):
+            session.request(CALL)
+
+    def test_without_a_connection_nothing_is_sent(
+        self, make: Callable[..., DirectSession], transport: ScriptedTransport
+    ) -> None:
+        with pytest.raises(NotConnected, match="own"):
+            make().request(CALL)
+        assert transport.sent == []
+
+    @pytest.mark.parametrize(
+        ("raised", "kind", "delivery"),
+        [
+            (TimeoutError(), CallTimeout, "unknown"),
+            (ValueError("no response"), InvalidResponse, "unknown"),
+            (RuntimeError("pipe broken"), ServerCrashed, "unknown"),
+            (ConnectionResetError("reset"), ServerCrashed, "unknown"),
+            (Overloaded("full", delivery="not_sent"), Overloaded, "not_sent"),
+        ],
+    )
+    def test_exceptions_of_the_transport_are_typed(
+        self,
+        session: DirectSession,
+        transport: ScriptedTransport,
+        raised: Exception,
+        kind: type[MCPError],
+        delivery: str,
+    ) -> None:
+        transport.answers["tools/call"] = raised
+        with pytest.raises(kind) as error:
+            session.request(CALL)
+        assert error.value.delivery == delivery
+
+    @pytest.mark.parametrize("response", [None, "text", [], {}, {"result": None}, {"result": []}, {"error": "text"}])
+    def test_what_is_no_response_is_invalid(
+        self, session: DirectSession, transport: ScriptedTransport, response: Any
+    ) -> None:
+        transport.answers["tools/call"] = response
+        with pytest.raises(InvalidResponse, match="neither a result nor an error"):
+            session.request(CALL)
+
+    @pytest.mark.parametrize(("error", "code"), [({"code": -1, "message": "no"}, -1), ({"code": "x"}, 0), ({}, 0)])
+    def test_an_error_object_is_a_json_rpc_error_however_sloppy_it_is(
+        self, session: DirectSession, transport: ScriptedTransport, error: Json, code: int
+    ) -> None:
+        transport.answers["tools/call"] = {"error": error}
+        with pytest.raises(JsonRpcError) as caught:
+            session.request(CALL)
+        assert caught.value.code == code
+
+    def test_figures_count_failures_and_errors_of_tools(
+        self, session: DirectSession, transport: ScriptedTransport
+    ) -> None:
+        session.request(CALL)
+        transport.answers["tools/call"] = {"result": {"isError": True}}
+        session.request(CALL)
+        transport.answers["tools/call"] = RuntimeError("pipe broken")
+        with pytest.raises(ServerCrashed):
+            session.request(CALL)
+        status = session.status(tool_count=4)
+        assert (status.calls, status.errors, status.tool_count, status.last_error) == (3, 2, 4, "pipe broken")
+
+
+class TestFutures:
+    def test_one_is_done_on_return(self, session: DirectSession) -> None:
+        future, goes_on = CallFuture(), Mock(return_value=False)
+        session.submit(CALL, Mock(), future, goes_on)
+        assert future.result(0) == {"content": []}
+        goes_on.assert_called_once_with(None, {"content": []})
+
+    def test_one_has_the_error(self, session: DirectSession, transport: ScriptedTransport) -> None:
+        transport.answers["tools/call"] = TimeoutError("late")
+        future = CallFuture()
+        session.submit(CALL, Mock(), future, lambda *_: False)
+        assert isinstance(future.exception(0), CallTimeout)
+
+    def test_one_whose_request_goes_on_is_not_done(self, session: DirectSession) -> None:
+        future = CallFuture()
+        session.submit(CALL, Mock(), future, lambda *_: True)
+        assert not future.done()
+
+    def test_without_a_connection_the_refusal_is_raised(self, make: Callable[..., DirectSession]) -> None:
+        future = CallFuture()
+        with pytest.raises(NotConnected):
+            make().submit(CALL, Mock(), future, lambda *_: False)
+        assert not future.done()

@@ -1,0 +1,219 @@
+"""A client's way to its server: the supervised session, and which kind of session a transport gets."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gaia import __version__
+from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.direct_session import DirectSession
+from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.session import Session, SupervisedSession, new_session
+from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
+from gaia.mcp.client.transports.base import MCPTransport
+from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
+from tests.fake_clock import FakeClock
+from tests.fake_transport import PATIENCE, FakeTransport
+
+Make = Callable[..., Session]
+CALL = ClientRequest("tools/call", {"name": "echo"})
+
+
+@pytest.fixture
+def transport() -> FakeTransport:
+    return FakeTransport(timeout=30.0)
+
+
+@pytest.fixture
+def observer() -> Observer:
+    return Observer("fake")
+
+
+@pytest.fixture
+def callbacks() -> Iterator[CallbackPool]:
+    pool = CallbackPool("fake")
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def make(fake_clock: FakeClock, callbacks: CallbackPool, observer: Observer) -> Iterator[Make]:
+    sessions: list[Session] = []
+
+    def make(transport: MCPTransport, **options: Any) -> Session:
+        services = SharedServices(
+            callbacks=callbacks, server_request_threads=Mock(), clock=fake_clock, rng=random.Random(1)
+        )
+        settings = ClientOptions(
+            **{"protocol": "handshake", "health_interval": 1e6, "restart_policy": RestartPolicy(jitter=0.0), **options}
+        )
+        hooks = Mock(subscriptions=Subscriptions(), **{"refusal_of.return_value": None})
+        sessions.append(new_session("fake", transport, settings, services, hooks, Mock(), observer))
+        return sessions[-1]
+
+    yield make
+    for session in sessions:
+        session.disconnect()
+
+
+@pytest.fixture
+def session(make: Make, transport: FakeTransport) -> Session:
+    session = make(transport)
+    assert session.connect(), session.last_error
+    return session
+
+
+class TestMaking:
+    def test_a_transport_with_channels_is_supervised(self, make: Make, transport: FakeTransport) -> None:
+        assert isinstance(make(transport), SupervisedSession)
+
+    def test_any_other_is_used_directly_in_the_handshake_era(self, make: Make, observer: Observer) -> None:
+        transport = Mock(spec=MCPTransport)
+        transport.send_request.return_value = {"result": {"capabilities": {}}}
+        session = make(transport, protocol="auto")
+        assert isinstance(session, DirectSession)
+        assert session.connect()
+        assert transport.send_request.call_args_list[0].args[0] == "initialize"
+        assert observer.redact is str
+
+    def test_the_server_is_told_who_the_client_is(self, session: Session, transport: FakeTransport) -> None:
+        initialize = transport.channel().wait_for("initialize")
+        assert initialize["params"]["clientInfo"] == {"name": "GAIA MCP Client", "version": __version__}
+
+    def test_spans_name_the_network_of_the_transport(self, session: Session, observer: Observer) -> None:
+        assert observer.network == {"network.transport": "pipe"}
+
+
+class TestConnecting:
+    def test_a_ready_server_is_not_started_again(self, session: Session, transport: FakeTransport) -> None:
+        assert session.connect()
+        assert session.is_connected()
+        assert transport.starts == 1
+
+    def test_threads_that_connect_at_once_start_one_server(self, make: Make, transport: FakeTransport) -> None:
+        session = make(transport)
+        start, results = threading.Barrier(4), []
+
+        def connect() -> None:
+            start.wait(PATIENCE)
+            results.append(session.connect())
+
+        threads = [threading.Thread(target=connect) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert results == [True] * 4
+        assert transport.starts == 1
+
+    def test_after_a_failure_a_new_attempt_is_made_at_once(self, make: Make, transport: FakeTransport) -> None:
+        transport.start_errors.append(StartFailed("no such program"))
+        session = make(transport)
+        assert not session.connect()
+        assert (session.state, session.last_error) == (ServerState.FAILED, "no such program")
+        assert session.connect()
+        assert session.last_error is None
+
+    def test_after_disconnecting_the_server_is_started_anew(self, session: Session, transport: FakeTransport) -> None:
+        session.disconnect()
+        assert session.state is ServerState.CLOSED
+        assert session.connect()
+        assert transport.starts == 2
+
+    def test_a_server_that_is_being_restarted_counts_as_connected(
+        self, session: Session, transport: FakeTransport, fake_clock: FakeClock
+    ) -> None:
+        transport.channel().end(exit_code=1)
+        fake_clock.wait_for_waiter(fake_clock.monotonic() + 0.5)
+        assert session.state is ServerState.RESTARTING
+        assert session.connect()
+        assert not session.is_connected()
+        assert transport.starts == 1
+
+
+class TestDisconnecting:
+    def test_before_connecting_it_leaves_the_session_usable(self, make: Make, transport: FakeTransport) -> None:
+        session = make(transport)
+        session.request_disconnect()
+        session.disconnect()
+        assert session.state is ServerState.CREATED
+        assert session.connect()
+
+    def test_it_ends_a_connect_that_another_thread_waits_in(self, make: Make, transport: FakeTransport) -> None:
+        del transport.answers["initialize"]
+        session = make(transport)
+        results: list[bool] = []
+        thread = threading.Thread(target=lambda: results.append(session.connect()))
+        thread.start()
+        transport.channel().wait_for("initialize")
+        session.disconnect()
+        thread.join(PATIENCE)
+        assert results == [False]
+        assert session.state is ServerState.CLOSED
+
+    def test_calls_are_refused_after_it(self, session: Session, callbacks: CallbackPool) -> None:
+        session.disconnect()
+        with pytest.raises(NotConnected):
+            session.request(CALL)
+        with pytest.raises(NotConnected, match="call connect"):
+            session.submit(CALL, callbacks.lane(), CallFuture(), lambda *_: False)
+
+
+class TestRequests:
+    def test_one_is_answered_and_counted(self, session: Session, transport: FakeTransport) -> None:
+        transport.channel().answer_calls()
+        assert session.request(CALL) == {"content": "echo"}
+        status = session.status(tool_count=2)
+        assert (status.calls, status.errors, status.tool_count, status.pid) == (1, 0, 2, 1001)
+
+    @pytest.mark.parametrize(("timeout", "seconds"), [(None, 30.0), (5.0, 5.0)])
+    def test_the_transports_timeout_is_the_default(
+        self, session: Session, fake_clock: FakeClock, timeout: float | None, seconds: float
+    ) -> None:
+        errors: list[BaseException] = []
+        request = ClientRequest("tools/call", {"name": "echo"}, CallOptions(timeout))
+
+        def call() -> None:
+            with pytest.raises(CallTimeout) as error:
+                session.request(request)
+            errors.append(error.value)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        fake_clock.wait_for_waiter(fake_clock.monotonic() + seconds)
+        fake_clock.advance(seconds)
+        thread.join(PATIENCE)
+        assert len(errors) == 1
+
+    def test_calls_before_connecting_are_refused(
+        self, make: Make, transport: FakeTransport, callbacks: CallbackPool
+    ) -> None:
+        session = make(transport)
+        with pytest.raises(NotConnected):
+            session.request(CALL)
+        with pytest.raises(NotConnected):
+            session.submit(CALL, callbacks.lane(), CallFuture(), lambda *_: False)
+        assert transport.starts == 0
+
+    def test_statistics_outlive_a_supervisor(self, session: Session, transport: FakeTransport) -> None:
+        transport.channel().answer_calls()
+        session.request(CALL)
+        session.disconnect()
+        session.connect()
+        assert session.status(tool_count=0).calls == 1
+
+    def test_a_notification_is_sent_if_the_server_is_there(self, session: Session, transport: FakeTransport) -> None:
+        session.notify("notifications/roots/list_changed")
+        transport.channel().wait_for("notifications/roots/list_changed")
+        session.disconnect()
+        session.notify("notifications/roots/list_changed")
+        assert len(transport.channel().requests("notifications/roots/list_changed")) == 1
