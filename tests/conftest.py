@@ -206,6 +206,27 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> "Tracing":
 
 
 @pytest.fixture
+def connect() -> "Iterator[Callable[..., MCPClient]]":
+    """Connect to a server: ``connect(config, key=value)``, with more keys of its configuration.
+
+    The client is disconnected after the test.
+    """
+    from gaia.mcp.client import MCPClient
+
+    clients: list[MCPClient] = []
+
+    def connect(config: dict[str, Any], name: str = "fault", **keys: Any) -> MCPClient:
+        client = MCPClient.from_config(name, {**config, **keys})
+        clients.append(client)
+        assert client.connect(), client.last_error
+        return client
+
+    yield connect
+    for client in clients:
+        client.disconnect()
+
+
+@pytest.fixture
 def fake_clock() -> FakeClock:
     """A clock that stands still until the test lets time pass."""
     return FakeClock()
@@ -243,24 +264,3 @@ def feature_server(starts_processes: None) -> dict[str, Any]:
     file = Path(__file__).parent / "servers" / "feature_server.py"
     source = Path(gaia.__file__).parents[1]
     return {"command": sys.executable, "args": ["-P", str(file)], "env": {"PYTHONPATH": str(source)}}
-
-
-@pytest.fixture
-def connect() -> "Iterator[Callable[..., MCPClient]]":
-    """Connect to a server that really runs: ``connect(config, key=value)``, with more keys of its configuration.
-
-    The client is disconnected after the test.
-    """
-    from gaia.mcp.client import MCPClient
-
-    clients: list[MCPClient] = []
-
-    def connect(config: dict[str, Any], name: str = "fault", **keys: Any) -> MCPClient:
-        client = MCPClient.from_config(name, {**config, **keys})
-        clients.append(client)
-        assert client.connect(), client.last_error
-        return client
-
-    yield connect
-    for client in clients:
-        client.disconnect()
