@@ -21,7 +21,8 @@ from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
 
 if TYPE_CHECKING:
-    from tests.tracing import Tracing
+    from gaia.mcp.client import MCPClient
+    from tests.tracing import Metering, Tracing
 
 # Where a program looks for the user's files before it looks into the home directory.
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
@@ -202,6 +203,35 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> "Tracing":
     from tests.tracing import Tracing
 
     return Tracing.installed(monkeypatch)
+
+
+@pytest.fixture
+def metering(monkeypatch: pytest.MonkeyPatch) -> "Metering":
+    """The metrics that this process records during the test."""
+    from tests.tracing import Metering
+
+    return Metering(monkeypatch)
+
+
+@pytest.fixture
+def connect() -> "Iterator[Callable[..., MCPClient]]":
+    """Connect to a server: ``connect(config, key=value)``, with more keys of its configuration.
+
+    The client is disconnected after the test.
+    """
+    from gaia.mcp.client import MCPClient
+
+    clients: list[MCPClient] = []
+
+    def connect(config: dict[str, Any], name: str = "fault", **keys: Any) -> MCPClient:
+        client = MCPClient.from_config(name, {**config, **keys})
+        clients.append(client)
+        assert client.connect(), client.last_error
+        return client
+
+    yield connect
+    for client in clients:
+        client.disconnect()
 
 
 @pytest.fixture
