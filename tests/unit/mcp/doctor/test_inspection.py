@@ -34,7 +34,7 @@ class OwnTransport(MCPTransport):
     def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         self.methods.append(method)
         if method == "initialize":
-            capabilities = {"tools": {}}
+            capabilities: dict[str, Any] = {"tools": {}}
             return {"result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {}}}
         answer = self.answers.get(method, {})
         if isinstance(answer, BaseException):

@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans, Lost
+from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans, LossReason
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.supervision.events import ServerState
 from tests.servers.answers import text
@@ -248,6 +248,11 @@ class TestMetrics:
         assert metering.value("gaia.mcp.server.junk") == client.status.noise_bytes > 0
 
 
+def terminate(life: LifecycleSpans, reason: LossReason) -> None:
+    """Tell the end of a server of which nothing more is known."""
+    life.terminated(reason, "", exit_code=None, signal=None, stderr_tail="", expected=False)
+
+
 class TestWithoutAServer:
     """What the supervisor tells is what is recorded, on a thread of the executor's choice."""
 
@@ -290,7 +295,7 @@ class TestWithoutAServer:
         life.ready("2025-11-25", None)
         life.admitted()
         life.lost("hung", 1.0)
-        life.gone(Lost("hung"), expected=False)
+        terminate(life, "hung")
         life.gave_up("too often")
         finish()
         assert tracing.only("gaia.mcp.start it").parent is not None
@@ -300,7 +305,7 @@ class TestWithoutAServer:
         self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
     ) -> None:
         life.lost("output_closed", 1.0)
-        life.gone(Lost("output_closed"), expected=False)
+        terminate(life, "output_closed")
         for generation in (2, 3):
             life.backing_off(0.5)
             life.opening(generation)
@@ -320,8 +325,8 @@ class TestWithoutAServer:
         self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
     ) -> None:
         life.lost("unreachable", None)
-        life.gone(Lost("unreachable"), expected=False)
-        life.rests()
+        terminate(life, "unreachable")
+        life.stays_exited()
         finish()
         assert attributes_of(tracing.only("gaia.mcp.crash it")) == {
             "gaia.mcp.server.name": "it",
