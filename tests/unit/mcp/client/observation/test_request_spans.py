@@ -241,7 +241,9 @@ class TestObserver:
             }
         )
 
-    def test_no_content_is_recorded_until_the_secrets_are_known(self, tracing: Tracing) -> None:
+    def test_no_content_is_recorded_until_the_secrets_are_known(
+        self, tracing: Tracing, caplog: pytest.LogCaptureFixture
+    ) -> None:
         observer = Observer("fault", policy=ContentPolicy("redacted"))
         params = {"name": "echo", "arguments": {"text": "it is hunter2"}}
         observer.begin("tools/call", params, target="echo").ended(None, {"content": []})
@@ -249,6 +251,7 @@ class TestObserver:
         observer.begin("tools/call", params, target="echo").ended(None, {"content": []})
         before, after = map(attributes_of, tracing.calls)
         assert "gen_ai.tool.call.arguments" not in before
+        assert caplog.text == ""
         assert before["gaia.mcp.arguments.size"] == after["gaia.mcp.arguments.size"]
         assert after["gen_ai.tool.call.arguments"] == '{"text":"it is ***"}'
 
