@@ -22,7 +22,7 @@ from tests.servers.fault_server import Scenario
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
-    from tests.tracing import Tracing
+    from tests.tracing import Metering, Tracing
 
 # Where a program looks for the user's files before it looks into the home directory.
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
@@ -203,6 +203,14 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> "Tracing":
     from tests.tracing import Tracing
 
     return Tracing.installed(monkeypatch)
+
+
+@pytest.fixture
+def metering(monkeypatch: pytest.MonkeyPatch) -> "Metering":
+    """The metrics that this process records during the test."""
+    from tests.tracing import Metering
+
+    return Metering(monkeypatch)
 
 
 @pytest.fixture

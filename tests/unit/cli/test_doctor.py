@@ -1,8 +1,12 @@
-"""`gaia mcp doctor`: verdicts and remedies for people and programs."""
+"""`gaia mcp doctor`: verdicts and remedies for people and programs; and `gaia mcp test-client`."""
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 def test_a_working_server_has_a_line_for_each_check(
@@ -64,3 +68,115 @@ def test_an_unknown_name_is_a_wrong_command_line(configure: Callable[..., Path],
 
     assert result.exit_code == 2
     assert "did you mean 'demo'?" in result.stderr
+
+
+class TestTestClient:
+    """`gaia mcp test-client`: at which step a server fails, why, and what may help."""
+
+    def test_a_working_server_passes_every_step(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
+    ) -> None:
+        configure(demo=demo_server)
+        result = invoke("test-client", "demo", "--json")
+        document = json.loads(result.stdout)
+        steps = {step["name"]: step for step in document["steps"]}
+
+        assert result.exit_code == 0
+        assert list(steps) == ["spawn", "handshake", "list", "ping"]
+        assert all(step["ok"] and 0 <= step["seconds"] < 30 for step in steps.values())
+        assert steps["handshake"]["detail"] == "gaia-demo 1.0.0, protocol 2025-11-25"
+        assert steps["list"]["detail"] == "6 tools"
+        assert (document["ok"], document["error"], document["hint"], document["warnings"]) == (True, None, None, [])
+
+    def test_people_get_a_table_and_a_verdict(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
+    ) -> None:
+        configure(demo=demo_server | {"disabledTools": ["crash"], "colour": "red"})
+        shown = invoke("test-client", "demo").stdout
+
+        assert shown.count("✓") == 4
+        assert "5 tools, 1 more denied by filters" in shown
+        assert "Note: the key 'colour' means nothing here" in shown
+        assert shown.endswith("demo works.\n")
+
+    @pytest.mark.parametrize(
+        ("scenario", "step", "error", "hint"),
+        [
+            ({"exit_at_start": {"code": 3, "stderr": "no licence"}}, "handshake", "no licence", "Run it by hand"),
+            ({"faults": [{"on": "initialize", "hang": True}]}, "handshake", "not answered within", '"timeout"'),
+            ({"protocol_version": "1.0.0"}, "handshake", "1.0.0", "Run it by hand"),
+            (
+                {"faults": [{"on": "tools/list", "error": {"code": -32603, "message": "no list today"}}]},
+                "list",
+                "no list today",
+                "authors",
+            ),
+            ({"faults": [{"on": "ping", "hang": True}]}, "ping", "not answered within", "authors"),
+        ],
+    )
+    def test_the_step_that_fails_is_named_with_the_reason_and_a_hint(
+        self,
+        scenario: dict[str, Any],
+        step: str,
+        error: str,
+        hint: str,
+        configure: Callable[..., Path],
+        invoke: Callable[..., Any],
+        fault_server: Callable[..., dict[str, Any]],
+    ) -> None:
+        configure(it=fault_server(**scenario) | {"timeout": 1})
+        result = invoke("test-client", "it", "--json")
+        document = json.loads(result.stdout)
+
+        assert result.exit_code == 1
+        assert [each["name"] for each in document["steps"] if not each["ok"]] == [step]
+        assert error in document["error"]
+        assert hint in document["hint"]
+
+    def test_a_program_that_is_not_there_fails_at_spawn(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any]
+    ) -> None:
+        configure(time={"command": "uvx", "args": ["mcp-server-time"], "env": {"PATH": "/nowhere"}})
+        result = invoke("test-client", "time")
+
+        assert result.exit_code == 1
+        assert "the step 'spawn' failed" in result.stdout
+        assert "uvx comes with uv" in result.stdout
+
+    def test_an_error_is_an_answer_to_a_ping(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+    ) -> None:
+        configure(it=fault_server(faults=[{"on": "ping", "error": {"code": -32601, "message": "unknown"}}]))
+
+        assert invoke("test-client", "it").exit_code == 0
+
+    def test_a_server_without_tools_works(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+    ) -> None:
+        configure(it=fault_server(capabilities={}))
+        result = invoke("test-client", "it")
+
+        assert result.exit_code == 0
+        assert "the server offers no tools" in result.stdout
+
+    def test_what_is_most_likely_a_mistake_is_noted(
+        self,
+        configure: Callable[..., Path],
+        invoke_json: Callable[..., Any],
+        fault_server: Callable[..., dict[str, Any]],
+    ) -> None:
+        chatty = fault_server(faults=[{"on": "ping", "junk": [{"text": "I am alive!"}]}])
+        configure(it=chatty | {"enabledTool": ["a"], "colour": "red"})
+        warnings = invoke_json("test-client", "it")["warnings"]
+
+        assert "the key 'enabledTool' means nothing here; did you mean 'enabledTools'?" in warnings
+        assert "the key 'colour' means nothing here" in warnings
+        assert any("1 lines to its standard output" in warning for warning in warnings)
+
+    @pytest.mark.process
+    def test_a_command_line_without_args_is_shown_as_it_is(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any]
+    ) -> None:
+        configure(it={"command": f"{sys.executable} -c 'raise SystemExit(4)'"})
+
+        assert f"{sys.executable} -c 'raise SystemExit(4)'" in invoke("test-client", "it").stdout

@@ -138,13 +138,3 @@ def test_a_server_without_tools_is_no_error(
     result = invoke("tools", "it")
 
     assert (result.exit_code, result.stdout) == (0, "it offers no tools\n")
-
-
-def test_names_of_servers_are_completed(configure: Callable[..., Path], home: Path) -> None:
-    from gaia.cli.servers import complete_name
-
-    configure(time={"command": "x"}, timer={"command": "x"}, git={"command": "x"})
-    assert complete_name("ti") == ["time", "timer"]
-
-    (home / ".gaia" / "mcp_servers.json").write_text("broken")
-    assert complete_name("ti") == []

@@ -1,41 +1,28 @@
-"""What holds for every command: help, exit statuses, options in either place, errors without tracebacks."""
+"""What holds for every command: exit statuses, errors without tracebacks, and Ctrl-C, which leaves nothing behind."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from gaia import __version__
 from gaia.cli.main import app
-
-COMMANDS = ("add", "remove", "list", "tools", "call", "test-client", "watch", "import", "demo")
+from tests.servers.state_file import read_state
+from tests.waiting import wait_until
 
 
 def test_the_version_is_the_packages() -> None:
     result = CliRunner().invoke(app, ["--version"])
 
     assert (result.exit_code, result.stdout) == (0, f"gaia {__version__}\n")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself_with_examples(command: str, invoke: Callable[..., Any]) -> None:
-    result = invoke(command, "--help")
-
-    assert result.exit_code == 0
-    assert f"  gaia mcp {command}" in result.stdout.partition("Examples:")[2]
-    for option in ("--config", "--json", "--debug"):
-        assert option in result.stdout
-
-
-def test_the_group_lists_its_commands(invoke: Callable[..., Any]) -> None:
-    listed = invoke("--help").stdout.partition("Commands:")[2]
-
-    assert [command for command in COMMANDS if f"\n  {command} " not in listed] == []
 
 
 def test_completion_is_offered_for_the_shell() -> None:
@@ -54,37 +41,6 @@ def test_help_loads_neither_the_client_nor_rich(environment: dict[str, str]) -> 
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")
 
     assert ran.stderr == "[]\n"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--json", "list"], ["list", "--json"], ["--json", "list", "--no-connect"], ["list", "--no-connect", "--json"]],
-)
-def test_json_may_stand_before_or_after_the_command(
-    words: list[str], configure: Callable[..., Path], invoke: Callable[..., Any]
-) -> None:
-    configure(time={"command": "uvx", "disabled": True})
-
-    assert json.loads(invoke(*words).stdout)["servers"][0]["name"] == "time"
-
-
-@pytest.mark.parametrize("words", [["--config", "a.json", "list"], ["list", "--config", "a.json"]])
-def test_config_may_stand_before_or_after_the_command(
-    words: list[str], tmp_path: Path, configure: Callable[..., Path], invoke: Callable[..., Any]
-) -> None:
-    configure(other={"command": "x"})
-    (tmp_path / "a.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
-    shown = invoke(*words, "--no-connect").stdout
-
-    assert "mine" in shown
-    assert "other" not in shown
-
-
-def test_the_option_after_the_command_wins(tmp_path: Path, invoke: Callable[..., Any]) -> None:
-    (tmp_path / "a.json").write_text('{"mcpServers": {"a": {"command": "x"}}}')
-    (tmp_path / "b.json").write_text('{"mcpServers": {"b": {"command": "x"}}}')
-
-    assert "b " in invoke("--config", "a.json", "list", "--no-connect", "--config", "b.json").stdout
 
 
 @pytest.mark.parametrize("command", ["tools", "remove", "test-client", "call"])
@@ -179,3 +135,58 @@ def test_a_reader_that_has_seen_enough_is_no_error(
         listing.stdout.readline()
         listing.stdout.close()
         assert listing.stderr.read() == b""
+
+
+def interrupt(command: "subprocess.Popen[str]") -> str:
+    """Press Ctrl-C; returns what was written to standard error."""
+    os.killpg(command.pid, signal.SIGINT)
+    _, errors = command.communicate(timeout=20)
+    return errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "words", "moment"),
+    [
+        ({}, ["call", "it", "sleep", "seconds=60"], "call"),
+        ({"ignore_eof": True}, ["call", "it", "sleep", "seconds=60"], "call"),
+        ({"start_delay": 60}, ["list"], "start"),
+        ({"start_delay": 60}, ["tools", "it"], "start"),
+        ({"faults": [{"on": "ping", "hang": True}]}, ["test-client", "it"], "start"),
+        ({"faults": [{"on": "initialize", "hang": True}]}, ["doctor"], "start"),
+    ],
+    ids=["a call", "a call to a server that ignores the end of input", "list", "tools", "test-client", "doctor"],
+)
+def test_ctrl_c_stops_the_servers(
+    scenario: dict[str, Any],
+    words: list[str],
+    moment: str,
+    configure: Callable[..., Path],
+    start: Callable[..., "subprocess.Popen[str]"],
+    fault_server: Callable[..., dict[str, Any]],
+    processes_of: Callable[[], list[int]],
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    configure(it=fault_server(state_file=state, **scenario))
+    command = start(*words)
+    assert wait_until(lambda: bool(read_state(state).calls if moment == "call" else read_state(state).starts), 20)
+    errors = interrupt(command)
+
+    assert command.returncode == 130
+    assert errors == ""
+    assert wait_until(lambda: processes_of() == [])
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_demo_with_all_its_processes(start: Callable[..., "subprocess.Popen[str]"]) -> None:
+    command = start("demo")
+    group = psutil.Process(command.pid)
+    # The supervised server, the guard, and the server behind the raw pipe.
+    assert wait_until(lambda: len(group.children(recursive=True)) >= 3, 20)
+    children = group.children(recursive=True)
+    errors = interrupt(command)
+
+    assert command.returncode == 130
+    assert errors == ""
+    assert psutil.wait_procs(children, timeout=10)[1] == []

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gaia.cli.main import app
-from gaia.cli.servers import complete_name
 from tests.servers.state_file import read_state
 
 Json = dict[str, Any]
@@ -209,13 +208,6 @@ class TestTrustCommand:
     ) -> None:
         invoke("trust", "--yes")
         assert "trusted already" in invoke("trust").stdout
-
-
-def test_completion_offers_no_names_that_a_shell_would_act_upon(tmp_path: Path) -> None:
-    servers = {name: {"command": "x"} for name in ("good", "g;touch pwned", "g$(id)", "g`id`", "-g", "g h", "g\x1b[2J")}
-    (tmp_path / "mcp_servers.json").write_text(json.dumps({"mcpServers": servers}))
-    assert complete_name("g") == ["good"]
-    assert complete_name("") == ["good"]
 
 
 def test_an_import_shows_what_will_be_run(tmp_path: Path, invoke: Callable[..., Any]) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from gaia.cli.rendering import sparkline
 from tests.servers.state_file import read_state
 from tests.waiting import wait_until
 
@@ -140,21 +139,3 @@ def _read_until(screen: int, *words: bytes, seconds: float = 20.0) -> bytes:
         while missing and (found := shown.find(missing[0], position)) >= 0:
             position = found + len(missing.pop(0))
     return shown
-
-
-class TestSparkline:
-    def test_the_highest_value_is_a_full_bar(self) -> None:
-        assert sparkline([0.0, 1.0, 2.0, 4.0]) == "▁▃▅█"
-
-    def test_what_was_not_answered_is_a_cross(self) -> None:
-        assert sparkline([1.0, None, 1.0]) == "█✗█"
-
-    def test_only_the_last_values_are_drawn(self) -> None:
-        assert sparkline([*range(100)]) == sparkline([*range(88, 100)])
-
-    def test_terminals_of_few_characters_get_plain_ones(self) -> None:
-        assert sparkline([1.0, 4.0, None], ascii_only=True) == ".#x"
-
-    def test_there_may_be_nothing_to_draw(self) -> None:
-        assert sparkline([]) == ""
-        assert sparkline([0.0, None]) == "▁✗"

@@ -1,10 +1,11 @@
-"""Calls from the page, apart from HTTP: what becomes of one when the server of the page ends."""
+"""Calls from the page: which are made, how they are answered, and what becomes of one when the page goes away."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -12,6 +13,10 @@ from starlette.requests import Request
 from gaia.cancellation import current_scope
 from gaia.dashboard.tool_runner import ToolRunner
 from gaia.serving.threads import WorkerThreads
+from tests.served_dashboard import Served
+from tests.waiting import wait_until
+
+Serve = Callable[..., Served]
 
 PATIENCE = 10.0
 
@@ -65,3 +70,61 @@ def test_a_request_that_is_cancelled_cancels_its_call() -> None:
     asyncio.run(ask_and_cancel())
     assert client.cancelled.is_set()
     threads.close(PATIENCE)
+
+
+class TestTrying:
+    def test_a_tool_can_be_called(self, demo: Served) -> None:
+        answer = demo.request("POST", "/api/try", {"server": "demo", "tool": "add", "arguments": {"a": 1, "b": 2}})
+
+        assert answer.status == 200
+        assert answer.json["structuredContent"] == {"sum": 3}
+
+    def test_a_denied_tool_cannot(self, demo: Served) -> None:
+        answer = demo.request("POST", "/api/try", {"server": "demo", "tool": "counter"})
+
+        assert answer.status == 403
+        assert "denied" in answer.json["error"]["message"]
+        assert demo.get("/api/state")["calls"] == []
+
+    def test_a_wrong_request_is_explained(self, demo: Served) -> None:
+        wrong: list[tuple[Any, int, str]] = [
+            (b"{", 400, "not JSON"),
+            ([], 400, "not an object"),
+            ({"tool": "add"}, 400, "server: expected a name"),
+            ({"server": "demo"}, 400, "tool: expected a name"),
+            ({"server": "demo", "tool": "add", "arguments": []}, 400, "arguments: expected an object"),
+            ({"server": "demo", "tool": "add", "timeout": -1}, 400, "timeout: expected seconds"),
+            ({"server": "demo", "tool": "add", "timeout": True}, 400, "timeout: expected seconds"),
+            ({"server": "nobody", "tool": "add"}, 404, "no connected server 'nobody'"),
+        ]
+        for body, status, message in wrong:
+            answer = demo.request("POST", "/api/try", body)
+            assert answer.status == status
+            assert message in answer.json["error"]["message"]
+
+    def test_a_page_that_goes_away_cancels_its_call(self, demo: Served) -> None:
+        import http.client
+
+        connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=20)
+        body = json.dumps({"server": "demo", "tool": "sleep", "arguments": {"seconds": 60}, "timeout": 120})
+        connection.request("POST", "/api/try", body, {"Authorization": f"Bearer {demo.dashboard.token}"})
+        assert wait_until(lambda: bool(demo.get("/api/state")["running"]))
+        connection.close()
+
+        assert wait_until(lambda: bool(demo.get("/api/state")["calls"]))
+        (call,) = demo.get("/api/state")["calls"]
+        assert call["error_type"] == "cancelled"
+
+    def test_a_result_that_is_too_long_is_not_sent_to_the_page(self, demo: Served) -> None:
+        text = "x" * 2_500_000
+        answer = demo.request("POST", "/api/try", {"server": "demo", "tool": "echo", "arguments": {"text": text}})
+
+        assert "too many to be shown here" in answer.json["error"]
+        assert len(answer.body) < 1000
+
+    def test_what_orjson_cannot_say_reaches_the_page(self, serve: Serve, fault_server: Any) -> None:
+        faults = [{"tool": "echo", "result": {"content": [], "big": 2**80}}]
+        served = serve(it=fault_server(faults=faults))
+
+        answer = served.request("POST", "/api/try", {"server": "it", "tool": "echo", "arguments": {"text": ""}})
+        assert answer.status == 200

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans, LossReason
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.supervision.events import ServerState
 from tests.servers.answers import text
 from tests.tracing import Metering, Tracing, attributes_of
@@ -243,3 +246,127 @@ class TestMetrics:
         client = connect(fault_server(faults=[{"tool": "echo", "junk": [{"text": "loading"}]}]))
         client.call_tool("echo", {"text": "hi"})
         assert metering.value("gaia.mcp.server.junk") == client.status.noise_bytes > 0
+
+
+def terminate(life: LifecycleSpans, reason: LossReason) -> None:
+    """Tell the end of a server of which nothing more is known."""
+    life.terminated(reason, "", exit_code=None, signal=None, stderr_tail="", expected=False)
+
+
+class TestWithoutAServer:
+    """What the supervisor tells is what is recorded, on a thread of the executor's choice."""
+
+    @pytest.fixture
+    def ending(self) -> list[Callable[[], object]]:
+        """The ends of spans that the executor has not got to."""
+        return []
+
+    @pytest.fixture
+    def life(self, tracing: Tracing, ending: list[Callable[[], object]]) -> LifecycleSpans:
+        return LifecycleSpans(Observer("it", {"network.transport": "pipe"}), ending.append)
+
+    @pytest.fixture
+    def finish(self, ending: list[Callable[[], object]]) -> Callable[[], None]:
+        def finish() -> None:
+            assert trace.get_current_span() is trace.INVALID_SPAN, "the supervisor's thread is left in a span"
+            for end in ending:
+                end()
+            ending.clear()
+
+        return finish
+
+    def test_no_span_ends_on_the_supervisors_thread(
+        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    ) -> None:
+        life.opening(1)
+        life.spawned(7)
+        life.ready("2025-11-25", None)
+        life.admitted()
+        assert tracing.all == []
+        finish()
+        assert tracing.tree() == ["gaia.mcp.start it", "  gaia.mcp.spawn it", "  gaia.mcp.handshake it"]
+
+    def test_the_request_of_the_application_is_the_parent_of_one_trace_only(
+        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    ) -> None:
+        with tracing.provider.get_tracer("app").start_as_current_span("main"):
+            life.requested()
+        life.opening(1)
+        life.ready("2025-11-25", None)
+        life.admitted()
+        life.lost("hung", 1.0)
+        terminate(life, "hung")
+        life.gave_up("too often")
+        finish()
+        assert tracing.only("gaia.mcp.start it").parent is not None
+        assert tracing.only("gaia.mcp.restart it").parent is None
+
+    def test_starts_that_follow_each_other_are_one_restart(
+        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    ) -> None:
+        life.lost("output_closed", 1.0)
+        terminate(life, "output_closed")
+        for generation in (2, 3):
+            life.backing_off(0.5)
+            life.opening(generation)
+            life.not_spawned("no memory")
+        life.gave_up("it does not start")
+        finish()
+        assert tracing.tree() == [
+            "gaia.mcp.restart it",
+            "  gaia.mcp.crash it",
+            *["  gaia.mcp.backoff it", "  gaia.mcp.spawn it"] * 2,
+        ]
+        restart = tracing.only("gaia.mcp.restart it")
+        assert restart.status.description == "it does not start"
+        assert attributes_of(restart)["error.type"] == "gave_up"
+
+    def test_what_is_not_known_of_an_end_is_left_out(
+        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    ) -> None:
+        life.lost("unreachable", None)
+        terminate(life, "unreachable")
+        life.stays_exited()
+        finish()
+        assert attributes_of(tracing.only("gaia.mcp.crash it")) == {
+            "gaia.mcp.server.name": "it",
+            "gaia.mcp.reason": "unreachable",
+            "error.type": "unreachable",
+        }
+        assert tracing.named("gaia.mcp.rest it")
+
+    def test_closing_ends_what_was_under_way(
+        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    ) -> None:
+        life.opening(1)
+        life.closing(None)
+        life.closed(None, "SIGTERM")
+        finish()
+        assert tracing.tree() == ["gaia.mcp.start it", "  gaia.mcp.spawn it", "gaia.mcp.close it"]
+        assert attributes_of(tracing.only("gaia.mcp.close it"))["gaia.mcp.process.signal"] == "SIGTERM"
+
+    def test_a_session_counts_from_readiness_and_only_where_there_are_sessions(
+        self, life: LifecycleSpans, metering: Metering
+    ) -> None:
+        life.lost("handshake_failed", None)
+        life.lost("hung", 1.0)
+        assert metering.points("mcp.client.session.duration") == []
+        for revision in ("2026-07-28", "2025-11-25"):
+            life.ready(revision, None)
+            life.lost("hung", 2.0)
+        life.closing(None)
+        life.closed(0, None)
+        (point,) = metering.points("mcp.client.session.duration")
+        assert (point.count, point.sum, point.attributes["error.type"]) == (1, 2.0, "hung")
+
+    def test_without_tracing_nothing_is_handed_to_the_executor(self, metering: Metering) -> None:
+        ends: list[object] = []
+        life = LifecycleSpans(Observer("it"), ends.append)
+        life.requested()
+        life.opening(1)
+        life.not_spawned("no memory")
+        life.gave_up("it does not start")
+        life.closing(None)
+        life.closed(None, None)
+        assert ends == []
+        assert metering.value("gaia.mcp.server.crashes", gaia__mcp__reason="start_failed") == 1

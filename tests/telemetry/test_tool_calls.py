@@ -14,12 +14,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.transports.base import MCPTransport
-from gaia.telemetry.spans import start_client_span
 from tests.servers.answers import received, text
-from tests.tracing import Metering, Tracing, attributes_of
+from tests.tracing import Tracing, attributes_of
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
@@ -294,30 +292,6 @@ class TestPropagation:
 
 
 class TestWithoutTracing:
-    def test_there_is_no_span_object_at_all(self) -> None:
-        assert start_client_span("tools/call echo", {}) is None
-
-    def test_a_call_is_followed_only_if_somebody_would_notice(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        def is_followed() -> bool:
-            return Observer("fault").follow("tools/call", {}, "echo") is not None
-
-        caplog.set_level(logging.INFO, "gaia")
-        assert not is_followed()
-        token = context.attach(baggage.set_baggage("user", "7"))
-        assert is_followed()
-        context.detach(token)
-        with caplog.at_level(logging.DEBUG, "gaia"):
-            assert is_followed()
-        with monkeypatch.context() as patch:
-            Metering(patch)
-            assert is_followed()
-        with monkeypatch.context() as patch:
-            Tracing.installed(patch)
-            assert is_followed()
-        assert not is_followed()
-
     def test_the_request_is_as_without_telemetry(self, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server())
         client.call_tool("echo", {"text": "hi"})

@@ -1,6 +1,5 @@
-"""`diagnose`: what is found out about a server, step by step."""
+"""`diagnose`: what is found out about a server, step by step; and `judge`, the verdicts on what was seen."""
 
-import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.doctor import Check, Diagnosis, Verdict, diagnose, diagnose_all
-from gaia.mcp.doctor.examination import COMMAND_CHECKS
+from gaia.mcp.doctor.examination import COMMAND_CHECKS, judge
+from gaia.mcp.doctor.inspection import Inspection
 
 FaultServer = Callable[..., dict[str, Any]]
 
@@ -87,57 +87,6 @@ class TestConfiguration:
         assert diagnosis.verdict is Verdict.WARN
 
 
-class TestProgram:
-    def test_one_that_is_not_there_comes_with_where_to_get_it(self) -> None:
-        diagnosis = diagnose("time", {"command": "uvx", "args": ["x"], "env": {"PATH": "/nowhere"}})
-        check = found(diagnosis, "command")
-
-        assert (check.verdict, check.remedy) == (Verdict.FAIL, "uvx comes with uv: https://docs.astral.sh/uv/")
-        assert found(diagnosis, "start").verdict is Verdict.SKIPPED
-
-    def test_a_working_directory_that_does_not_exist_is_named(self, demo_server: dict[str, Any]) -> None:
-        assert (
-            "/no/such/place does not exist"
-            in found(diagnose("demo", demo_server | {"cwd": "/no/such/place"}), "command").detail
-        )
-
-    def test_a_script_whose_interpreter_is_gone_is_recognised(self, tmp_path: Path) -> None:
-        script = executable(tmp_path / "server", "#!/no/such/python\n")
-
-        assert (
-            "is a script for /no/such/python"
-            in found(diagnose("it", {"command": script, "args": []}), "command").detail
-        )
-
-    @pytest.mark.process
-    def test_the_runtime_of_a_script_is_found_by_its_first_line(self, tmp_path: Path) -> None:
-        script = executable(tmp_path / "server", f"#!{sys.executable}\nraise SystemExit(3)\n")
-
-        assert found(diagnose("it", {"command": script, "args": []}), "versions").detail.startswith("python 3.")
-
-    @pytest.mark.process
-    @pytest.mark.parametrize(
-        ("body", "verdict", "detail"),
-        [
-            ("echo v16.20.2", Verdict.WARN, "node 16.20.2"),
-            ("echo v22.1.0", Verdict.OK, "node 22.1.0"),
-            ("echo broken >&2; exit 7", Verdict.FAIL, "node --version failed: exit status 7: broken"),
-            ("echo hello", Verdict.WARN, "node --version says 'hello', which is no version"),
-        ],
-    )
-    def test_the_version_of_a_launcher_s_runtime_is_looked_at(
-        self, body: str, verdict: Verdict, detail: str, tmp_path: Path
-    ) -> None:
-        executable(tmp_path / "node", f"#!/bin/sh\n{body}\n")
-        executable(tmp_path / "npx", "#!/bin/sh\nexit 1\n")
-        diagnosis = diagnose(
-            "it", {"command": "npx", "args": ["-y", "x"], "env": {"PATH": f"{tmp_path}:/bin:/usr/bin"}}
-        )
-        check = found(diagnosis, "versions")
-
-        assert (check.verdict, check.detail) == (verdict, detail)
-
-
 class TestConversation:
     def test_a_server_that_ends_at_once_is_quoted(self, fault_server: FaultServer) -> None:
         diagnosis = diagnose("it", fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
@@ -193,53 +142,6 @@ class TestConversation:
         assert found(diagnose("it", entry), "latency").verdict is Verdict.OK
 
 
-class TestTools:
-    @pytest.mark.parametrize(
-        ("tool", "name", "verdict", "detail"),
-        [
-            (
-                TOOL | {"inputSchema": {"type": "objet"}},
-                "schemas",
-                "fail",
-                'greet: inputSchema has no "type": "object"',
-            ),
-            (
-                TOOL | {"inputSchema": {"type": "object", "properties": {"a": {"type": "text"}}}},
-                "schemas",
-                "fail",
-                "greet: inputSchema is no JSON Schema: 'text' is not valid",
-            ),
-            (TOOL | {"outputSchema": {"type": 3}}, "schemas", "fail", "greet: outputSchema is no JSON Schema"),
-            ({"name": 7}, "schemas", "fail", "not a tool with a name: {'name': 7}"),
-            (TOOL | {"description": " "}, "schemas", "warn", "without a description: greet"),
-            (TOOL | {"name": "g" * 65}, "names", "warn", f"{'g' * 65} becomes mcp_it_ggg"),
-            (TOOL | {"name": "a.b"}, "names", "warn", "a.b becomes mcp_it_a_b_"),
-        ],
-    )
-    def test_definitions_are_judged(
-        self, tool: dict[str, Any], name: str, verdict: str, detail: str, fault_server: FaultServer
-    ) -> None:
-        listing = {"tools": [tool]}
-        check = found(diagnose("it", fault_server(faults=[{"on": "tools/list", "result": listing}])), name)
-
-        assert check.verdict == verdict
-        assert check.detail.startswith(detail)
-
-    def test_a_name_that_is_listed_twice_is_a_failure(self, fault_server: FaultServer) -> None:
-        listing = {"tools": [TOOL, TOOL]}
-        check = found(diagnose("it", fault_server(faults=[{"on": "tools/list", "result": listing}])), "names")
-
-        assert (check.verdict, check.detail) == (Verdict.FAIL, "listed more than once: greet")
-
-    def test_long_lists_of_problems_are_cut(self, fault_server: FaultServer) -> None:
-        tools = [{"name": f"t{number}"} for number in range(8)]
-        check = found(
-            diagnose("it", fault_server(faults=[{"on": "tools/list", "result": {"tools": tools}}])), "schemas"
-        )
-
-        assert check.detail.endswith("t4: inputSchema is missing; and 3 more")
-
-
 class TestSeveralServers:
     def test_tools_with_one_name_are_found(self, fault_server: FaultServer) -> None:
         def serving(name: str) -> dict[str, Any]:
@@ -274,7 +176,55 @@ class TestSeveralServers:
             diagnose_all({"fine": fault_server(), "slow": slow, "other": slow}, interrupt)
 
 
-def executable(path: Path, text: str) -> str:
-    path.write_text(text)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
+class TestJudge:
+    """The verdicts on what was seen, without a server."""
+
+    @pytest.fixture
+    def seen(self) -> Inspection:
+        """A server that works."""
+        return Inspection(
+            pid=7, started=0.1, shaken=0.2, capabilities={"tools": {}}, definitions=[TOOL], listing=0.1, pings=[0.001]
+        )
+
+    def judged(self, seen: Inspection, config: dict[str, Any] | None = None, *, stdio: bool = True) -> dict[str, Check]:
+        return {check.name: check for check in judge("it", config or {"command": "x"}, seen, stdio=stdio)}
+
+    def test_nothing_follows_a_start_that_failed(self) -> None:
+        error = "'uvx' was not found on the server's PATH"
+        (check,) = judge("it", {"command": "uvx x"}, Inspection(error=error), stdio=True)
+
+        assert (check.name, check.verdict, check.detail) == ("start", Verdict.FAIL, error)
+        assert "uvx comes with uv" in (check.remedy or "")
+
+    def test_over_http_there_is_no_program_to_judge(self, seen: Inspection) -> None:
+        assert tuple(self.judged(seen, stdio=False)) == ("handshake", "tools", "schemas", "names", "latency")
+
+    def test_a_list_that_failed_leaves_the_server_s_latency_to_see(self, seen: Inspection) -> None:
+        seen.definitions, seen.list_error = None, "no list today"
+        verdicts = {name: check.verdict.value for name, check in self.judged(seen).items()}
+
+        assert verdicts["tools"] == "fail"
+        assert (verdicts["schemas"], verdicts["names"], verdicts["latency"]) == ("skipped", "skipped", "ok")
+
+    def test_only_denied_tools_are_none(self, seen: Inspection) -> None:
+        seen.denied = frozenset({"greet"})
+        check = self.judged(seen)["tools"]
+
+        assert (check.verdict, check.detail) == (Verdict.WARN, "1 tools, 1 of them denied by filters")
+
+    @pytest.mark.parametrize(
+        ("pings", "listing", "verdict"),
+        [
+            ([0.25], 2.0, Verdict.OK),
+            ([0.26], 0.1, Verdict.WARN),
+            ([0.001], 2.1, Verdict.WARN),
+            ([9.0, 0.1, 0.1], 0.1, Verdict.OK),
+            ([], 0.1, Verdict.FAIL),
+        ],
+    )
+    def test_a_slow_server_is_a_warning_and_a_silent_one_a_failure(
+        self, pings: list[float], listing: float, verdict: Verdict, seen: Inspection
+    ) -> None:
+        seen.pings, seen.listing = pings, listing
+
+        assert self.judged(seen)["latency"].verdict is verdict

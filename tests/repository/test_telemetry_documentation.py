@@ -13,7 +13,7 @@ from gaia.telemetry import attributes
 from gaia.telemetry.content import MODES
 from gaia.telemetry.metrics import Instruments
 
-PAGE = (Path(__file__).parents[3] / "docs" / "telemetry.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text(encoding="utf-8")
 
 
 def error_types() -> set[str]:

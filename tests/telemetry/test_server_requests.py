@@ -11,7 +11,6 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.mcp.client import MCPClient
-from gaia.telemetry.spans import ServerSpan
 from tests.servers.answers import text
 from tests.tracing import Metering, Tracing, attributes_of
 from tests.waiting import wait_until
@@ -82,26 +81,6 @@ def test_what_we_do_not_offer_is_the_servers_mistake_and_no_error_of_ours(
     assert point.attributes["rpc.response.status_code"] == "-32601"
     # Servers could make up any number of methods, each a series of its own.
     assert point.attributes["mcp.method.name"] == "_OTHER"
-
-
-def test_a_name_in_refused_params_is_not_counted(tracing: Tracing, metering: Metering) -> None:
-    span = ServerSpan("tools/call made-up", {"mcp.method.name": "tools/call", "gen_ai.tool.name": "made-up"}, {}, None)
-    span.answered(-32602)
-    (point,) = metering.points("mcp.server.operation.duration")
-    assert point.attributes == {"mcp.method.name": "tools/call", "rpc.response.status_code": "-32602"}
-    assert attributes_of(tracing.only("tools/call made-up"))["gen_ai.tool.name"] == "made-up"
-
-
-@pytest.mark.parametrize(("ambient", "linked"), [(True, 1), (False, 0)])
-def test_the_current_span_is_linked_beside_a_remote_parent(ambient: bool, linked: int, tracing: Tracing) -> None:
-    with trace.use_span(tracing.provider.get_tracer("http").start_span("POST /mcp")):
-        ServerSpan("ping", {}, {}, {"traceparent": REMOTE}, ambient=ambient).answered()
-        ServerSpan("tools/list", {}, {}, None, ambient=ambient).answered()
-    span = tracing.only("ping")
-    assert span.parent is not None
-    assert span.parent.is_remote
-    assert len(span.links) == linked
-    assert (tracing.only("tools/list").parent is not None) == ambient
 
 
 def test_user_code_that_answers_runs_within_the_span(ask: Ask, tracing: Tracing) -> None:

@@ -1,0 +1,142 @@
+"""Tables and figures for people: nothing in them is markup, and nothing is cut off that matters."""
+
+from collections.abc import Callable
+
+import pytest
+from rich.table import Table
+
+from gaia.cli import rendering, terminal
+from gaia.cli.rendering import bar, microseconds, milliseconds, sparkline
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.doctor import Check, Verdict
+from gaia.mcp.doctor.examination import NOT_REACHED
+
+Lines = Callable[[Table], list[str]]
+
+HOSTILE = "[red]\x1b[2Jname[/red]\nsecond \u202e"
+HARMLESS = "[red]name[/red] second"
+
+
+@pytest.fixture
+def lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "Lines":
+    """Show a table; returns its lines."""
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def shown(table: Table) -> list[str]:
+        terminal.show(table)
+        return capsys.readouterr().out.splitlines()
+
+    return shown
+
+
+class TestSparkline:
+    def test_the_highest_value_is_a_full_bar(self) -> None:
+        assert sparkline([0.0, 1.0, 2.0, 4.0]) == "▁▃▅█"
+
+    def test_what_was_not_answered_is_a_cross(self) -> None:
+        assert sparkline([1.0, None, 1.0]) == "█✗█"
+
+    def test_only_the_last_values_are_drawn(self) -> None:
+        assert sparkline([*range(100)]) == sparkline([*range(88, 100)])
+
+    def test_terminals_of_few_characters_get_plain_ones(self) -> None:
+        assert sparkline([1.0, 4.0, None], ascii_only=True) == ".#x"
+
+    def test_there_may_be_nothing_to_draw(self) -> None:
+        assert sparkline([]) == ""
+        assert sparkline([0.0, None]) == "▁✗"
+
+
+class TestFigures:
+    @pytest.mark.parametrize(
+        ("seconds", "shown"),
+        [(None, "-"), (0.0, "0.00 ms"), (0.00999, "9.99 ms"), (0.01, "10 ms"), (61.0, "61000 ms")],
+    )
+    def test_short_times_have_more_digits(self, seconds: float | None, shown: str) -> None:
+        assert milliseconds(seconds) == shown
+
+    @pytest.mark.parametrize(
+        ("seconds", "shown"), [(0.0000012, "1 µs"), (0.000999, "999 µs"), (0.0009996, "1.00 ms"), (0.5, "500 ms")]
+    )
+    def test_the_shortest_are_in_microseconds(self, seconds: float, shown: str) -> None:
+        assert microseconds(seconds) == shown
+
+    @pytest.mark.parametrize(
+        ("share", "width", "drawn"),
+        [(0.0, 8, ""), (0.0001, 8, "▏"), (0.5, 8, "████"), (1.0, 8, "████████"), (0.5, 1, "▌"), (9 / 16, 2, "█▏")],
+    )
+    def test_a_bar_is_as_long_as_its_share_and_never_invisible(self, share: float, width: int, drawn: str) -> None:
+        assert bar(share, width) == drawn
+
+
+class TestTables:
+    def test_names_of_servers_are_text_of_one_line(self, lines: Lines) -> None:
+        table = rendering.server_table([{"name": HOSTILE, "state": "ready", "tools": None, "source": "x" * 500}])
+
+        header, row = lines(table)
+        assert header.split() == ["name", "state", "tools", "source"]
+        assert row.startswith(f"{HARMLESS} ")
+        assert row.split()[-2:] == ["-", "x" * 500]
+
+    def test_of_a_description_the_first_line_is_shown(self, lines: Lines) -> None:
+        schema = {
+            "type": "object",
+            "properties": {"a": {"type": "number"}, "b": {"type": "string"}},
+            "required": ["a"],
+        }
+        tools = [MCPTool("add", "\n  Adds.\nAnd more.", schema), MCPTool(HOSTILE, "", {})]
+
+        _, add, hostile = lines(rendering.tool_table(tools))
+        assert add.split(maxsplit=2) == ["add", "Adds.", "a: number, [b: string]"]
+        assert hostile == HARMLESS
+
+    def test_blocked_tools_are_marked(self, lines: Lines) -> None:
+        tool = MCPTool("add", "Adds.", {})
+
+        assert lines(rendering.tool_table([], [tool]))[1].startswith("add (blocked)")
+
+    def test_a_status_has_its_last_error_whole_unless_it_is_live(self, lines: Lines) -> None:
+        status = ServerStatus(name="it", state=ServerState.FAILED, last_error="no licence " * 40, latency_p50=0.002)
+        (row,) = lines(rendering.status_table([(status, [0.1, None])]))[1:]
+        live = lines(rendering.status_table([(status, [0.1, None])], live=True, ascii_only=True))[1]
+
+        assert row.count("no licence") == 40
+        assert row.split()[:7] == ["it", "failed", "0", "0", "0", "0", "2.00"]
+        assert "#x" in live
+        assert "#x" not in row
+
+    def test_a_step_that_failed_is_marked(self, lines: Lines) -> None:
+        steps = [
+            {"name": "spawn", "ok": True, "seconds": 0.1, "detail": HOSTILE},
+            {"name": "handshake", "ok": False, "seconds": None, "detail": "failed"},
+        ]
+
+        _, spawn, handshake = lines(rendering.step_table(steps))
+        assert spawn.split(maxsplit=4) == ["✓", "spawn", "100", "ms", HARMLESS]
+        assert handshake.split() == ["✗", "handshake", "-", "failed"]
+
+    def test_a_remedy_stands_below_its_check_and_the_unreached_are_one_line(self, lines: Lines) -> None:
+        checks = [
+            Check("start", Verdict.FAIL, "no such program", "Install it."),
+            Check("handshake", Verdict.SKIPPED, NOT_REACHED),
+            Check("tools", Verdict.SKIPPED, NOT_REACHED),
+        ]
+
+        start, remedy, rest = lines(rendering.check_table(checks))
+        assert start.split(maxsplit=2) == ["✗", "start", "no such program"]
+        assert remedy.strip() == "→ Install it."
+        assert rest.split(maxsplit=2) == ["-", "handshake", "this and what follows: not reached"]
+
+    def test_latencies_are_in_their_columns(self, lines: Lines) -> None:
+        header, row = lines(rendering.latency_table([("one caller", (0.0001, 0.0002, 0.0003, 0.5), 12345.6)]))
+
+        assert header.split() == ["p50", "p95", "p99", "longest", "calls/s"]
+        assert row.split() == ["one", "caller", "100", "µs", "200", "µs", "300", "µs", "500", "ms", "12,346"]
+
+    def test_a_diff_keeps_its_lines(self) -> None:
+        lines = ["@@ tool @@", "-old [bold]", "+new\x1b[2J", " same"]
+
+        assert rendering.difference_text(lines).plain.splitlines() == ["@@ tool @@", "-old [bold]", "+new", " same"]

@@ -1,0 +1,138 @@
+"""The servers on the page: their state and tools now, and what became of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.dashboard import servers
+from gaia.dashboard.live_updates import UpdateBuffer
+from gaia.dashboard.servers import Timeline, describe, statuses
+from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.supervision.events import GaveUp, ResourcesChanged, Restarted, ToolsChanged
+from tests.recorder import Recorder
+from tests.served_dashboard import Served
+from tests.waiting import wait_until
+
+Serve = Callable[..., Served]
+
+
+class TestServers:
+    def test_all_are_listed_whatever_became_of_them(
+        self, serve: Serve, demo_server: dict[str, Any], fault_server: Callable[..., dict[str, Any]]
+    ) -> None:
+        served = serve(
+            demo=demo_server, bad=fault_server(exit_at_start={"code": 3}), off={"command": "x", "disabled": True}
+        )
+        servers = served.get("/api/state")["servers"]
+
+        assert [(server["name"], server["state"]) for server in servers] == [
+            ("demo", "ready"),
+            ("bad", "failed"),
+            ("off", "disabled"),
+        ]
+        assert "exited with code 3" in served.get("/api/server?name=bad")["last_error"]
+        assert served.get("/api/server?name=off")["tools"] == []
+
+    def test_one_has_its_tools_and_the_names_of_denied_ones(self, demo: Served) -> None:
+        server = demo.get("/api/server?name=demo")
+        tools = {tool["name"]: tool for tool in server["tools"]}
+
+        assert server["server_info"]["name"] == "gaia-demo"
+        assert "gaia demo server" in server["stderr"]
+        assert tools["add"]["input_schema"]["required"] == ["a", "b"]
+        assert tools["counter"] == {"name": "counter", "denied": "denied"}
+
+    def test_an_unknown_one_is_not_found(self, demo: Served) -> None:
+        assert demo.request("GET", "/api/server?name=x").status == 404
+        assert demo.request("GET", "/api/server").status == 404
+
+    def test_any_name_can_be_asked_for(self, serve: Serve) -> None:
+        name = 'a/b?c&d#<"\N{SNOWMAN}'
+        served = serve(**{name: {"command": "x", "disabled": True}})
+
+        assert served.get("/api/server?name=a%2Fb%3Fc%26d%23%3C%22%E2%98%83")["name"] == name
+
+
+class TestTimeline:
+    def test_a_restart_is_told(self, demo: Served) -> None:
+        recorder = Recorder()
+        demo.manager.subscribe(recorder)
+        demo.manager.call_tool("mcp_demo_crash", {})
+        recorder.wait_for(Restarted)
+        assert wait_until(lambda: any(e["kind"] == "restarted" for e in demo.get("/api/state")["events"]))
+        events = demo.get("/api/state")["events"]
+
+        states = [event["new"] for event in events if event["kind"] == "state"]
+        assert states[-3:] == ["ready", "restarting", "ready"]
+        assert [event["generation"] for event in events if event["kind"] == "restarted"] == [2]
+        assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+
+    def test_a_page_knows_an_event_again_by_its_id(self) -> None:
+        buffer = UpdateBuffer()
+        timeline = Timeline(buffer)
+        timeline(GaveUp("it", "too often", None))
+        updates, _ = buffer.read(0) or ([], 0)
+
+        assert [update.data for update in updates] == timeline.events()
+        (event,) = timeline.events()
+        assert (event["id"], event["server"], event["kind"], event["reason"]) == (1, "it", "gave_up", "too often")
+
+    def test_what_is_no_change_of_a_server_is_not_on_it(self) -> None:
+        timeline = Timeline(UpdateBuffer())
+        timeline(ResourcesChanged("it"))
+
+        assert timeline.events() == []
+
+    def test_an_event_names_so_many_tools_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(servers, "_MAX_NAMES", 3)
+        timeline = Timeline(UpdateBuffer())
+        timeline(ToolsChanged("it", added=tuple(f"t{number}" for number in range(9)), removed=("old",), changed=()))
+        (event,) = timeline.events()
+
+        assert (list(event["added"]), list(event["removed"])) == (["t0", "t1", "t2"], ["old"])
+
+    def test_only_the_last_events_are_kept_and_each_has_an_id_of_its_own(self) -> None:
+        timeline = Timeline(UpdateBuffer())
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: timeline(GaveUp("it", "too often", None)), range(1500)))
+
+        assert [event["id"] for event in timeline.events()] == list(range(501, 1501))
+
+
+class TestWithoutAServer:
+    """What is configured, and has not been started."""
+
+    @pytest.fixture
+    def manager(self, tmp_path: Path) -> Iterator[MCPClientManager]:
+        file = tmp_path / "servers.json"
+        entries = {"later": {"command": "x"}, "off": {"command": "x", "disabled": True}}
+        file.write_text(json.dumps({"mcpServers": entries}))
+        with MCPClientManager(MCPConfig(file)) as manager:
+            yield manager
+
+    def test_it_is_listed_with_the_reason(self, manager: MCPClientManager) -> None:
+        assert [(row["name"], row["state"], row["ready_since"]) for row in statuses(manager)] == [
+            ("later", "not started", None),
+            ("off", "disabled", None),
+        ]
+
+    def test_all_that_is_known_of_it_is_its_file(self, manager: MCPClientManager, tmp_path: Path) -> None:
+        about = describe(manager, "later")
+
+        assert about is not None
+        assert about["source"] == str(tmp_path / "servers.json")
+        assert (about["tools"], about["stderr"], about["capabilities"]) == ([], None, [])
+        assert describe(manager, "other") is None
+
+    def test_the_timeline_of_no_servers_is_empty(self, manager: MCPClientManager) -> None:
+        timeline = Timeline(UpdateBuffer())
+        timeline.begin(manager)
+
+        assert timeline.events() == []

@@ -1,0 +1,109 @@
+"""The instruments, and what the gauges look at."""
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+
+from gaia.telemetry import metrics
+from gaia.telemetry.metrics import ObservedSet, metering_is_off
+from tests.tracing import Metering
+
+
+class Server:
+    def __init__(self, name: str, queued: int = 0, in_flight: int = 0) -> None:
+        self.name = name
+        self.queued = queued
+        self.in_flight = in_flight
+
+
+class TestObservedSet:
+    def test_clients_of_the_same_name_are_added_up(self) -> None:
+        servers = [Server("time", 1), Server("time", 2), Server("git", 4)]
+        observed = ObservedSet()
+        for server in servers:
+            observed.add(server)
+        assert observed.sums(lambda one: one.queued) == {"time": 3, "git": 4}
+        observed.discard(servers[0])
+        observed.discard(servers[0])
+        assert observed.sums(lambda one: one.queued) == {"time": 2, "git": 4}
+
+    def test_a_server_that_is_gone_is_not_kept_alive(self) -> None:
+        observed = ObservedSet()
+        observed.add(Server("time", 1))
+        gc.collect()
+        assert observed.sums(lambda one: one.queued) == {}
+
+    def test_a_figure_is_read_without_the_lock(self) -> None:
+        observed = ObservedSet()
+        servers = [Server("time", 1), Server("git", 2)]
+        observed.add(servers[0])
+
+        def figure(one: metrics.Observed) -> int:
+            # A client may connect while the metrics are read: this must not wait for itself.
+            observed.add(servers[1])
+            return one.queued
+
+        assert observed.sums(figure) == {"time": 1}
+        assert observed.sums(figure) == {"time": 1, "git": 2}
+
+    def test_many_threads_may_add_and_read(self) -> None:
+        observed = ObservedSet()
+        servers = [Server("time", 1) for _ in range(400)]
+
+        def work(server: Server) -> int:
+            observed.add(server)
+            return observed.sums(lambda one: one.queued)["time"]
+
+        with ThreadPoolExecutor(8) as pool:
+            seen = list(pool.map(work, servers))
+        assert max(seen) == len(servers)
+
+    def test_a_forked_child_forgets_the_servers_and_a_lock_that_is_held(self) -> None:
+        observed = ObservedSet()
+        server = Server("time", 1)
+        observed.add(server)
+        observed._lock.acquire()
+        observed.forget()
+        assert observed.sums(lambda one: one.queued) == {}
+
+
+class TestGauges:
+    def test_they_show_the_servers_of_the_moment(self, metering: Metering, monkeypatch: pytest.MonkeyPatch) -> None:
+        observed = ObservedSet()
+        monkeypatch.setattr(metrics, "observed", observed)
+        server = Server("time", queued=2, in_flight=5)
+        observed.add(server)
+        assert metering.value("gaia.mcp.client.calls.queued", gaia__mcp__server__name="time") == 2
+        assert metering.value("gaia.mcp.client.calls.in_flight", gaia__mcp__server__name="time") == 5
+        observed.discard(server)
+        assert metering.points("gaia.mcp.client.calls.queued") == []
+
+
+class TestInstruments:
+    def test_all_durations_have_the_buckets_of_the_conventions(self, metering: Metering) -> None:
+        instruments = metrics.instruments
+        durations = [name for name in vars(instruments) if name.endswith("_duration")]
+        assert len(durations) == 4
+        for name in durations:
+            getattr(instruments, name).record(0.3, {"of": name})
+        for metric in (
+            "mcp.client.operation.duration",
+            "mcp.client.session.duration",
+            "mcp.server.operation.duration",
+            "gaia.mcp.server.recovery.duration",
+        ):
+            (point,) = metering.points(metric)
+            assert tuple(point.explicit_bounds) == metrics.BUCKETS
+            assert point.count == 1
+
+    def test_metering_is_off_until_there_is_a_provider(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert metering_is_off()
+        Metering(monkeypatch)
+        assert not metering_is_off()
+
+    def test_a_meter_without_readers_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        provider = MeterProvider()
+        monkeypatch.setattr(metrics, "instruments", metrics.Instruments(provider.get_meter("gaia.mcp")))
+        assert not metering_is_off()
