@@ -1,18 +1,14 @@
-"""What an MCP agent has by default, and what it can do outside of any request."""
+"""What an MCP agent can do outside of any request, and what its questions are numbered by."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing
+from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPContext, MCPRequestCancelled
 from tests.serving.agents import QuietAgent
-
-
-class PromptAgent(QuietAgent):
-    def get_mcp_prompts(self) -> list[dict[str, Any]]:
-        return [{"name": "analyze", "description": "Analyze the code", "arguments": [{"name": "path"}]}]
 
 
 @pytest.fixture
@@ -48,32 +44,50 @@ def test_a_question_is_not_kept_by_an_agent_that_catches_exceptions() -> None:
     assert not issubclass(InputRequired, Exception)
 
 
-def test_a_prompt_is_its_description_with_its_arguments() -> None:
-    agent = PromptAgent(silent_mode=True)
-    assert agent.get_mcp_prompt("analyze", {"path": "a.py"}) == "Analyze the code\npath: a.py"
-    with pytest.raises(ValueError, match="Unknown prompt: nonsense"):
-        agent.get_mcp_prompt("nonsense", {})
+class AskingContext(MCPContext):
+    """Keeps the keys under which it is asked, and declines everything."""
+
+    request_id = 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: dict[str, Any] = {}
+
+    def ask(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        self.asked |= requests
+        return {key: {"action": "decline"} for key in requests}
 
 
-def test_other_methods_have_defaults(agent: QuietAgent) -> None:
-    assert agent.get_mcp_instructions() == ""
-    assert agent.get_mcp_resource_templates() == []
-    assert agent.complete_mcp_argument({"type": "ref/prompt", "name": "a"}, "b", "c", {}) == []
-    agent.set_mcp_logging_level("debug")
-    agent.notify_mcp_change("tools")
-    with pytest.raises(ValueError, match="Unknown resource"):
-        agent.read_mcp_resource("note:///a")
+def test_questions_of_a_kind_are_numbered_in_the_order_of_asking() -> None:
+    """An agent that runs again from its beginning finds its answers by these keys."""
+    context = AskingContext()
+    context.elicit("First?", {})
+    context.sample([], 10)
+    context.elicit("Named?", {}, key="mine")
+    context.elicit_url("Second?", "https://example.com")
+    context.list_roots()
+    assert list(context.asked) == ["elicitation-1", "sampling-1", "mine", "elicitation-2", "roots-1"]
+    assert context.asked["elicitation-2"]["params"]["elicitationId"] == "7-elicitation-2"
 
 
-def test_it_offers_what_it_has_methods_for(agent: QuietAgent) -> None:
-    assert not any(agent.offers_mcp(what) for what in ("prompts", "resources", "completions"))
-    assert PromptAgent(silent_mode=True).offers_mcp("prompts")
+def test_options_of_a_sampling_request_keep_their_names() -> None:
+    context = AskingContext()
+    context.sample([], 10, temperature=0, stopSequences=["."])
+    assert context.asked["sampling-1"]["params"] == {
+        "messages": [],
+        "maxTokens": 10,
+        "temperature": 0,
+        "stopSequences": ["."],
+    }
 
 
-def test_changes_reach_each_listener_until_it_is_removed(agent: QuietAgent) -> None:
-    heard: list[tuple[str, str, str | None]] = []
-    remove = [agent.add_mcp_listener(lambda what, uri, who=who: heard.append((who, what, uri))) for who in "ab"]  # type: ignore[misc]
-    agent.notify_mcp_change("resource", "note:///a")
-    remove[0]()
-    agent.notify_mcp_change("tools")
-    assert heard == [("a", "resource", "note:///a"), ("b", "resource", "note:///a"), ("b", "tools", None)]
+def test_roots_that_a_client_leaves_out_are_none() -> None:
+    assert AskingContext().list_roots() == []
+
+
+def test_a_cancelled_request_is_told_by_an_exception() -> None:
+    class Cancelled(MCPContext):
+        cancelled = True
+
+    with pytest.raises(MCPRequestCancelled):
+        Cancelled().raise_if_cancelled()
