@@ -125,11 +125,13 @@ async def _write_lines(descriptor: int, receiver: MemoryObjectReceiveStream[Sess
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 
-    async with receiver:
-        async for message in receiver:
-            line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-            try:
+    try:
+        async with receiver:
+            async for message in receiver:
+                line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                 await threads.run(partial(write, line))
-            except OSError:
-                return False
+    except OSError:
+        return False
+    finally:
+        threads.close()
     return True

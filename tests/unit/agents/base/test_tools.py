@@ -139,6 +139,10 @@ class TestToolDecorator:
         words = {name: about["type"] for name, about in _TOOL_REGISTRY["takes"]["parameters"].items()}
         assert words == {"a": "any", "b": "string"}
 
+    def test_the_decorator_marks_a_tool(self) -> None:
+        tool(requires_confirmation=True, name="marked")(lambda: None)
+        assert _TOOL_REGISTRY["marked"]["requires_confirmation"] is True
+
 
 class TestDisplayName:
     def test_an_mcp_tool_is_shown_by_its_own_name_and_its_server(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.unit.test_public_names import PUBLIC_NAMES, PUBLIC_PATHS
+from tests.repository.test_public_names import PUBLIC_NAMES, PUBLIC_PATHS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)

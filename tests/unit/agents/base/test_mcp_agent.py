@@ -1,4 +1,4 @@
-"""What an MCP agent has by default, and what it can do outside of any request."""
+"""What an MCP agent has by default."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing
 from tests.serving.agents import QuietAgent
 
 
@@ -18,34 +17,6 @@ class PromptAgent(QuietAgent):
 @pytest.fixture
 def agent() -> QuietAgent:
     return QuietAgent(silent_mode=True)
-
-
-def test_progress_and_log_messages_go_nowhere(agent: QuietAgent) -> None:
-    context = agent.mcp_context
-    context.report_progress(1, 2, "half")
-    context.log("info", "hello")
-    context.on_cancel(lambda: None)
-    context.raise_if_cancelled()
-    assert not context.cancelled
-
-
-def test_no_client_can_be_asked(agent: QuietAgent) -> None:
-    context = agent.mcp_context
-    assert not context.supports("elicitation")
-    for ask, capability in (
-        (lambda: context.elicit("Name?", {"type": "object"}), "elicitation"),
-        (lambda: context.elicit_url("Sign in", "https://example.com"), "elicitation"),
-        (lambda: context.sample([], 10), "sampling"),
-        (context.list_roots, "roots"),
-    ):
-        with pytest.raises(MCPCapabilityMissing) as missing:
-            ask()
-        assert missing.value.capability == capability
-    assert context.ask({}) == {}
-
-
-def test_a_question_is_not_kept_by_an_agent_that_catches_exceptions() -> None:
-    assert not issubclass(InputRequired, Exception)
 
 
 def test_a_prompt_is_its_description_with_its_arguments() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gaia.agents.base import Agent, ApiAgent, MCPAgent
+from gaia.agents.base import Agent
 from gaia.agents.base import agent as agent_module
 from gaia.agents.base.console import AgentConsole, SilentConsole
 from gaia.agents.base.registry import ToolRegistry
@@ -327,33 +327,3 @@ class TestConfirmation:
         assert Usual().confirmation_gate.policy == policy
         assert Usual(confirmation="always").confirmation_gate.policy == "always"
         assert Usual(silent_mode=True).confirmation_gate.policy == "never"
-
-    def test_the_decorator_marks_a_tool(self) -> None:
-        try:
-            tool(requires_confirmation=True, name="marked")(lambda: None)
-            assert _TOOL_REGISTRY["marked"]["requires_confirmation"] is True
-        finally:
-            del _TOOL_REGISTRY["marked"]
-
-
-class TestApiAgent:
-    @pytest.mark.parametrize(
-        ("name", "model"), [("CodeAgent", "gaia-code"), ("Jira", "gaia-jira"), ("Agent", "gaia-agent")]
-    )
-    def test_the_model_is_named_after_the_class(self, name: str, model: str) -> None:
-        cls: type[ApiAgent] = type(name, (ApiAgent, PlainAgent), {})
-        assert cls().get_model_id() == model
-
-    def test_the_model_tells_its_limits(self) -> None:
-        class CodeAgent(ApiAgent, PlainAgent): ...
-
-        info = CodeAgent().get_model_info()
-        assert set(info) == {"max_input_tokens", "max_output_tokens", "description"}
-        assert "CodeAgent" in info["description"]
-
-    def test_it_combines_with_an_mcp_agent_in_either_order(self) -> None:
-        methods = {"get_mcp_tool_definitions": lambda self: [], "execute_mcp_tool": lambda self, name, arguments: {}}
-        for bases in [(MCPAgent, ApiAgent, PlainAgent), (ApiAgent, MCPAgent, PlainAgent)]:
-            agent = type("BothAgent", bases, methods)(silent_mode=True)
-            assert agent.get_model_id() == "gaia-both"
-            assert agent.get_mcp_server_info()["name"] == "GAIA BothAgent"
