@@ -149,6 +149,14 @@ class TestStart:
         assert state.calls == (RecordedCall(1, "echo", {"text": "lost"}), RecordedCall(2, "start", {}))
         assert state.ends == ("eof",)
 
+    def test_a_record_that_a_kill_cut_short_spoils_no_other(self, start: StartServer, tmp_path: Path) -> None:
+        state_file = tmp_path / "state"
+        state_file.write_text('\n{"event": "start", "pid": 1}\n\n{"event": "call", "tool": "ec')
+        with start(state_file=state_file) as session:
+            assert session.call_for_text("start") == "2"
+        assert read_state(state_file).starts == 2
+        assert read_state(state_file).calls == (RecordedCall(2, "start", {}),)
+
 
 class TestHandshake:
     def test_another_revision(self, start: StartServer) -> None:

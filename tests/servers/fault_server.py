@@ -312,7 +312,7 @@ class Recorder:
         if path is not None:
             self._append({"event": "start", "pid": os.getpid()})
             with open(path) as lines:
-                self.start = sum(json.loads(line)["event"] == "start" for line in lines)
+                self.start = sum(line.startswith('{"event": "start"') for line in lines)
 
     def call(self, tool: Any, arguments: Any) -> None:
         self._append({"event": "call", "start": self.start, "tool": tool, "arguments": arguments})
@@ -327,7 +327,8 @@ class Recorder:
         if self._path is not None:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(descriptor, json.dumps(event).encode() + b"\n")
+                # A kill can cut a long line short. The next event does not continue it.
+                os.write(descriptor, b"\n" + json.dumps(event).encode() + b"\n")
             finally:
                 os.close(descriptor)
 

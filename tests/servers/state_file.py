@@ -43,7 +43,7 @@ def read_state(path: str | Path) -> State:
         lines = Path(path).read_text().splitlines()
     except FileNotFoundError:
         lines = []
-    events = [json.loads(line) for line in lines]
+    events = [event for line in lines if (event := _event(line)) is not None]
     return State(
         pids=tuple(event["pid"] for event in events if event["event"] == "start"),
         calls=tuple(
@@ -54,3 +54,12 @@ def read_state(path: str | Path) -> State:
         ends=tuple(event["event"] for event in events if event["event"] in ("eof", "sigterm")),
         children=tuple(event["pid"] for event in events if event["event"] == "child"),
     )
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """None for an empty line, and for one that a kill has cut short: it is no proof of anything."""
+    try:
+        event: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return event
