@@ -5,10 +5,13 @@ There is one guard process per host, started with the first server and ended wit
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from gaia.log import get_logger
@@ -90,16 +93,17 @@ class HostGuard:
             logger.debug("guard_unavailable")
             return
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                start_new_session=True,
-                # When this host is itself a server under supervision, its guard must outlive it, not be its stray.
-                env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
-            )
+            with _signals_blocked():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
+                    start_new_session=True,
+                    # When this host is itself a server under supervision, its guard must outlive it, not be its stray.
+                    env={name: value for name, value in os.environ.items() if name != MARK_VARIABLE},
+                )
         except OSError as error:
             logger.warning("guard_start_failed", error=str(error))
             return
@@ -117,6 +121,19 @@ class HostGuard:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """The guard inherits the mask, so a signal cannot end it before it has begun to ignore signals."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 host_guard = HostGuard()

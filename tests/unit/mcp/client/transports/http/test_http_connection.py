@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,14 +54,14 @@ class TestInterrupt:
     def test_a_thread_that_waits_for_the_response_or_the_rest_of_it_is_woken(
         self, serve: Serve, connection: HttpConnection, begun: bool
     ) -> None:
-        left: list[bool] = []
+        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
         def hang(exchange: Exchange) -> None:
             if begun:
                 exchange.begin_stream()
                 exchange.chunk(b"half")
             waiting.set()
-            left.append(exchange.wait_for_client_to_leave())
+            left.put(exchange.wait_for_client_to_leave())
 
         server, waiting = serve(on={"GET": hang}), threading.Event()
         with ThreadPoolExecutor(1) as pool:
@@ -71,7 +72,7 @@ class TestInterrupt:
         del server.on["GET"]
         server.outbox.put(None)
         assert get(connection, server) == b"", "the next request has a new connection"
-        assert left == [True]
+        assert left.get(timeout=PATIENCE)
 
     def test_a_request_without_a_connection_fails_as_soon_as_it_has_one(self, serve: Serve) -> None:
         def new_client() -> httpx2.Client:
