@@ -9,6 +9,7 @@ supervisor has to survive: ``sleep`` is slow and can be cancelled, ``fail`` fail
 ``counter`` loses its state with it.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -26,7 +27,7 @@ REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Oldest to newest; a client that asks for another one is offered the newest."""
 BATCHING_REVISION = "2025-03-26"
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
-PROGRESS_INTERVAL = 0.1  # seconds
+PROGRESS_SECONDS, GRACE_SECONDS = 0.1, 0.5
 NUMBERS = itertools.count(1)
 TYPES = {"string": str, "number": int | float, "integer": int}
 NUMBER: Json = {"type": "number"}
@@ -71,7 +72,6 @@ class Tool(NamedTuple):
     output_properties: Json | None = None
 
     def listing(self) -> Json:
-        """The tool as it appears in ``tools/list``."""
         listing: Json = {"name": self.name, "title": self.name.capitalize(), "description": self.description}
         listing |= {"inputSchema": _object_schema(self.properties), "annotations": self.annotations}
         if self.output_properties is not None:
@@ -112,19 +112,16 @@ def structured_result(value: Json) -> Json:
 
 
 def _add(call: Call, a: float, b: float) -> Json:
-    try:
+    with contextlib.suppress(OverflowError):
         if math.isfinite(a + b):
             return structured_result({"sum": a + b})
-    except OverflowError:
-        pass
-    # JSON cannot write infinity.
-    return _fail(call, "the sum is too large")
+    return _fail(call, "the sum is too large")  # JSON cannot write infinity.
 
 
 def _sleep(call: Call, seconds: float) -> Json | None:
     started = time.monotonic()
     while (remaining := seconds - (time.monotonic() - started)) > 0:
-        if call.interrupted.wait(min(remaining, PROGRESS_INTERVAL)):
+        if call.interrupted.wait(min(remaining, PROGRESS_SECONDS)):
             return None
         call.report_progress(min(seconds, round(time.monotonic() - started, 3)), seconds)
     return text_result(f"slept {seconds} s")
@@ -255,8 +252,7 @@ class DemoServer:
                 raise RpcError(INVALID_REQUEST, f"request {request_id!r} is already running")
             # Before it starts, so that a cancellation on the very next line finds it.
             self._running[request_id] = call
-        # The interpreter waits for the threads of calls, so what was asked before the end of input is answered.
-        threading.Thread(target=run, name=tool.name).start()
+        threading.Thread(target=run, name=tool.name, daemon=True).start()
 
     def _send_error(self, request_id: str | int | None, error: RpcError) -> None:
         self.send({"id": request_id, "error": dict(zip(("code", "message", "data"), error.args, strict=False))})
@@ -290,6 +286,10 @@ def serve(make: Callable[[Callable[[bytes], None]], DemoServer]) -> int:
         return 130
     finally:
         server.interrupt()
+        # Calls that are about to answer get some time; a client that does not read cannot keep the process alive.
+        deadline = time.monotonic() + GRACE_SECONDS
+        for thread in (thread for thread in threading.enumerate() if thread.daemon):
+            thread.join(max(0.0, deadline - time.monotonic()))
     return 0
 
 

@@ -252,6 +252,13 @@ class TestProcess:
 
         assert {session.receive()["id"] for _ in requests} == set(requests)
 
+    def test_ends_with_its_input_even_when_an_answer_is_not_read(self, session: RawSession) -> None:
+        # More than a pipe holds, so the thread of the call waits for a reader.
+        session.send_call("echo", {"text": "x" * 1_000_000})
+        session.close_stdin()
+
+        assert session.process.wait(5) == 0
+
     def test_ends_quietly_when_nobody_reads_its_answers(self, command: list[str]) -> None:
         read_end, write_end = os.pipe()
         os.close(read_end)
