@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ALL", "FLOOR", "GAIA", "PEERS", "SHOWN", "TRACED", "UNSAMPLED", "Contender"]
+__all__ = [
+    "ALL",
+    "FLOOR",
+    "GAIA",
+    "PEERS",
+    "SHOWN",
+    "TRACED",
+    "UNSAMPLED",
+    "WITHOUT_CONTENT",
+    "WITH_CONTENT",
+    "Contender",
+]
 
 
 class Contender(NamedTuple):
@@ -27,14 +38,21 @@ UNSAMPLED = Contender(
 )
 TRACED = Contender("gaia-mcp-traced", "gaia-mcp, all traces sampled", "gaia_traced_driver.py")
 
+WITHOUT_CONTENT = Contender(
+    "gaia-mcp-no-content", "gaia-mcp, traced, no content", "gaia_traced_driver.py", arguments=("NO_CONTENT",)
+)
+WITH_CONTENT = Contender(
+    "gaia-mcp-content", "gaia-mcp, traced, full content", "gaia_traced_driver.py", arguments=("SPAN_ONLY",)
+)
+
 _SDK = ("mcp>=2.3",)
 _FASTMCP = ("fastmcp>=4",)
 
 PEERS = (
     Contender("mcp", "mcp, async", "mcp_driver.py", _SDK),
-    Contender("mcp-portal", "mcp, from sync code", "mcp_portal_driver.py", _SDK),
+    Contender("mcp-portal", "mcp, from sync code", "mcp_driver.py", _SDK, ("--portal",)),
     Contender("fastmcp", "fastmcp, async", "fastmcp_driver.py", _FASTMCP),
-    Contender("fastmcp-portal", "fastmcp, from sync code", "fastmcp_portal_driver.py", _FASTMCP),
+    Contender("fastmcp-portal", "fastmcp, from sync code", "fastmcp_driver.py", _FASTMCP, ("--portal",)),
     Contender("strands", "strands-agents", "strands_driver.py", ("strands-agents>=1.62",)),
     # It imports modules that version 2 of the SDK removed, and a package that it does not require.
     Contender("mcpadapt", "mcpadapt", "mcpadapt_driver.py", ("mcpadapt", "mcp<2", "websockets")),
@@ -44,5 +62,5 @@ PEERS = (
 ALL = (FLOOR, GAIA, *PEERS)
 """The contenders of every measure."""
 
-SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, *PEERS)
+SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, *PEERS)
 """The order of tables and plots."""

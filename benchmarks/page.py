@@ -43,7 +43,8 @@ _SECTIONS = {
     "tracing": _Words(
         "Tracing",
         "A program without a tracer, one whose sampler drops all traces, and one that records a span of every call and "
-        "passes it to OpenTelemetry's batch processor, whose exporter discards it.",
+        "passes it to OpenTelemetry's batch processor, whose exporter discards it. Spans record a masked and shortened "
+        "version of arguments and results, or nothing of them, or everything.",
     ),
     "start": _Words("Start", "A new process each time, with its bytecode and files in the system's cache."),
     "footprint": _Words(

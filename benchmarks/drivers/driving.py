@@ -94,6 +94,11 @@ def drive(contender: Contender) -> None:
 
 
 def drive_async(contender: AsyncContender) -> None:
+    """The same for a client whose calls are awaited; with ``--portal`` on the command line, from synchronous code."""
+    if "--portal" in sys.argv:
+        from portal_contender import PortalContender
+
+        drive(PortalContender(contender))
     import asyncio
     from contextlib import AsyncExitStack
 

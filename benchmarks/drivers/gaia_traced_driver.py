@@ -1,10 +1,12 @@
 """gaia-mcp in a program that traces: every call has a span, which is handed to an exporter that throws it away.
 
-With ``--unsampled`` the sampler takes none, and only the trace's context is passed on.
+With ``--unsampled`` the sampler takes none, and only the trace's context is passed on. Any other argument says what
+spans record of arguments and results, in the words of OpenTelemetry's variable.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -34,4 +36,6 @@ class TracedGaia(Gaia):
 
 
 if __name__ == "__main__":
-    drive(TracedGaia(sampled="--unsampled" not in sys.argv))
+    sampled = "--unsampled" not in sys.argv
+    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "".join(sys.argv[1:]) if sampled else ""
+    drive(TracedGaia(sampled=sampled))

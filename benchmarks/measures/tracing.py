@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.contenders import FLOOR, GAIA, TRACED, UNSAMPLED
+from benchmarks.contenders import FLOOR, GAIA, TRACED, UNSAMPLED, WITH_CONTENT, WITHOUT_CONTENT
 from benchmarks.driver_process import CORES
 from benchmarks.figures import percentile
 from benchmarks.session import Session
@@ -12,15 +12,16 @@ __all__ = ["measure"]
 SECTION = "tracing"
 _TABLE = "64 B, two cores, traced"
 _SIZE = 64
+_CONTENDERS = (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT)
 _CALLS = 400
 _ROUNDS = 10
 
 
 def measure(session: Session) -> None:
-    session.say("tracing: without a tracer, with one that records nothing, with one that records all")
+    session.say("tracing: without a tracer, with one that records nothing, with one that records all, and content")
     calls = session.effort.amount(_CALLS, _CALLS // 4)
     run = session.run
-    with session.drivers(SECTION, servers=1, among=[FLOOR, GAIA, UNSAMPLED, TRACED]) as drivers:
+    with session.drivers(SECTION, servers=1, among=_CONTENDERS) as drivers:
         if CORES:
             for driver in drivers:
                 driver.place(CORES[0], CORES[-1])

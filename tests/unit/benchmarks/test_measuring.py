@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import __main__ as program
 from benchmarks import contenders, echo_server, environments
-from benchmarks.contenders import FLOOR, GAIA, TRACED, UNSAMPLED, Contender
+from benchmarks.contenders import FLOOR, GAIA, TRACED, UNSAMPLED, WITH_CONTENT, WITHOUT_CONTENT, Contender
 from benchmarks.driver_process import DriverFailed, DriverProcess
 from benchmarks.measures import footprint, latency, recovery, start, throughput, tracing
 from benchmarks.results import Run
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SERVER = [sys.executable, "-I", str(demo_server.__file__)]
 ASYNC = Contender("async", "async", "mcp_driver.py")
-PORTAL = Contender("portal", "portal", "mcp_portal_driver.py")
+PORTAL = Contender("portal", "portal", "mcp_driver.py", arguments=("--portal",))
 
 
 @pytest.fixture
@@ -95,7 +95,8 @@ class TestMeasures:
         tracing.measure(session)
 
         assert [row.column for row in session.run.rows] == ["p50", "p99", "processor time"]
-        assert all(row.values.keys() == {FLOOR.key, GAIA.key, UNSAMPLED.key, TRACED.key} for row in session.run.rows)
+        wanted = {contender.key for contender in (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT)}
+        assert all(row.values.keys() == wanted for row in session.run.rows)
 
     def test_of_the_start(self, session: Session) -> None:
         start.measure(session)
