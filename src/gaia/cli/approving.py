@@ -97,9 +97,9 @@ def _show(name: str, changes: list[_Change], count: int) -> None:
     from gaia.untrusted_text import escaped
 
     if not changes:
-        terminal.show(terminal.text(f"{name}: all {count} tools are as they were approved."))
+        terminal.say(f"{name}: all {count} tools are as they were approved.")
     for change in changes:
-        terminal.show(terminal.text(f"{change.kind}: {escaped(change.tool)}", "bold yellow"))
+        terminal.say(f"{change.kind}: {escaped(change.tool)}", "bold yellow")
         if change.lines:
             terminal.show(difference_text(change.lines))
 
@@ -112,9 +112,9 @@ def _agreed(count: int, options: Options) -> bool:
 
 def _conclude(name: str, entry: dict[str, Any], file: object, *, agreed: bool) -> None:
     if agreed:
-        terminal.show(terminal.text(f"Approved; saved in {file}", "green"))
+        terminal.say(f"Approved; saved in {file}", "green")
         if entry.get("pinTools", "off") == "off":
             hint = f'Nothing is compared with this until the entry of {name} has "pinTools": "warn" or "block".'
-            terminal.show(terminal.text(hint, "dim"))
+            terminal.say(hint, "dim")
     else:
-        terminal.show(terminal.text("Nothing was approved. Use --yes to approve without being asked."))
+        terminal.say("Nothing was approved. Use --yes to approve without being asked.")

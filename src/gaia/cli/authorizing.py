@@ -46,7 +46,7 @@ def login(
     def visit(request: AuthorizationRequest) -> None:
         asked.append(request.url)
         # On standard error, because a program may read the document on standard output.
-        terminal.show(terminal.text(f"Log in at\n\n{request.url}\n"), console=terminal.err())
+        terminal.say(f"Log in at\n\n{request.url}\n", console=terminal.err())
         if browser:
             webbrowser.open(request.url)
 
@@ -66,10 +66,7 @@ def login(
         outcome, words = "logged_in", f"There is a login at {name} already; it works."
     else:
         outcome, words = "not_needed", f"{name} asks for no login; none is kept."
-    if options.json:
-        terminal.print_json({"server": name, "outcome": outcome, "new": bool(asked)})
-    else:
-        terminal.show(terminal.text(words))
+    terminal.answer(options.json, {"server": name, "outcome": outcome, "new": bool(asked)}, words)
 
 
 @with_options("trust", "config", "as_json", "debug")
@@ -83,10 +80,8 @@ def logout(
     """
     authorization = _authorization_of(make_client(name, load_to_start(options), options))
     forgotten = authorization().log_out()
-    if options.json:
-        terminal.print_json({"server": name, "forgotten": forgotten})
-    else:
-        terminal.show(terminal.text(f"Logged out of {name}." if forgotten else f"There is no login at {name}."))
+    words = f"Logged out of {name}." if forgotten else f"There is no login at {name}."
+    terminal.answer(options.json, {"server": name, "forgotten": forgotten}, words)
 
 
 def _authorization_of(client: MCPClient) -> ConfiguredAuthorization:

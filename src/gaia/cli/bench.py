@@ -147,16 +147,16 @@ def _show(title: str, report: _Report, callers: int) -> None:
     rows = [("one caller", report.alone)]
     if report.crowd is not None:
         rows.append((f"{callers} callers", report.crowd))
-    terminal.show(terminal.text(f"{title}: {', '.join(f'{len(calls.latencies)} by {name}' for name, calls in rows)}"))
+    terminal.say(f"{title}: {', '.join(f'{len(calls.latencies)} by {name}' for name, calls in rows)}")
     figures = [(name, [calls.percentile(share) for share in _SHARES.values()], calls.rate) for name, calls in rows]
     terminal.show(latency_table(figures))
     buckets = histogram(report.alone.latencies)
     most = max(bucket.calls for bucket in buckets)
     edges = [microseconds(bucket.low) for bucket in buckets]
     width = max(map(len, edges))
-    terminal.show(terminal.text("\nOne caller, calls by how long they took, from:"))
+    terminal.say("\nOne caller, calls by how long they took, from:")
     for edge, bucket in zip(edges, buckets, strict=True):
-        terminal.show(terminal.text(f"{edge:>{width}}  {bar(bucket.calls / most, _BAR_WIDTH)} {bucket.calls or ''}"))
+        terminal.say(f"{edge:>{width}}  {bar(bucket.calls / most, _BAR_WIDTH)} {bucket.calls or ''}")
     if report.overhead is not None:
         raw, ratio = report.overhead.raw.median, report.overhead.ratio
-        terminal.show(terminal.text(f"\n{ratio:.2f} times a bare pipe, which takes {microseconds(raw)} at the median"))
+        terminal.say(f"\n{ratio:.2f} times a bare pipe, which takes {microseconds(raw)} at the median")

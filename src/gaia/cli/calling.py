@@ -99,19 +99,19 @@ def _progress(tool: str, options: Options) -> Iterator[Callable[[float, float | 
 def _show(result: dict[str, Any], *, failed: bool) -> None:
     if "error" in result:
         console = terminal.err()
-        terminal.show(terminal.text(f"Error: {result['error']}", "red"), console=console)
+        terminal.say(f"Error: {result['error']}", "red", console=console)
         if result.get("error_type") not in _ANSWERED:
-            terminal.show(terminal.text(_DELIVERY[result["delivery"]]), console=console)
+            terminal.say(_DELIVERY[result["delivery"]], console=console)
         return
     console = terminal.err() if failed else terminal.out()
     if failed:
-        terminal.show(terminal.text("The tool reported an error:", "red"), console=console)
+        terminal.say("The tool reported an error:", "red", console=console)
     content = result.get("content")
     blocks = [_readable(block) for block in content] if isinstance(content, list) else []
     if not blocks and "structuredContent" in result:
         blocks = [json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)]
     for block in blocks:
-        terminal.show(terminal.text(block), console=console)
+        terminal.say(block, console=console)
 
 
 def _readable(block: Any) -> str:

@@ -51,14 +51,14 @@ def report(error: CommandFailed | MCPError, options: Options) -> int:
         # Messages may repeat what a server has said.
         sys.stderr.write(terminal.clean("".join(traceback.format_exception(error))))
     console = terminal.err()
-    terminal.show(terminal.text(f"Error: {error.message}", "red"), console=console)
+    terminal.say(f"Error: {error.message}", "red", console=console)
     document: dict[str, Any] = {"error": error.message}
     if isinstance(error, CommandFailed):
         exit_code = error.exit_code
         document |= error.facts
         if error.hint is not None:
             document["hint"] = error.hint
-            terminal.show(terminal.text(error.hint), console=console)
+            terminal.say(error.hint, console=console)
     else:
         exit_code = USAGE if isinstance(error, ConfigError) else FAILED
         document["error_type"] = error.error_type

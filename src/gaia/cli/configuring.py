@@ -58,10 +58,10 @@ def add(
         _refuse(command if url else None, "a command", "--url")
         _refuse(env, "--env", "a URL")
         _refuse(cwd, "--cwd", "a URL")
-        entry: dict[str, Any] = {"url": address, **_present(headers=_headers(header or []))}
+        entry: dict[str, Any] = {"url": address, **_present(headers=_headers(header))}
     else:
         _refuse(header, "--header", "a command")
-        entry = _entry(command or [], _variables(env or []), cwd, verbatim=options.verbatim)
+        entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
     entry |= _present(timeout=timeout)
     ServerConfig.from_dict(name, entry)
     servers = options.load_config()
@@ -81,8 +81,8 @@ def add(
     if options.json:
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
-        terminal.show(terminal.text(f"{'Replaced' if replaced else 'Added'} {name!r} in {servers.config_file}"))
-        terminal.show(terminal.text(f"Try it: gaia mcp test-client {name}", "dim"))
+        terminal.say(f"{'Replaced' if replaced else 'Added'} {name!r} in {servers.config_file}")
+        terminal.say(f"Try it: gaia mcp test-client {name}", "dim")
 
 
 @with_options("config", "as_json", "debug")
@@ -99,10 +99,7 @@ def remove(
     pins = pins_of(servers, name)
     servers.remove_server(name)
     pins.forget()
-    if options.json:
-        terminal.print_json({"name": name, "file": str(source)})
-    else:
-        terminal.show(terminal.text(f"Removed {name!r}, which was in {source}"))
+    terminal.answer(options.json, {"name": name, "file": str(source)}, f"Removed {name!r}, which was in {source}")
 
 
 def _address(command: list[str], *, verbatim: bool) -> str | None:
@@ -137,23 +134,13 @@ def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, v
     return entry
 
 
-def _variables(assignments: list[str]) -> dict[str, str]:
-    found = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not key or not equals:
-            # The text itself is left out: it may be a secret whose name was forgotten.
-            raise typer.BadParameter("expected KEY=VALUE", param_hint="--env")
-        found[key] = value
-    return found
+def _headers(lines: list[str] | None) -> dict[str, str]:
+    return {name.strip(): value.strip() for name, value in _pairs(lines, ":", "--header", "NAME:VALUE")}
 
 
-def _headers(lines: list[str]) -> dict[str, str]:
-    found = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not name.strip() or not colon:
-            # The text itself is left out: it may be a secret whose name was forgotten.
-            raise typer.BadParameter("expected NAME:VALUE", param_hint="--header")
-        found[name.strip()] = value.strip()
-    return found
+def _pairs(words: list[str] | None, separator: str, option: str, form: str) -> list[tuple[str, str]]:
+    pairs = [word.partition(separator) for word in words or ()]
+    if not all(name.strip() and found for name, found, _ in pairs):
+        # The text itself is left out: it may be a secret whose name was forgotten.
+        raise typer.BadParameter(f"expected {form}", param_hint=option)
+    return [(name, value) for name, _, value in pairs]

@@ -15,7 +15,7 @@ from gaia.cli.servers import complete_name, entry_of, make_client, waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
-    from gaia.mcp.doctor import Check, Diagnosis
+    from gaia.mcp.doctor import Check
     from gaia.mcp.doctor.inspection import Inspection
 
 __all__ = ["doctor", "test_client"]
@@ -42,6 +42,8 @@ def doctor(
     Each check has a verdict and, where something is wrong, what to do about it. Without a name all servers are
     examined, and tools whose names they share are found. The exit status is 1 if a check fails; warnings do not count.
     """
+    import msgspec
+
     from gaia.mcp.doctor import Verdict, diagnose_all
 
     servers = load_to_start(options)
@@ -57,23 +59,19 @@ def doctor(
         found = diagnose_all(chosen, report)
     failed = any(diagnosis.verdict is Verdict.FAIL for diagnosis in found)
     if options.json:
-        terminal.print_json({"ok": not failed, "servers": [_document(diagnosis) for diagnosis in found]})
+        rows = [
+            {"server": one.server, "verdict": one.verdict, "checks": msgspec.to_builtins(one.checks)} for one in found
+        ]
+        terminal.print_json({"ok": not failed, "servers": rows})
     else:
         for number, diagnosis in enumerate(found):
             if number:
                 terminal.show()
             words, style = _SUMMARIES[diagnosis.verdict]
-            terminal.show(terminal.text(f"{terminal.one_line(diagnosis.server)} {words}", style))
+            terminal.say(f"{terminal.one_line(diagnosis.server)} {words}", style)
             terminal.show(check_table(diagnosis.checks))
     if failed:
         raise typer.Exit(FAILED)
-
-
-def _document(diagnosis: Diagnosis) -> dict[str, Any]:
-    import msgspec
-
-    document: dict[str, Any] = msgspec.to_builtins(diagnosis)
-    return {"server": document["server"], "verdict": diagnosis.verdict, "checks": document["checks"]}
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
@@ -108,13 +106,13 @@ def test_client(
         # An error may have many lines; it follows below the table.
         terminal.show(step_table([step if step["ok"] else step | {"detail": "failed"} for step in steps]))
         for warning in warnings:
-            terminal.show(terminal.text(f"Note: {warning}", "yellow"))
+            terminal.say(f"Note: {warning}", "yellow")
         verdict = f"{name} works." if failed is None else f"{name} does not work: the step {failed['name']!r} failed."
-        terminal.show(terminal.text(verdict, "bold green" if failed is None else "bold red"))
+        terminal.say(verdict, "bold green" if failed is None else "bold red")
         if failed is not None:
-            terminal.show(terminal.text(failed["detail"]))
+            terminal.say(failed["detail"])
         if hint is not None:
-            terminal.show(terminal.text(hint))
+            terminal.say(hint)
     if failed is not None:
         raise typer.Exit(FAILED)
 

@@ -132,19 +132,19 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
         terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
         # It may come from a project's file, and counts as the user's own from now on.
         for line in escaped(row["description"]).split("\n"):
-            terminal.show(terminal.text(f"    {line}"))
+            terminal.say(f"    {line}")
         if row["problem"] is not None:
-            terminal.show(terminal.text(f"    {row['problem']}"))
+            terminal.say(f"    {row['problem']}")
         for variable in row["needs"]:
-            terminal.show(terminal.text(f"    needs a value: set the environment variable {variable}"))
+            terminal.say(f"    needs a value: set the environment variable {variable}")
         if row["dropped"]:
-            terminal.show(terminal.text(f"    left out: {', '.join(row['dropped'])}"))
+            terminal.say(f"    left out: {', '.join(row['dropped'])}")
     if any(row["status"] in ("imported", "replaced") for row in rows):
-        terminal.show(terminal.text(f"Saved in {servers.config_file}"))
+        terminal.say(f"Saved in {servers.config_file}")
     for message in broken:
-        terminal.show(terminal.text(f"Error: {message}", "red"), console=terminal.err())
+        terminal.say(f"Error: {message}", "red", console=terminal.err())
     if not rows and not broken:
-        terminal.show(terminal.text("There is nothing to import. These files were looked for:"))
+        terminal.say("There is nothing to import. These files were looked for:")
         for each in looked_in:
             remark = "has no servers" if each["exists"] else "does not exist"
-            terminal.show(terminal.text(f"    {each['file']} ({remark})"))
+            terminal.say(f"    {each['file']} ({remark})")

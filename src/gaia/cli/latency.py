@@ -157,10 +157,6 @@ class RawPipe:
         self._stdout: IO[bytes] = self._process.stdout
         self._line = _request("tools/call", {"name": tool, "arguments": arguments})
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def __enter__(self) -> RawPipe:
         client = {"name": "raw pipe", "version": "1"}
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}

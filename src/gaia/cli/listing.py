@@ -41,7 +41,7 @@ def list_servers(
     terminal.show(server_table(rows))
     for row in rows:
         if row["error"] is not None:
-            terminal.show(terminal.text(f"{terminal.one_line(row['name'])}: {row['error']}", "red"))
+            terminal.say(f"{terminal.one_line(row['name'])}: {row['error']}", "red")
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
@@ -62,9 +62,9 @@ def list_tools(
     elif tools or blocked:
         terminal.show(tool_table(tools, blocked))
         if blocked:
-            terminal.show(terminal.text(f"Blocked until you have seen what changed: gaia mcp approve {name}", "red"))
+            terminal.say(f"Blocked until you have seen what changed: gaia mcp approve {name}", "red")
     else:
-        terminal.show(terminal.text(f"{name} offers no tools{'' if problem is None else f': {problem}'}"))
+        terminal.say(f"{name} offers no tools{'' if problem is None else f': {problem}'}")
 
 
 def _definition(tool: MCPTool) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def _definition(tool: MCPTool) -> dict[str, Any]:
 
 def say_that_there_are_none(servers: MCPConfig) -> None:
     """For commands about all servers."""
-    terminal.show(terminal.text(f"No servers are configured in {servers.config_file}"))
-    terminal.show(terminal.text('Add one: gaia mcp add time "uvx mcp-server-time"', "dim"))
+    terminal.say(f"No servers are configured in {servers.config_file}")
+    terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim")
 
 
 def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:

@@ -64,11 +64,20 @@ class Options:
         self.json |= as_json
         self.trust |= trust
         if debug and not self.debug:
+            import logging
+
+            from gaia import log
+
             self.debug = True
-            _log_everything()
+            log.configure(level=logging.DEBUG)
         if trace is not None and self.trace is None:
+            from gaia import telemetry
+
             self.trace = trace
-            _trace_to(trace)
+            # What is still to be sent when the command ends is sent by the SDK, at the exit of the interpreter. Without
+            # a limit, the command would wait there for a collector that is not running.
+            timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
+            telemetry.configure(trace, export_timeout=timeout)
 
     def load_config(self) -> MCPConfig:
         """The configured servers, to read or to change. Raises ConfigError for a file that cannot be understood.
@@ -116,20 +125,3 @@ def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callabl
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     found = inspect.signature(function, eval_str=True).parameters
     return {name: each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in found.items()}
-
-
-def _trace_to(destination: str) -> None:
-    from gaia import telemetry
-
-    # What is still to be sent when the command ends is sent by the SDK, at the exit of the interpreter. Without a
-    # limit, the command would wait there for a collector that is not running.
-    timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
-    telemetry.configure(destination, export_timeout=timeout)
-
-
-def _log_everything() -> None:
-    import logging
-
-    from gaia import log
-
-    log.configure(level=logging.DEBUG)

@@ -77,10 +77,13 @@ def load(target: str, base: type[AgentT]) -> AgentT:
 
 def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UNSAFE_HINT) -> None:
     """Run a server, with the failures that are the user's to mend told in words; `unsafe_hint` for `UnsafeOptions`."""
+    import logging
+
+    from gaia import log
     from gaia.serving.extra import ServingUnavailable
 
     if not options.debug:
-        _log_problems()
+        log.configure(level=logging.WARNING)
     try:
         run()
     except UnsafeOptions as error:
@@ -94,11 +97,3 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
 def announce(what: str) -> Callable[[str], None]:
     """Says on standard error where the server is; programs wait for this line."""
     return lambda url: typer.echo(f"{what}: {url}", err=True)
-
-
-def _log_problems() -> None:
-    import logging
-
-    from gaia import log
-
-    log.configure(level=logging.WARNING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gaia.untrusted_text import clean, one_line
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["can_ask", "clean", "err", "one_line", "out", "print_json", "show", "text", "yes"]
+__all__ = ["answer", "can_ask", "clean", "err", "one_line", "out", "print_json", "say", "show", "text", "yes"]
 
 _UNLIMITED = 10_000
 """Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
@@ -51,6 +51,19 @@ def show(*renderables: RenderableType, console: Console | None = None) -> None:
     console.file.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
+def say(words: object, style: str = "", *, console: Console | None = None) -> None:
+    """`show` untrusted text."""
+    show(text(words, style), console=console)
+
+
+def answer(as_json: bool, document: dict[str, Any], words: str, style: str = "") -> None:
+    """Print the one result of a command: `document` for programs, or `words` for people."""
+    if as_json:
+        print_json(document)
+    else:
+        say(words, style)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document. All ASCII, so that no terminal acts on it and every stream can carry it."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
@@ -74,6 +87,5 @@ def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNLIMITED
     # rich keeps bold and dim under NO_COLOR; without a colour system it writes no sequences at all.
-    if os.environ.get("NO_COLOR"):
-        return Console(stderr=stderr, width=wide, color_system=None, highlight=False)
-    return Console(stderr=stderr, width=wide, highlight=False)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(stderr=stderr, width=wide, color_system=colours, highlight=False)

@@ -74,10 +74,8 @@ def trust_project(
     trusted = TrustStore().trusted_files().get(file) == project.sha256
     if not trusted:
         _decide(project, options, assume_yes=assume_yes)
-    if options.json:
-        terminal.print_json({"file": str(file), "trusted": True, "servers": project.servers})
-    else:
-        terminal.show(terminal.text(f"{file} is trusted{' already' if trusted else ''}.", "green"))
+    document = {"file": str(file), "trusted": True, "servers": project.servers}
+    terminal.answer(options.json, document, f"{file} is trusted{' already' if trusted else ''}.", "green")
 
 
 def _decide(project: ProjectFile, options: Options, *, assume_yes: bool) -> None:
@@ -107,15 +105,13 @@ def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     console = terminal.err()
     path = escaped(project.path)
     if before is None:
-        terminal.show(
-            terminal.text(f"{path} names servers, and you have not trusted it yet:", "yellow"), console=console
-        )
+        terminal.say(f"{path} names servers, and you have not trusted it yet:", "yellow", console=console)
         for name, description in project.servers.items():
-            terminal.show(terminal.text(f"  {escaped(name)}", "bold"), console=console)
+            terminal.say(f"  {escaped(name)}", "bold", console=console)
             for line in escaped(description).split("\n"):
-                terminal.show(terminal.text(f"    {line}"), console=console)
+                terminal.say(f"    {line}", console=console)
     else:
-        terminal.show(terminal.text(f"{path} has changed since you trusted it:", "yellow"), console=console)
+        terminal.say(f"{path} has changed since you trusted it:", "yellow", console=console)
         changes = difference(before, project.servers) or ["  Nothing about the servers, only how it is written."]
         terminal.show(difference_text(changes), console=console)
 
@@ -152,16 +148,14 @@ def _list(options: Options) -> None:
         terminal.print_json({"files": rows})
         return
     for row in rows:
-        terminal.show(terminal.text(f"{row['state']:8} {terminal.one_line(row['file'])}"))
+        terminal.say(f"{row['state']:8} {terminal.one_line(row['file'])}")
     if not rows:
-        terminal.show(terminal.text("No project is trusted."))
+        terminal.say("No project is trusted.")
 
 
 def _revoke(file: Path, options: Options) -> None:
     from gaia.mcp.client.trust import TrustStore
 
     revoked = TrustStore().revoke(file)
-    if options.json:
-        terminal.print_json({"file": str(file), "revoked": revoked})
-    else:
-        terminal.show(terminal.text(f"{file} {'is trusted no more' if revoked else 'was not trusted'}."))
+    words = f"{file} {'is trusted no more' if revoked else 'was not trusted'}."
+    terminal.answer(options.json, {"file": str(file), "revoked": revoked}, words)

@@ -9,12 +9,12 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, SpanKind
 
 from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.telemetry import attributes as names
+from gaia.telemetry.configuration import tracer_provider
 
 __all__ = ["SECONDS_AFTER_CALL", "SpanStore"]
 
@@ -48,12 +48,7 @@ class SpanStore(SpanProcessor):
 
     def attach(self) -> None:
         """Keep this process' spans from now on. Sets a tracer provider if the application has not set one."""
-        provider = trace.get_tracer_provider()
-        if not isinstance(provider, TracerProvider):
-            # The environment's sampling settings are ignored: the page is there to show every call.
-            provider = TracerProvider(sampler=ALWAYS_ON)
-            trace.set_tracer_provider(provider)
-        provider.add_span_processor(self)
+        tracer_provider().add_span_processor(self)
 
     def close(self) -> None:
         """Forget all spans, and ignore new ones: the SDK has no way to detach a processor."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
     from opentelemetry.sdk.trace.sampling import Sampler
 
-__all__ = ["Telemetry", "configure"]
+__all__ = ["Telemetry", "configure", "tracer_provider"]
 
 _SERVICE: Final = "gaia"
 _EXTRA: Final = "install it with: pip install 'gaia-mcp[otel]'"
@@ -105,7 +105,7 @@ def configure(
                 processor.shutdown()
             raise
         readers.append(reader)
-    if traces == "otlp" and _wants_metrics():
+    if traces == "otlp" and os.environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() != "none":
         readers.append(_otlp_reader(otlp))
     telemetry = Telemetry(
         None if processor is None else _set_tracers(processor, resource, _sampler(sample_ratio)),
@@ -115,6 +115,22 @@ def configure(
     content.set_content_hook(content_hook)
     spans.reuse_execute_tool_spans(reuse_execute_tool_spans)
     return telemetry
+
+
+def tracer_provider() -> TracerProvider:
+    """The SDK's provider of this process; if there is none, one is set that samples every trace.
+
+    For the parts of gaia that show all calls of their own process, whatever the environment says about sampling.
+    """
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        provider = TracerProvider(sampler=ALWAYS_ON)
+        trace.set_tracer_provider(provider)
+    return provider
 
 
 def _require_no_provider(*, traces: bool, metrics: bool) -> None:
@@ -179,10 +195,6 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
         return SimpleSpanProcessor(JsonLinesExporter(Path(traces).expanduser()))
     except OSError as error:
         raise ConfigError(f"spans cannot be written to {traces}: {error.strerror}") from error
-
-
-def _wants_metrics() -> bool:
-    return os.environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() != "none"
 
 
 def _otlp_reader(otlp: _Otlp) -> MetricReader:
