@@ -37,21 +37,13 @@ class Console(Protocol):
     """
 
     def print_step(self, step: int, max_steps: int) -> None: ...
-
     def print_text(self, text: str) -> None: ...
-
     def end_text(self) -> None: ...
-
     def print_tool_usage(self, tool_name: str) -> None: ...
-
     def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None: ...
-
     def print_info(self, message: str) -> None: ...
-
     def print_success(self, message: str) -> None: ...
-
     def print_warning(self, message: str) -> None: ...
-
     def print_error(self, message: str) -> None: ...
 
 
@@ -141,29 +133,12 @@ class AgentConsole:
 class SilentConsole:
     """Accepts every message and prints nothing. A base for consoles that show some things only."""
 
-    def print_step(self, step: int, max_steps: int) -> None:
-        pass
-
-    def print_text(self, text: str) -> None:
-        pass
-
-    def end_text(self) -> None:
-        pass
-
-    def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None:
-        pass
-
-    def print_tool_usage(self, tool_name: str) -> None:
-        pass
-
-    def print_info(self, message: str) -> None:
-        pass
-
-    def print_success(self, message: str) -> None:
-        pass
-
-    def print_warning(self, message: str) -> None:
-        pass
-
-    def print_error(self, message: str) -> None:
-        pass
+    def print_step(self, step: int, max_steps: int) -> None: ...
+    def print_text(self, text: str) -> None: ...
+    def end_text(self) -> None: ...
+    def print_tool_usage(self, tool_name: str) -> None: ...
+    def print_tool_outcome(self, tool_name: str, outcome: Outcome, duration: float) -> None: ...
+    def print_info(self, message: str) -> None: ...
+    def print_success(self, message: str) -> None: ...
+    def print_warning(self, message: str) -> None: ...
+    def print_error(self, message: str) -> None: ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, current_mcp_context
 from gaia.log import get_logger
@@ -47,7 +47,10 @@ class Calls:
         function: Callable[[], ResultT | dict[str, Any]],
     ) -> ResultT | types.InputRequiredResult:
         """A method that may ask the client, by an exception or by a dictionary with ``input_required``."""
-        answers = _dumped(params.input_responses or {})
+        answers: dict[str, Any] = {
+            key: given.model_dump(by_alias=True, mode="json", exclude_none=True)
+            for key, given in (params.input_responses or {}).items()
+        }
         state = params.request_state
         while (context := ServedContext(ctx, answers, state)).round <= MAX_ROUNDS:
             outcome = await self._with_context(context, function)
@@ -101,15 +104,6 @@ def capability_error(context: ServedContext, missing: MCPCapabilityMissing) -> M
 
 def _busy() -> MCPError:
     return MCPError(types.INTERNAL_ERROR, "The server is busy: too many calls at once")
-
-
-def _dumped(answers: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-        if isinstance(answer, BaseModel)
-        else answer
-        for key, answer in answers.items()
-    }
 
 
 def _input_required(requests: dict[str, Any], state: str) -> types.InputRequiredResult:

@@ -30,6 +30,8 @@ from gaia.mcp.server.offering import Offering
 
 __all__ = ["Changes", "set_log_level", "wants_log"]
 
+Context = ServerRequestContext[Any, Any]
+
 LISTS: dict[str, tuple[Callable[[], ServerEvent], str]] = {
     "tools": (ToolsListChanged, "notifications/tools/list_changed"),
     "prompts": (PromptsListChanged, "notifications/prompts/list_changed"),
@@ -72,23 +74,19 @@ class Changes:
             for task in tuple(self._tasks):
                 task.cancel()
 
-    async def opened(self, ctx: ServerRequestContext[Any, Any], _params: types.NotificationParams | None) -> None:
+    async def opened(self, ctx: Context, _params: types.NotificationParams | None) -> None:
         """``notifications/initialized``: a session has begun."""
         self._session(ctx)
 
-    async def subscribe(
-        self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
-    ) -> types.EmptyResult:
+    async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         self._session(ctx).add(str(params.uri))
         return types.EmptyResult()
 
-    async def unsubscribe(
-        self, ctx: ServerRequestContext[Any, Any], params: types.UnsubscribeRequestParams
-    ) -> types.EmptyResult:
+    async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         self._session(ctx).discard(str(params.uri))
         return types.EmptyResult()
 
-    def _session(self, ctx: ServerRequestContext[Any, Any]) -> set[str]:
+    def _session(self, ctx: Context) -> set[str]:
         connection = _connection(ctx)
         if connection not in self._subscribed:
             self._subscribed[connection] = set()
@@ -115,12 +113,12 @@ class Changes:
                 await connection.notify(method, params or None)
 
 
-def set_log_level(ctx: ServerRequestContext[Any, Any], level: str) -> None:
+def set_log_level(ctx: Context, level: str) -> None:
     """Remember ``logging/setLevel`` for the session."""
     _connection(ctx).state[LOG_LEVEL_KEY] = level
 
 
-def wants_log(ctx: ServerRequestContext[Any, Any], level: str) -> bool:
+def wants_log(ctx: Context, level: str) -> bool:
     """Whether the client of this request wants a log message of `level`; ValueError if there is no such level."""
     if level not in LOG_LEVELS:
         raise ValueError(f"There is no log level {level!r}; levels are {', '.join(LOG_LEVELS)}")
@@ -131,7 +129,7 @@ def wants_log(ctx: ServerRequestContext[Any, Any], level: str) -> bool:
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(_connection(ctx).state.get(LOG_LEVEL_KEY, LOG_LEVELS[0]))
 
 
-def _connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
+def _connection(ctx: Context) -> Connection:
     """What lasts as long as a session. The SDK has no public name for it."""
     connection: Connection = ctx.session._connection
     return connection

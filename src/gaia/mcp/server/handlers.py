@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -24,6 +24,8 @@ __all__ = ["Handlers"]
 
 logger = get_logger(__name__)
 
+Context = ServerRequestContext[Any, Any]
+Page = types.PaginatedRequestParams | None
 Definition = dict[str, Any]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -41,33 +43,25 @@ class Handlers:
         self._offering = offering
         self._calls = calls
 
-    async def list_tools(
-        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def list_tools(self, _ctx: Context, _params: Page) -> types.ListToolsResult:
         return types.ListToolsResult(tools=await self._calls.plain(self._tools))
 
     async def call_tool(
-        self, ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+        self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         return await self._calls.interactive(ctx, params, lambda: self._call_tool(params.name, params.arguments or {}))
 
-    async def list_prompts(
-        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
-        def invalid(definition: Definition, error: ValidationError) -> None:
-            logger.error("prompt_definition_invalid", prompt=definition.get("name"), error=str(error))
-
+    async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
         definitions = await self._calls.plain(self._offering.get_mcp_prompts)
-        return types.ListPromptsResult(prompts=_models(types.Prompt, definitions, invalid))
+        prompts = _models(types.Prompt, definitions, "prompt_definition_invalid", prompt="name")
+        return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(
-        self, ctx: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
+        self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
         return await self._calls.interactive(ctx, params, lambda: self._get_prompt(params.name, params.arguments or {}))
 
-    async def complete(
-        self, _ctx: ServerRequestContext[Any, Any], params: types.CompleteRequestParams
-    ) -> types.CompleteResult:
+    async def complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         reference = params.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
         given = dict(params.context.arguments or {}) if params.context else {}
         argument = params.argument
@@ -81,35 +75,24 @@ class Handlers:
         )
         return types.CompleteResult(completion=completion)
 
-    async def list_resources(
-        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        def invalid(definition: Definition, error: ValidationError) -> None:
-            logger.error("resource_definition_invalid", uri=definition.get("uri"), error=str(error))
-
+    async def list_resources(self, _ctx: Context, _params: Page) -> types.ListResourcesResult:
         definitions = await self._calls.plain(self._offering.get_mcp_resources)
-        return types.ListResourcesResult(resources=_models(types.Resource, definitions, invalid))
+        resources = _models(types.Resource, definitions, "resource_definition_invalid", uri="uri")
+        return types.ListResourcesResult(resources=resources)
 
-    async def list_resource_templates(
-        self, _ctx: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        def invalid(definition: Definition, error: ValidationError) -> None:
-            logger.error("resource_template_invalid", uri=definition.get("uriTemplate"), error=str(error))
-
+    async def list_resource_templates(self, _ctx: Context, _params: Page) -> types.ListResourceTemplatesResult:
         definitions = await self._calls.plain(self._offering.get_mcp_resource_templates)
-        templates = _models(types.ResourceTemplate, definitions, invalid)
+        templates = _models(types.ResourceTemplate, definitions, "resource_template_invalid", uri="uriTemplate")
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
-        self, ctx: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+        self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
         not_found = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else HANDSHAKE_NOT_FOUND
         uri = str(params.uri)
         return await self._calls.interactive(ctx, params, lambda: self._read_resource(uri, not_found))
 
-    async def set_log_level(
-        self, ctx: ServerRequestContext[Any, Any], params: types.SetLevelRequestParams
-    ) -> types.EmptyResult:
+    async def set_log_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         set_log_level(ctx, params.level)
         await self._calls.plain(lambda: self._offering.set_mcp_logging_level(params.level))
         return types.EmptyResult()
@@ -181,16 +164,14 @@ class Handlers:
             raise MCPError(types.INTERNAL_ERROR, "Resource could not be read", {"uri": uri}) from None
 
 
-def _models(
-    kind: type[ModelT], definitions: Iterable[Definition], invalid: Callable[[Definition, ValidationError], None]
-) -> list[ModelT]:
-    """The definitions as the protocol has them. What is wrong is reported to `invalid` and left out."""
+def _models(kind: type[ModelT], definitions: Iterable[Definition], event: str, **field: str) -> list[ModelT]:
+    """The definitions as the protocol has them. A wrong one is left out and logged as `event`, with its `field`."""
     models = []
     for definition in definitions:
         try:
             models.append(kind.model_validate(definition, by_name=False))
         except ValidationError as error:
-            invalid(definition, error)
+            logger.error(event, error=str(error), **{name: definition.get(key) for name, key in field.items()})
     return models
 
 

@@ -66,10 +66,8 @@ def resource_result(uri: str, mime_type: str | None, value: Any) -> types.ReadRe
 
 def to_json(value: Any) -> str:
     """JSON of whatever an agent returns: a path, a date or an object of its own is written as text."""
-    text: str = orjson.dumps(
-        value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-    ).decode()
-    return text
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=_plain, option=options).decode()
 
 
 def _plain(value: Any) -> Any:

@@ -64,11 +64,8 @@ class ServerSpans:
                 span.answered(code, error_type)
 
     def _attributes(self, ctx: ServerRequestContext[Any, Any]) -> tuple[str | None, Attributes]:
-        attributes: Attributes = {
-            names.METHOD_NAME: ctx.method,
-            names.PROTOCOL_VERSION: ctx.protocol_version,
-            **self._transport,
-        }
+        common = {names.METHOD_NAME: ctx.method, names.PROTOCOL_VERSION: ctx.protocol_version}
+        attributes: Attributes = {**common, **self._transport}
         name = ctx.params.get("name") if ctx.params else None
         if not isinstance(name, str) or ctx.method not in ("tools/call", "prompts/get"):
             return None, attributes
