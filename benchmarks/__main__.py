@@ -47,11 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except echo_server.NoCompiler as error:
         print(error, file=sys.stderr)
         return _UNMEASURABLE
-    run = Run(
-        command=_command(options),
-        date=datetime.now(UTC).date().isoformat(),
-        machine=machine.describe(),
-    )
+    run = Run(command=_command(options), date=datetime.now(UTC).date().isoformat(), machine=machine.describe())
     contenders = _prepared(run, options.contenders)
     if options.action == "setup":
         return 0

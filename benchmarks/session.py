@@ -15,7 +15,7 @@ __all__ = ["Effort", "Session"]
 
 
 class Effort:
-    """How much of it: `scale` shortens rounds, `rounds` caps them."""
+    """How much is measured: `quick` makes fewer and shorter rounds, `rounds` sets their number."""
 
     def __init__(self, *, quick: bool = False, rounds: int | None = None) -> None:
         self._quick = quick
@@ -40,7 +40,7 @@ class Session:
         self._began = time.monotonic()
 
     def able(self, section: str) -> list[Contender]:
-        """Who has not failed in this section so far."""
+        """The contenders that have not failed in this section so far."""
         failed = self.run.failures.get(section, {})
         return [contender for contender in self._contenders if contender.key not in failed]
 

@@ -8,7 +8,7 @@ __all__ = ["SdkCalls"]
 
 
 class SdkCalls:
-    """What an `AsyncContender` does with its clients, however it came by them."""
+    """The part of an `AsyncContender` that does not depend on how its clients are made."""
 
     def request(self, text: str) -> dict[str, Any]:
         return {"text": text}

@@ -130,12 +130,7 @@ def _structured_logger(stdlib: logging.Logger) -> Any:
 
     return structlog.wrap_logger(
         stdlib,
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            _mask_secrets,
-            _add_trace_ids,
-            _render,
-        ],
+        processors=[structlog.contextvars.merge_contextvars, _mask_secrets, _add_trace_ids, _render],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
 

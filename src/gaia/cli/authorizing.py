@@ -43,14 +43,14 @@ def login(
     authorization = _authorization_of(client)
     asked = []
 
-    def visit(request: AuthorizationRequest) -> None:
+    def show_address(request: AuthorizationRequest) -> None:
         asked.append(request.url)
         # On standard error, because a program may read the document on standard output.
         terminal.say(f"Log in at\n\n{request.url}\n", console=terminal.err())
         if browser:
             webbrowser.open(request.url)
 
-    authorization.on_authorization = visit
+    authorization.on_authorization = show_address
     authorization.login_seconds = timeout
     try:
         if scope:

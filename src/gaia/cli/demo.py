@@ -22,7 +22,7 @@ from gaia.cli.rendering import milliseconds
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from gaia.cli.latency import Overhead, RawPipe
+    from gaia.cli.latency import RawPipe
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.supervision.events import Event, Restarted
     from gaia.mcp.client.supervision.status import ServerStatus
@@ -49,9 +49,7 @@ class Step(NamedTuple):
 
 
 @with_options("config", "as_json", "trace", "debug")
-def demo(
-    options: Options,
-) -> None:
+def demo(options: Options) -> None:
     """Show supervision at work on the small server that comes with the package.
 
     Starts it, measures what supervision costs, calls its tools with their spans, crashes it on purpose, shows the
@@ -182,7 +180,16 @@ class _Guide:
         from gaia.cli.latency import measure
 
         overhead = measure(self._raw.call, lambda: self._invoke("echo", {"text": "hello"}))
-        return Step(name, overhead.added < _MAX_OVERHEAD, [title, *_figures(overhead)], _overhead_facts(overhead))
+        raw, managed = overhead.raw, overhead.managed
+        lines = [
+            title,
+            f"raw pipe    median {milliseconds(raw.median)}, p99 {milliseconds(raw.p99)}",
+            f"supervised  median {milliseconds(managed.median)}, p99 {milliseconds(managed.p99)}",
+            f"{overhead.ratio:.2f} times the raw pipe, {milliseconds(overhead.added)} more at the median",
+            f"({overhead.calls} echo calls each way, in rounds that alternate)",
+        ]
+        facts = {"calls": overhead.calls, "raw": raw._asdict(), "managed": managed._asdict(), "ratio": overhead.ratio}
+        return Step(name, overhead.added < _MAX_OVERHEAD, lines, facts)
 
     def _call(
         self,
@@ -282,24 +289,6 @@ def _span_lines(spans: list[dict[str, Any]]) -> list[str]:
         lines.append(f"span {span['name']}, {span['kind']}, {milliseconds(span['seconds'])}, status {span['status']}")
         lines.append(f"span attributes {'  '.join(f'{key}={value}' for key, value in span['attributes'].items())}")
     return lines
-
-
-def _figures(overhead: Overhead) -> list[str]:
-    return [
-        f"raw pipe    median {milliseconds(overhead.raw.median)}, p99 {milliseconds(overhead.raw.p99)}",
-        f"supervised  median {milliseconds(overhead.managed.median)}, p99 {milliseconds(overhead.managed.p99)}",
-        f"{overhead.ratio:.2f} times the raw pipe, {milliseconds(overhead.added)} more at the median",
-        f"({overhead.calls} echo calls each way, in rounds that alternate)",
-    ]
-
-
-def _overhead_facts(overhead: Overhead) -> dict[str, Any]:
-    return {
-        "calls": overhead.calls,
-        "raw": overhead.raw._asdict(),
-        "managed": overhead.managed._asdict(),
-        "ratio": overhead.ratio,
-    }
 
 
 def _list(items: Any) -> str:

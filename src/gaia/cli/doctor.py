@@ -121,20 +121,18 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
     """The steps that the inspection got to: name, whether it succeeded, seconds, and what was found."""
     status = seen.status
     denied = f", {len(seen.denied)} more denied by filters" if seen.denied else ""
-    tools = "the server offers no tools" if seen.listing is None else f"{status and status.tool_count} tools{denied}"
+    process = "nothing to start: it is reached over HTTP" if seen.pid is None else f"pid {seen.pid}"
+    agreed = f"{seen.server}, protocol {status and status.protocol_version}"
+    listed = f"{status and status.tool_count} tools{denied}"
+    tools = "the server offers no tools" if seen.list_seconds is None else listed
     steps = [
-        (
-            "spawn",
-            seen.started,
-            None,
-            "nothing to start: it is reached over HTTP" if seen.pid is None else f"pid {seen.pid}",
-        ),
-        ("handshake", seen.shaken, seen.error, f"{seen.server}, protocol {status and status.protocol_version}"),
-        ("list", seen.listing or 0.0, seen.list_error, tools),
+        ("spawn", seen.start_seconds, None, process),
+        ("handshake", seen.handshake_seconds, seen.error, agreed),
+        ("list", seen.list_seconds or 0.0, seen.list_error, tools),
         ("ping", sum(seen.pings), seen.ping_error, "answered"),
     ]
-    if seen.started is None:
-        steps = [("spawn", seen.shaken, seen.error, "")]
+    if seen.start_seconds is None:
+        steps = [("spawn", seen.handshake_seconds, seen.error, "")]
     elif seen.error is not None:
         del steps[2:]
     return [

@@ -72,8 +72,8 @@ class RegisteredTools:
             if ticket < self._applied.get(server, 0):
                 return
             self._applied[server] = ticket
-            homeless = _replace(registry, self, server, entries)
-        for tool in homeless:
+            nameless = _replace(registry, self, server, entries)
+        for tool in nameless:
             logger.warning("mcp_tool_not_registered", server=server, tool=tool, reason="other tools have its names")
 
     def remove(self, registry: Registry, server: str) -> None:
@@ -98,11 +98,11 @@ def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: l
     tools = {(entry["_mcp_server"], entry["_mcp_tool_name"]): entry for entry in (*staying, *entries)}
     taken = {key for key, entry in registry.items() if not isinstance(entry, _Entry)}
     named: dict[str, _Entry] = {}
-    homeless = []
+    nameless = []
     for name, pair in naming.assign(tools).items():
         key = next((key for key in (name, naming.disambiguated(*pair)) if key not in taken), None)
         if key is None:
-            homeless.append(pair[1])
+            nameless.append(pair[1])
         else:
             taken.add(key)
             named[key] = tools[pair]
@@ -113,7 +113,7 @@ def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: l
     for key, present_entry in registry.copy().items():
         if isinstance(present_entry, _Entry) and key not in named:
             del registry[key]
-    return homeless
+    return nameless
 
 
 def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,8 +60,8 @@ class ObservedSet:
             total[one.name] += figure(one)
         return total
 
-    def forget(self) -> None:
-        """In a forked child, to which no server belongs, and in which the old lock may be held for ever."""
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: no server belongs to it, and the old lock may be held for ever."""
         self._lock = threading.Lock()
         self._all = weakref.WeakSet()
 

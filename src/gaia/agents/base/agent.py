@@ -74,7 +74,8 @@ class Agent(ABC):
         self.console: Console = SilentConsole() if silent_mode else self._create_console()
         ask = on_confirmation or _confirm_method(self.console)
         self.confirmation_gate = ConfirmationGate(confirmation or ("destructive" if ask else "never"), ask)
-        with self._collecting_tools():
+        registry = self._tools_registry
+        with registry.collecting() if isinstance(registry, ToolRegistry) else contextlib.nullcontext():
             self._register_tools()
         # Last, because a mixin that comes later may use the agent: MCPClientMixin prints, and adds tools.
         next_init = super().__init__
@@ -86,10 +87,6 @@ class Agent(ABC):
     def _tools_registry(self) -> Any:
         """The tools that this agent sees. Made when it is first needed: a mixin's constructor may be before ours."""
         return ToolRegistry(_TOOL_REGISTRY)
-
-    def _collecting_tools(self) -> contextlib.AbstractContextManager[None]:
-        registry = self._tools_registry
-        return registry.collecting() if isinstance(registry, ToolRegistry) else contextlib.nullcontext()
 
     @abstractmethod
     def _get_system_prompt(self) -> str:

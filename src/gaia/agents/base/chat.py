@@ -66,21 +66,18 @@ class CompletionBuilder:
         """Whether there was anything that belongs to a completion."""
 
     def add(self, chunk: Any) -> str:
-        """Take one chunk; returns the text in it."""
+        """Take one chunk of a stream, or a whole answer; returns the text in it."""
         usage = getattr(chunk, "usage", None)
         if usage is not None:
             # Some endpoints repeat the count so far in each chunk: the last one is the sum.
-            self._usage = usage_of(usage)
+            self._usage = _usage_of(usage)
         choices = getattr(chunk, "choices", None)
         if not choices:
             return ""
-        self.received = True
         choice = choices[0]
         self._finish_reason = getattr(choice, "finish_reason", None) or self._finish_reason
-        return self.add_message(getattr(choice, "delta", None))
-
-    def add_message(self, message: Any) -> str:
-        """Take a whole message, or a piece of one; returns the text in it."""
+        message = getattr(choice, "delta", None) or getattr(choice, "message", None)
+        self.received |= message is not None or self._finish_reason is not None
         text = getattr(message, "content", None) or getattr(message, "refusal", None)
         text = text if isinstance(text, str) else ""
         if text:
@@ -105,7 +102,7 @@ class CompletionBuilder:
         if arguments is not None:
             call.arguments.append(arguments)
 
-    def build(self, *, usage: Usage | None = None, finish_reason: str | None = None) -> Completion:
+    def build(self) -> Completion:
         """The completion so far. Calls without an id, or with one that was there before, get one of their own."""
         calls: list[RequestedCall] = []
         taken: set[str] = set()
@@ -113,16 +110,14 @@ class CompletionBuilder:
             identifier = call.id if call.id and call.id not in taken else f"call_{number}"
             taken.add(identifier)
             calls.append(RequestedCall(identifier, call.name, call.joined_arguments()))
-        return Completion("".join(self._text), tuple(calls), usage or self._usage, finish_reason or self._finish_reason)
+        return Completion("".join(self._text), tuple(calls), self._usage, self._finish_reason)
 
 
+@dataclass(slots=True)
 class _CallParts:
-    __slots__ = ("arguments", "id", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[Any] = []
+    id: str = ""
+    name: str = ""
+    arguments: list[Any] = field(default_factory=list)
 
     def joined_arguments(self) -> Any:
         if len(self.arguments) == 1:
@@ -130,7 +125,7 @@ class _CallParts:
         return "".join(str(part) for part in self.arguments)
 
 
-def usage_of(usage: Any) -> Usage:
+def _usage_of(usage: Any) -> Usage:
     """The counts of an OpenAI usage object, in which anything may be missing."""
 
     def count(name: str) -> int:

@@ -70,7 +70,7 @@ class ConfirmationGate:
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
         """Ask if the policy wants it; returns why the call may not be made, for the model, or None."""
-        if not self._is_wanted(entry):
+        if self.policy == "never" or (self.policy == "destructive" and not requires_confirmation(entry)):
             return None
         if self._ask is None:
             return f"The call of {key!r} needs a confirmation, and there is nobody to ask. It was not made."
@@ -90,6 +90,3 @@ class ConfirmationGate:
                 return f"The call of {key!r} could not be confirmed. It was not made."
         # Not just anything that is true: the text "no" is.
         return None if confirmed is True else f"The user refused the call of {key!r}. It was not made."
-
-    def _is_wanted(self, entry: Mapping[str, Any]) -> bool:
-        return self.policy == "always" or (self.policy == "destructive" and requires_confirmation(entry))

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentConsole", "Console", "SilentConsole"]
 
-_TOOL_ACTIVITIES = {
-    "query_documents": "Searching through indexed documents...",
-}
+_TOOL_ACTIVITIES = {"query_documents": "Searching through indexed documents..."}
 """Tools whose work is told in words; any other tool is shown by its name."""
 
 _SHOWN_ARGUMENTS = 4000

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gaia.agents.base.chat import Completion, CompletionBuilder, Message, usage_of
+from gaia.agents.base.chat import Completion, CompletionBuilder, Message
 from gaia.agents.base.llm_errors import (
     LLMAuthenticationFailed,
     LLMError,
@@ -159,16 +159,12 @@ class OpenAIChat:
 
     def _whole(self, request: dict[str, Any], on_text: Callable[[str], None]) -> Completion:
         response = self._client.chat.completions.create(**request)
-        choices = getattr(response, "choices", None)
-        if not choices:
-            raise self._invalid(f"{str(response)[:200]!r}")
         builder = CompletionBuilder()
-        if text := builder.add_message(choices[0].message):
+        if text := builder.add(response):
             on_text(text)
-        usage = getattr(response, "usage", None)
-        return builder.build(
-            usage=None if usage is None else usage_of(usage), finish_reason=getattr(choices[0], "finish_reason", None)
-        )
+        if not builder.received:
+            raise self._invalid(f"{str(response)[:200]!r}")
+        return builder.build()
 
     def _invalid(self, what: str) -> LLMInvalidResponse:
         return LLMInvalidResponse(

@@ -14,10 +14,10 @@ Then the agent that has waited longest for the name gets it.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
+from contextlib import AbstractContextManager
 
 from gaia.agents.base.tools import _TOOL_REGISTRY, Entry, collect_tools
 
@@ -97,11 +97,9 @@ class ToolRegistry(MutableMapping[str, Entry]):
             }
             return {**seen, **tables}
 
-    @contextlib.contextmanager
-    def collecting(self) -> Iterator[None]:
+    def collecting(self) -> AbstractContextManager[None]:
         """Tools that the `tool` decorator registers inside, in this thread, are bound to this agent."""
-        with collect_tools(self._bind):
-            yield
+        return collect_tools(self._bind)
 
     def adopt(self, belongs: Callable[[Entry], bool]) -> None:
         """Make those entries own for which `belongs` is true and which were written straight to the shared registry."""

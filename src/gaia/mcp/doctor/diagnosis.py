@@ -11,17 +11,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "Check",
-    "Diagnosis",
-    "Verdict",
-    "failed",
-    "for_handshake",
-    "for_missing_program",
-    "ok",
-    "skipped",
-    "warned",
-]
+__all__ = ["Check", "Diagnosis", "Verdict", "failed", "for_handshake", "for_missing_program", "ok", "skipped", "warned"]
 
 
 class Verdict(enum.StrEnum):

@@ -172,12 +172,12 @@ def remarks_on_keys(config: Mapping[str, Any]) -> list[str]:
 def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:
     """The verdicts on what was seen, in order; none after one that failed, except among those on the tools."""
     if stdio:
-        if seen.started is None:
+        if seen.start_seconds is None:
             error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
             missing = "was not found on the server's PATH" in error
             yield failed("start", error, for_missing_program(program) if missing else None)
             return
-        yield ok("start", f"pid {seen.pid}", seen.started)
+        yield ok("start", f"pid {seen.pid}", seen.start_seconds)
         yield _check_output(seen)
     if seen.error is not None:
         yield failed("handshake", seen.error, for_handshake(name, config, seen.error, stdio=stdio))
@@ -201,7 +201,7 @@ def _check_output(seen: Inspection) -> Check:
 def _check_handshake(seen: Inspection) -> Check:
     revision = seen.status.protocol_version if seen.status is not None else None
     era = "handshake" if revision in HANDSHAKE_REVISIONS else "stateless"
-    return ok("handshake", f"{seen.server}, protocol revision {revision} ({era} era)", seen.shaken)
+    return ok("handshake", f"{seen.server}, protocol revision {revision} ({era} era)", seen.handshake_seconds)
 
 
 def _check_tools(seen: Inspection) -> Check:
@@ -215,16 +215,18 @@ def _check_tools(seen: Inspection) -> Check:
     detail = f"{count} tools{denied}"
     if seen.unmatched:
         patterns = ", ".join(map(repr, seen.unmatched))
-        return warned("tools", f"{detail}; these patterns match none: {patterns}", "Are they misspelt?", seen.listing)
+        return warned(
+            "tools", f"{detail}; these patterns match none: {patterns}", "Are they misspelt?", seen.list_seconds
+        )
     if count == len(seen.denied):
-        return warned("tools", detail, "There is nothing that an agent could call.", seen.listing)
-    return ok("tools", detail, seen.listing)
+        return warned("tools", detail, "There is nothing that an agent could call.", seen.list_seconds)
+    return ok("tools", detail, seen.list_seconds)
 
 
 def _check_latency(seen: Inspection) -> Check:
     if seen.ping is None or seen.ping_error is not None:
         return failed("latency", seen.ping_error or "no sign of life", "The server is stuck; tell its authors.")
     detail = f"ping {seen.ping * 1000:.1f} ms (median of {len(seen.pings)})"
-    if seen.ping > _SLOW_PING or (seen.listing or 0) > _SLOW_LIST:
+    if seen.ping > _SLOW_PING or (seen.list_seconds or 0) > _SLOW_LIST:
         return warned("latency", detail, "Every call will take at least this long.", seen.ping)
     return ok("latency", detail, seen.ping)

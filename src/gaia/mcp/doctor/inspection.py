@@ -23,14 +23,14 @@ __all__ = ["Inspection", "inspect_server"]
 
 @dataclass
 class Inspection:
-    """What happened. Durations in seconds; None for what was not reached."""
+    """What was found out about a server. Durations are in seconds; None for what was not reached."""
 
     error: str | None = None
     """Why the server did not get ready."""
     pid: int | None = None
-    started: float | None = None
+    start_seconds: float | None = None
     """How long it took to start the process, or to reach the endpoint."""
-    shaken: float | None = None
+    handshake_seconds: float | None = None
     """How long the handshake took, or until the server was given up."""
     status: ServerStatus | None = None
     server_info: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Inspection:
     """The tools that wait for approval."""
     unmatched: list[str] = field(default_factory=list)
     """Patterns of the server's filter that match no tool."""
-    listing: float | None = None
+    list_seconds: float | None = None
     list_error: str | None = None
     pings: list[float] = field(default_factory=list)
     ping_error: str | None = None
@@ -67,8 +67,8 @@ def inspect_server(client: MCPClient, pings: int = 5) -> Inspection:
         ready = client.connect()
         ended = time.perf_counter()
         if watch.opened is not None:
-            seen.started, seen.pid = watch.opened - watch.began, watch.pid
-        seen.shaken = (watch.listing or ended) - (watch.opened or watch.began)
+            seen.start_seconds, seen.pid = watch.opened - watch.began, watch.pid
+        seen.handshake_seconds = (watch.listing or ended) - (watch.opened or watch.began)
         if ready:
             seen.server_info, seen.capabilities = client.server_info, client.capabilities
             _list(client, seen)
@@ -96,7 +96,7 @@ def _list(client: MCPClient, seen: Inspection) -> None:
         seen.list_error = error.message
         return
     finally:
-        seen.listing = time.perf_counter() - began
+        seen.list_seconds = time.perf_counter() - began
     seen.denied, seen.blocked = client.denied_tools, frozenset(client.blocked_tools)
     names = [str(tool.get("name")) for tool in seen.definitions if isinstance(tool, dict)]
     seen.unmatched = client.tool_filter.unmatched(client.name, names)

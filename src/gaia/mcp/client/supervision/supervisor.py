@@ -179,7 +179,7 @@ def _after_fork() -> None:
     for supervisor in list(_running):
         supervisor.after_fork()
     _running.clear()
-    metrics.observed.forget()
+    metrics.observed.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
