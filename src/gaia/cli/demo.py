@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client.supervision.events import Event, Restarted
     from gaia.mcp.client.supervision.status import ServerStatus
 
-__all__ = ["demo"]
+__all__ = ["demo", "take_calls"]
 
 _SERVER = "demo"
 _CALL_SECONDS = 10.0
@@ -207,7 +207,7 @@ class _Guide:
 
         began = time.perf_counter()
         result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
-        seconds, recorded = time.perf_counter() - began, _taken(spans)
+        seconds, recorded = time.perf_counter() - began, take_calls(spans)
         ok = "error" not in result and holds(result) and bool(reports) == progress and len(recorded) == 1
         lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
         if progress:
@@ -217,7 +217,7 @@ class _Guide:
 
     def _crash(self, spans: InMemorySpanExporter) -> Step:
         result = self._invoke("crash", {"exit_code": 3})
-        recorded = _taken(spans)
+        recorded = take_calls(spans)
         ok = (result.get("error_type"), result.get("delivery")) == ("server_crashed", "unknown")
         lines = [
             "Crash it during a call",
@@ -266,7 +266,7 @@ def _text_of(result: dict[str, Any]) -> str:
     return f"error: {result['error']}" if "error" in result else f"→ {result['content'][0]['text']}"
 
 
-def _taken(spans: InMemorySpanExporter) -> list[dict[str, Any]]:
+def take_calls(spans: InMemorySpanExporter) -> list[dict[str, Any]]:
     """The spans of the tool calls that have ended since the last time, as JSON values."""
     # The spans of handshakes and of the restart end on other threads, at times that no step waits for.
     ended = [span for span in spans.get_finished_spans() if span.name.startswith("tools/call")]

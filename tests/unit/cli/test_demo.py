@@ -8,6 +8,10 @@ from typing import Any
 
 import psutil
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from gaia.cli import demo, latency
 from gaia.cli.latency import RawPipe
@@ -111,3 +115,36 @@ def test_both_sides_are_measured_equally_often_and_in_turns() -> None:
     assert measured.calls == 1000
     changes = sum(before != after for before, after in itertools.pairwise(order))
     assert changes >= 2 * 20 - 1
+
+
+class TestTakeCalls:
+    @pytest.fixture
+    def spans(self) -> InMemorySpanExporter:
+        return InMemorySpanExporter()
+
+    @pytest.fixture
+    def provider(self, spans: InMemorySpanExporter) -> TracerProvider:
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        return provider
+
+    def test_tool_calls_are_kept_in_the_order_in_which_they_ended(
+        self, provider: TracerProvider, spans: InMemorySpanExporter
+    ) -> None:
+        tracer = provider.get_tracer("test")
+        with tracer.start_as_current_span("tools/call add", attributes={"gen_ai.tool.name": "add"}) as span:
+            tracer.start_span("tools/call echo").end()
+            tracer.start_span("tools/list").end()
+            span.set_status(StatusCode.ERROR)
+        echo, add = demo.take_calls(spans)
+
+        assert (echo["name"], add["name"]) == ("tools/call echo", "tools/call add")
+        assert (add["kind"], add["status"], add["attributes"]) == ("INTERNAL", "ERROR", {"gen_ai.tool.name": "add"})
+        assert isinstance(echo["seconds"], float)
+        assert 0 <= echo["seconds"] < 10
+
+    def test_each_span_is_taken_once(self, provider: TracerProvider, spans: InMemorySpanExporter) -> None:
+        provider.get_tracer("test").start_span("tools/call echo").end()
+
+        assert len(demo.take_calls(spans)) == 1
+        assert demo.take_calls(spans) == []

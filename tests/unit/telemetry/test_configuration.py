@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from gaia import telemetry
 from gaia.mcp.errors import ConfigError
+from gaia.telemetry.configuration import tracer_provider
 from tests.otlp_receiver import attributes_of, otlp_receiver
 
 Json = dict[str, Any]
@@ -238,3 +242,20 @@ class TestImport:
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
         assert done.stdout.split() == ["[]", "ProxyTracerProvider", "_ProxyMeterProvider"]
+
+
+class TestTracerProvider:
+    def test_a_provider_that_the_application_has_set_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        own = TracerProvider()
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", own)
+
+        assert tracer_provider() is own
+
+    def test_a_process_that_does_not_trace_does_from_then_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        installed: list[TracerProvider] = []
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+        monkeypatch.setattr(trace, "set_tracer_provider", installed.append)
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+
+        assert tracer_provider() is installed[0]
+        assert installed[0].sampler is ALWAYS_ON

@@ -65,7 +65,7 @@ class TestObservedSet:
         server = Server("time", 1)
         observed.add(server)
         observed._lock.acquire()
-        observed.forget()
+        observed.after_fork()
         assert observed.sums(lambda one: one.queued) == {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -53,7 +53,11 @@ class Handlers:
 
     async def list_prompts(self, _ctx: Context, _params: Page) -> types.ListPromptsResult:
         definitions = await self._calls.plain(self._offering.get_mcp_prompts)
-        prompts = _models(types.Prompt, definitions, "prompt_definition_invalid", prompt="name")
+        prompts = _models(
+            types.Prompt,
+            definitions,
+            lambda one, error: logger.error("prompt_definition_invalid", prompt=one.get("name"), error=error),
+        )
         return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(
@@ -77,12 +81,20 @@ class Handlers:
 
     async def list_resources(self, _ctx: Context, _params: Page) -> types.ListResourcesResult:
         definitions = await self._calls.plain(self._offering.get_mcp_resources)
-        resources = _models(types.Resource, definitions, "resource_definition_invalid", uri="uri")
+        resources = _models(
+            types.Resource,
+            definitions,
+            lambda one, error: logger.error("resource_definition_invalid", uri=one.get("uri"), error=error),
+        )
         return types.ListResourcesResult(resources=resources)
 
     async def list_resource_templates(self, _ctx: Context, _params: Page) -> types.ListResourceTemplatesResult:
         definitions = await self._calls.plain(self._offering.get_mcp_resource_templates)
-        templates = _models(types.ResourceTemplate, definitions, "resource_template_invalid", uri="uriTemplate")
+        templates = _models(
+            types.ResourceTemplate,
+            definitions,
+            lambda one, error: logger.error("resource_template_invalid", uri=one.get("uriTemplate"), error=error),
+        )
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
@@ -164,14 +176,16 @@ class Handlers:
             raise MCPError(types.INTERNAL_ERROR, "Resource could not be read", {"uri": uri}) from None
 
 
-def _models(kind: type[ModelT], definitions: Iterable[Definition], event: str, **field: str) -> list[ModelT]:
-    """The definitions as the protocol has them. A wrong one is left out and logged as `event`, with its `field`."""
+def _models(
+    kind: type[ModelT], definitions: Iterable[Definition], log_invalid: Callable[[Definition, str], None]
+) -> list[ModelT]:
+    """The definitions as the protocol has them. A definition that is wrong is logged, and left out."""
     models = []
     for definition in definitions:
         try:
             models.append(kind.model_validate(definition, by_name=False))
         except ValidationError as error:
-            logger.error(event, error=str(error), **{name: definition.get(key) for name, key in field.items()})
+            log_invalid(definition, str(error))
     return models
 
 
