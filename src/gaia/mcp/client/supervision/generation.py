@@ -71,7 +71,7 @@ class Generation:
             on_lost=lambda call, _: repeat(call),
         )
         self._channel: Channel = context.transport.open(connection, context.name)
-        connection.attach(self._channel)
+        connection.channel = self._channel
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
         mask_secrets_of(self._channel)

@@ -55,7 +55,7 @@ class ServerProcess:
         self._ending = Ending()
         """Written by the watcher before it sets `_exited`."""
         try:
-            self._popen = subprocess.Popen(
+            self.popen = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -68,14 +68,14 @@ class ServerProcess:
             )
         except (OSError, ValueError, TypeError) as error:
             raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
-        self.pid = self._popen.pid
+        self.pid = self.popen.pid
         try:
             host_guard.protect(self.pid, self._mark)
             self._watcher = threading.Thread(target=self._watch, name=f"{name}-exit", daemon=True)
             self._watcher.start()
         except BaseException as error:
             self._signal_tree(_KILL)
-            self._popen.wait()
+            self.popen.wait()
             for pipe in (self.stdin, self.stdout, self.stderr):
                 pipe.close()
             host_guard.release(self.pid)
@@ -84,20 +84,16 @@ class ServerProcess:
             raise
 
     @property
-    def popen(self) -> subprocess.Popen[bytes]:
-        return self._popen
-
-    @property
     def stdin(self) -> IO[bytes]:
-        return _pipe(self._popen.stdin)
+        return _pipe(self.popen.stdin)
 
     @property
     def stdout(self) -> IO[bytes]:
-        return _pipe(self._popen.stdout)
+        return _pipe(self.popen.stdout)
 
     @property
     def stderr(self) -> IO[bytes]:
-        return _pipe(self._popen.stderr)
+        return _pipe(self.popen.stderr)
 
     def wait(self, timeout: float) -> Ending | None:
         """How the process ended, waiting at most `timeout` seconds; None if it is still running."""
@@ -114,7 +110,7 @@ class ServerProcess:
         # The leader is dead but not reaped yet, so its group id cannot belong to strangers.
         self._end_strays()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_KILL_SECONDS)
+            self.popen.wait(_KILL_SECONDS)
         self._watcher.join(_KILL_SECONDS)
         host_guard.release(self.pid)
         return self._ending
@@ -125,7 +121,7 @@ class ServerProcess:
             with contextlib.suppress(ChildProcessError):
                 self._ending = _ending(os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT))
         else:
-            code = self._popen.wait()
+            code = self.popen.wait()
             self._ending = Ending(exit_code=code) if code >= 0 else Ending(signal=_signal_name(-code))
         self._exited.set()
         self._on_exit()
@@ -133,7 +129,7 @@ class ServerProcess:
     def _signal_tree(self, number: int) -> None:
         if os.name == "nt":
             self._signal_each(self._descendants(), number)
-            self._popen.kill()
+            self.popen.kill()
         else:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)

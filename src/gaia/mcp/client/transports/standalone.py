@@ -78,7 +78,7 @@ class StandaloneTransport(ChannelTransport):
                 on_ended=_fail_all,
             )
             try:
-                connection.attach(self.open(connection, name))
+                connection.channel = self.open(connection, name)
             except StartFailed as error:
                 logger.error("server_start_failed", server=name, error=str(error))
                 return False
