@@ -15,7 +15,7 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks, SupervisionSettings
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -181,20 +181,16 @@ def new_session(
         observer.redact = str
         return DirectSession(name, transport, identity, negotiation, observer, clock)
     observer.network = transport.network
-    settings = SupervisionSettings(
-        identity=identity,
-        negotiation=Negotiation(options.protocol, options.probe_timeout),
-        ready_timeout=transport.timeout,
-        policy=options.restart_policy or RestartPolicy(),
-        health_interval=options.health_interval,
-        health_timeout=options.health_timeout,
-        max_pending=options.max_pending,
-    )
     return SupervisedSession(
         SupervisionContext(
             name=name,
             transport=transport,
-            settings=settings,
+            identity=identity,
+            negotiation=Negotiation(options.protocol, options.probe_timeout),
+            policy=options.restart_policy or RestartPolicy(),
+            health_interval=options.health_interval,
+            health_timeout=options.health_timeout,
+            max_pending=options.max_pending,
             hooks=hooks,
             server_requests=server_requests,
             clock=clock,

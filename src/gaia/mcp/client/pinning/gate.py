@@ -103,20 +103,6 @@ class ToolGate:
         before, self._reported = self._reported, review
         if review in (before, Review()):
             return
-        logger.warning(
-            "tool_definitions_changed",
-            server=self._server,
-            added=list(review.added),
-            changed=list(review.changed),
-            removed=list(review.removed),
-            blocked=self.blocks,
-        )
-        self._on_changed(
-            ToolDefinitionsChanged(
-                self._server,
-                added=review.added,
-                removed=review.removed,
-                changed=review.changed,
-                blocked=self.blocks,
-            )
-        )
+        names = msgspec.structs.asdict(review)
+        logger.warning("tool_definitions_changed", server=self._server, **names, blocked=self.blocks)
+        self._on_changed(ToolDefinitionsChanged(self._server, **names, blocked=self.blocks))

@@ -186,10 +186,15 @@ class Connection:
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         if self.channel is not None:
-            observation = self.observe(method, params)
-            params = observation.prepare(params)
-            self.channel.send(Frame(encode_notification(method, params), method, params))
-            observation.ended(None, {})
+            self._notify(self.channel.send, method, params, None)
+
+    def _notify(
+        self, send: Callable[[Frame], object], method: str, params: dict[str, Any] | None, context: Context | None
+    ) -> None:
+        observation = self.observe(method, params, context)
+        params = observation.prepare(params)
+        send(Frame(encode_notification(method, params), method, params))
+        observation.ended(None, {})
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
@@ -211,13 +216,10 @@ class Connection:
             return
         # The specification forbids cancelling `initialize`.
         if call.written and call.method != "initialize" and self.state is not ConnectionState.CLOSED:
-            method = "notifications/cancelled"
-            params: dict[str, Any] | None = {"requestId": call.id, "reason": reason}
-            observation = self.observe(method, params, None if call.observer is None else call.observer.context)
-            params = observation.prepare(params)
             assert self.channel is not None, "what was written went through a channel"
-            self.channel.cancel(Frame(encode_notification(method, params), method, params))
-            observation.ended(None, {})
+            params = {"requestId": call.id, "reason": reason}
+            context = None if call.observer is None else call.observer.context
+            self._notify(self.channel.cancel, "notifications/cancelled", params, context)
 
     def close(self) -> list[Call]:
         """Enter CLOSED and hand over the calls that are still unanswered, oldest first."""

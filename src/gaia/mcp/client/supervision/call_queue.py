@@ -74,6 +74,12 @@ class CallQueue:
         with self._lock:
             return sum(not call.ended for call in self._backlog)
 
+    @property
+    def in_flight(self) -> int:
+        """How many calls were handed to the server and are not answered yet."""
+        ready = self.ready
+        return 0 if ready is None else ready.in_flight
+
     def submit(self, call: Call) -> bool:
         """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
         while True:

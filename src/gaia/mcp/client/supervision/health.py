@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from gaia.mcp.client.protocol.era import Era
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.errors import CallTimeout, MCPError
 
@@ -26,19 +24,17 @@ class HealthCheck:
 
     def __init__(
         self,
-        connection: Connection,
         era: Era,
-        clock: Clock,
         run_exchange: RunExchange,
         on_hung: Callable[[], None],
         *,
         interval: float,
         timeout: float,
     ) -> None:
-        self._connection = connection
         self._era = era
-        self._clock = clock
         self._run_exchange = run_exchange
+        self._connection = run_exchange.connection
+        self._clock = run_exchange.clock
         self._on_hung = on_hung
         self._interval = interval
         self._timeout = timeout

@@ -297,7 +297,7 @@ class Recovery:
 
 
 def require_seconds(name: str, value: object) -> None:
-    """Raise ValueError, speaking of `name`, unless `value` is a usable duration: above 0, at most a year."""
+    """Raise ValueError, naming `name`, unless `value` is a usable duration: above 0, at most a year."""
     if not (_is_number(value) and 0 < value <= _MAX_SECONDS):
         raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
 

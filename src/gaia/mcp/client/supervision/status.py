@@ -126,14 +126,14 @@ class Condition:
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, ready, profile = self.noise, self._call_queue.ready, self.profile
+        noise, profile = self.noise, self.profile
         return ServerStatus(
             name=self._context.name,
             state=self.state,
             generation=self.generation,
             pid=self.pid,
             restarts=self.restarts,
-            in_flight=0 if ready is None else ready.in_flight,
+            in_flight=self._call_queue.in_flight,
             queued=len(self._call_queue),
             tool_count=tool_count,
             last_error=self.last_error,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.messages import RequestId
 from gaia.mcp.client.protocol.notifications import ServerNotification
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, RunExchange
 from gaia.mcp.errors import AnswerLost, CallCancelled, MCPError
 
@@ -55,15 +52,13 @@ class SubscriptionStream:
     def __init__(
         self,
         profile: ServerProfile,
-        connection: Connection,
         run_exchange: RunExchange,
-        resources: Callable[[], Sequence[str]],
+        subscriptions: Subscriptions,
     ) -> None:
-        """`resources` tells the URIs of the resources whose changes are wanted."""
         self._profile = profile
-        self._connection = connection
+        self._connection = run_exchange.connection
         self._run_exchange = run_exchange
-        self._resources = resources
+        self._subscriptions = subscriptions
         self._runner: ExchangeRunner[None] | None = None
         """The request that is open."""
         self._refused = False
@@ -78,7 +73,7 @@ class SubscriptionStream:
     def _listen(self) -> None:
         if self._runner is not None or self._refused:
             return
-        listening = self._profile.era.listen(self._profile, self._resources())
+        listening = self._profile.era.listen(self._profile, self._subscriptions.resources)
         if listening is None:
             return
         runner: ExchangeRunner[None] | None = None
