@@ -21,7 +21,7 @@ from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, stateless_answers

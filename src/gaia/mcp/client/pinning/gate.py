@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from gaia.log import get_logger
-from gaia.mcp.client.pinning.definition import Pin, pin_of
-from gaia.mcp.client.pinning.lock_file import ServerPins
+from gaia.mcp.client.pinning.lock_file import Pin, ServerPins, pin_of
 from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged
 from gaia.mcp.client.tool import MCPTool

@@ -112,7 +112,7 @@ class Connection:
         self._in_flight: dict[RequestId, Call] = {}
         self.channel: Channel | None = None
         """Set once, as soon as the transport has opened it."""
-        self._told_of_long_notifications = False
+        self._warned_of_long_notifications = False
         """Only the reader uses it."""
         self._transition = threading.Lock()
         """Owns `state`; readers may look at it without the lock."""
@@ -314,8 +314,8 @@ class Connection:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
 
     def _ignore_notification(self, message: Notification, size: int) -> None:
-        if not self._told_of_long_notifications:
-            self._told_of_long_notifications = True
+        if not self._warned_of_long_notifications:
+            self._warned_of_long_notifications = True
             method = message.method[:SAMPLE_LENGTH]
             logger.warning("notification_too_long", server=self.name, method=method, size=size)
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from gaia.log import get_logger
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
 
 __all__ = ["Logins"]

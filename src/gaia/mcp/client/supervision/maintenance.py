@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -176,38 +177,32 @@ class Maintenance:
         self._ready.listing.refresh()
 
 
+@dataclasses.dataclass(eq=False)
 class ToolListing:
     """Lists the tools of a server again when they have changed. Belongs to the supervisor's thread.
 
     Changes that are announced while a listing is under way lead to one more listing, not to many.
     """
 
-    def __init__(
-        self,
-        profile: ServerProfile,
-        run_exchange: RunExchange,
-        on_listed: Callable[[list[Any]], None],
-        on_error: Callable[[MCPError], None],
-    ) -> None:
-        self._profile = profile
-        self._run_exchange = run_exchange
-        self._on_listed = on_listed
-        self._on_error = on_error
-        self._under_way = False
-        self._outdated = False
+    profile: ServerProfile
+    run_exchange: RunExchange
+    on_listed: Callable[[list[Any]], None]
+    on_error: Callable[[MCPError], None]
+    _under_way = False
+    _outdated = False
 
     def refresh(self) -> None:
         if self._under_way:
             self._outdated = True
             return
         self._under_way, self._outdated = True, False
-        self._run_exchange(self._profile.era.list_tools(self._profile), self._listed, self._failed)
+        self.run_exchange(self.profile.era.list_tools(self.profile), self._listed, self._failed)
 
     def _listed(self, definitions: list[Any]) -> None:
-        self._ended(lambda: self._on_listed(definitions))
+        self._ended(lambda: self.on_listed(definitions))
 
     def _failed(self, error: MCPError) -> None:
-        self._ended(lambda: self._on_error(error))
+        self._ended(lambda: self.on_error(error))
 
     def _ended(self, report: Callable[[], None]) -> None:
         self._under_way = False

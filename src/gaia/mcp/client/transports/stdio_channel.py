@@ -7,7 +7,6 @@ import os
 import subprocess
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
@@ -17,6 +16,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
+from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
@@ -59,7 +59,7 @@ class StdioChannel:
         self._writer: PipeWriter | None = None
         self.is_forked = False
         self._process = ServerProcess(argv, environment, cwd, thread_name, self._server_exited)
-        _open_channels.add(self)
+        open_channels.add(self)
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
@@ -120,7 +120,7 @@ class StdioChannel:
             # A reader in the middle of a read would go on with the next file that gets the number of a closed
             # descriptor. So it closes its pipe itself, when the process that we could not end closes the other side.
             logger.error("output_still_open", pid=self.pid)
-        _open_channels.discard(self)
+        open_channels.discard(self)
         return self._with_stderr(ending)
 
     def after_fork(self) -> None:
@@ -197,15 +197,3 @@ def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
         if size == _LARGE_READ_BYTES and not enlarged:
             enlarged = True
             enlarge(descriptor)
-
-
-_open_channels: weakref.WeakSet[StdioChannel] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for channel in list(_open_channels):
-        channel.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -6,7 +6,6 @@ wait behind calls: notifications, answers to the server, and pings.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ import httpx2
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
 from gaia.mcp.client.transports.http.http_connection import HttpConnection
 from gaia.mcp.client.transports.http.http_session import HttpSession, is_stateless
@@ -84,7 +84,7 @@ class HttpChannel:
         self._drained = threading.Event()
         """Set when no call is under way any more, after that."""
         self._closed = False
-        _open_channels.add(self)
+        open_channels.add(self)
 
     @property
     def pid(self) -> None:
@@ -159,7 +159,7 @@ class HttpChannel:
         if late:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
             logger.warning("http_threads_late", server=self._session.name, seconds=round(time.monotonic() - began, 3))
-        _open_channels.discard(self)
+        open_channels.discard(self)
         return self._ending or Ending(cause="was left")
 
     def after_fork(self) -> None:
@@ -307,15 +307,3 @@ class HttpChannel:
                 client.delete(session.url, headers=session.stream_headers(None), timeout=seconds)
         except (httpx2.HTTPError, MCPError, OSError, ValueError) as error:
             logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
-
-
-_open_channels: weakref.WeakSet[HttpChannel] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for channel in list(_open_channels):
-        channel.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

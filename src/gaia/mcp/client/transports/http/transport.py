@@ -14,7 +14,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts
@@ -53,8 +53,6 @@ class HttpTransport(StandaloneTransport):
     Proxies and certificates come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``). Needs the
     extra ``gaia-mcp[http]``.
     """
-
-    network_transport = "tcp"
 
     def __init__(
         self,
@@ -104,7 +102,7 @@ class HttpTransport(StandaloneTransport):
 
     @property
     def network(self) -> dict[str, str | int]:
-        known: dict[str, str | int] = {**super().network, "network.protocol.name": "http"}
+        known: dict[str, str | int] = {"network.transport": "tcp", "network.protocol.name": "http"}
         try:
             parts = _checked_url(self._expand()[0])
         except ValueError:
