@@ -13,7 +13,7 @@ import msgspec
 
 from gaia.cancellation import current_scope
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive, paginate
+from gaia.mcp.client.protocol.exchange import Send, drive, paginate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
@@ -85,12 +85,12 @@ class RoundTrips:
     def list_all(self, method: str, key: str) -> list[Any]:
         """The items of all pages of a listing; `key` is what a page calls them. Raises `MCPError`."""
         try:
-            return drive(paginate(method, key), self._send_step, _no_other_step)
+            return drive(paginate(method, key), self._send_step)
         except JsonRpcError as error:
             # A cursor of a page that was kept may mean nothing any more ("Caching").
             if error.code != INVALID_PARAMS or not self._cache.forget(method):
                 raise
-            return drive(paginate(method, key), self._send_step, _no_other_step)
+            return drive(paginate(method, key), self._send_step)
 
     def _send_step(self, step: Send) -> Outcome:
         return self.send(step.method, step.params, step.timeout)
@@ -231,7 +231,3 @@ def check(request: ClientRequest, result: Outcome) -> None:
 
 def too_many_rounds(request: ClientRequest) -> InvalidResponse:
     return InvalidResponse(f"{request.method}: the server still requires input after {MAX_ROUNDS} rounds")
-
-
-def _no_other_step(step: Notify | SetProtocolVersion) -> None:
-    raise AssertionError(f"a listing does not take the step {step!r}")

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
@@ -68,6 +68,10 @@ class ServerProcess:
             )
         except (OSError, ValueError, TypeError) as error:
             raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
+        assert self.popen.stdin is not None, "it is a pipe"
+        assert self.popen.stdout is not None, "it is a pipe"
+        assert self.popen.stderr is not None, "it is a pipe"
+        self.stdin, self.stdout, self.stderr = self.popen.stdin, self.popen.stdout, self.popen.stderr
         self.pid = self.popen.pid
         try:
             host_guard.protect(self.pid, self._mark)
@@ -82,18 +86,6 @@ class ServerProcess:
             if isinstance(error, RuntimeError):
                 raise StartFailed(f"no thread for the server: {error}") from error
             raise
-
-    @property
-    def stdin(self) -> IO[bytes]:
-        return _pipe(self.popen.stdin)
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        return _pipe(self.popen.stdout)
-
-    @property
-    def stderr(self) -> IO[bytes]:
-        return _pipe(self.popen.stderr)
 
     def wait(self, timeout: float) -> Ending | None:
         """How the process ended, waiting at most `timeout` seconds; None if it is still running."""
@@ -227,11 +219,6 @@ def _is_alive(process: psutil.Process) -> bool:
 def _lineage(mark: str) -> str:
     """`mark`, behind the marks of the servers that this host itself runs under: ending those ends this one too."""
     return f"{os.environ.get(MARK_VARIABLE, '')}.{mark}".lstrip(".")
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "the process was started with three pipes"
-    return pipe
 
 
 def _ending(information: os.waitid_result | None) -> Ending:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,14 +50,16 @@ class StdioChannel:
     ) -> None:
         """Start the server and the threads. Raises StartFailed; nothing is left behind then."""
         thread_name = f"mcp-{name}"
-        self._redact = redact
+        self.redact = redact
         self._listener = listener
         self._framer = LineFramer(max_message_bytes)
         self._stderr = StderrTail(name, redact)
+        self.stderr_tail = self._stderr.text
         self._readers: list[threading.Thread] = []
         self._writer: PipeWriter | None = None
         self.is_forked = False
         self._process = ServerProcess(argv, environment, cwd, thread_name, self._server_exited)
+        self.pid, self.popen = self._process.pid, self._process.popen
         open_channels.add(self)
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
@@ -75,14 +76,6 @@ class StdioChannel:
                 raise StartFailed(f"no threads for the server: {error}") from error
             raise
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def popen(self) -> subprocess.Popen[bytes]:
-        return self._process.popen
-
     def is_alive(self) -> bool:
         return not self.is_forked and self._process.wait(0) is None
 
@@ -91,12 +84,6 @@ class StdioChannel:
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         """The bytes on the pipe are the same in all revisions."""
-
-    def redact(self, text: str) -> str:
-        return self._redact(text)
-
-    def stderr_tail(self) -> str:
-        return self._stderr.text()
 
     def ending(self, wait: float) -> Ending | None:
         ending = self._process.wait(wait)
@@ -128,7 +115,7 @@ class StdioChannel:
         self.is_forked = True
         if self._writer is not None:
             self._writer.after_fork()
-        self._process.popen.returncode = 0
+        self.popen.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             pipe.close()
 

@@ -45,6 +45,8 @@ _DRAIN_SECONDS = 2.0
 class HttpChannel:
     """See `gaia.mcp.client.rpc.channel.Channel`. Nothing is sent before the first message."""
 
+    pid = None
+
     def __init__(
         self,
         session: HttpSession,
@@ -58,6 +60,7 @@ class HttpChannel:
         """`new_client` makes a client that keeps one connection; `old` says that the server speaks HTTP with SSE."""
         self.is_forked = False
         self._session = session
+        self.redact = session.redact
         self._new_client = new_client
         self._listener = listener
         self._max_pending = max_pending
@@ -87,18 +90,11 @@ class HttpChannel:
         open_channels.add(self)
 
     @property
-    def pid(self) -> None:
-        return None
-
-    @property
     def session_id(self) -> str | None:
         return self._session.id
 
     def is_alive(self) -> bool:
         return not self.is_forked and not self._closed and self._ending is None
-
-    def redact(self, text: str) -> str:
-        return self._session.redact(text)
 
     def send(self, item: Outgoing) -> bool:
         with self._lock:
