@@ -110,7 +110,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client uses and does not decide about: threads for user code, time, and the other side of its events."""
+    """What a client shares with others of its manager: threads for user code, the clock, and where its events go."""
 
     callbacks: CallbackPool
     """Runs listeners, progress callbacks of submitted calls and callbacks of their futures."""

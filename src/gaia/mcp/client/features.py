@@ -22,7 +22,7 @@ class ServerFeatures:
     """
 
     def __init__(self, trips: RoundTrips, subscriptions: Subscriptions) -> None:
-        """`trips` makes the requests. What the client wants to hear of goes into `subscriptions`."""
+        """`trips` makes the requests. The changes and log messages that the client wants go into `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions
 

@@ -60,10 +60,10 @@ class Session(Protocol):
         """Make a request and wait for its result object. Raises `MCPError`."""
 
     def subscriptions_changed(self) -> None:
-        """The client wants to hear other things of the server than before (`Subscriptions`)."""
+        """The client wants other changes or log messages of the server than before (`Subscriptions`)."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Tell the server something, if it is there to be told."""
+        """Send a notification if the server is ready; otherwise do nothing."""
 
     def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
         """Make a request without waiting, for `future`; see `Caller.submit`."""

@@ -55,7 +55,7 @@ class ToolGate:
         pins: Callable[[], ServerPins],
         on_changed: Callable[[ToolDefinitionsChanged], None],
     ) -> None:
-        """`pins` is asked when they are first needed: who pins nothing needs no lock file."""
+        """`pins` is called when the pins are first needed, so a client that pins nothing needs no lock file."""
         self._server = server
         self.mode = mode
         self.blocks = mode == "block"

@@ -104,8 +104,7 @@ class ServerLifecycle:
         except MCPError as error:
             self._spans.not_spawned(error.message)
             now = context.clock.monotonic()
-            decision = self._recovery.after_failure(now, ever_ready=self.condition.ever_ready)
-            self._proceed(decision, now, error.message)
+            self._proceed(self._recovery.after_failure(now), now, error.message)
             return
         self._spans.spawned(generation.pid)
         self.condition.current = generation
@@ -193,7 +192,7 @@ class ServerLifecycle:
         had_calls = self.call_queue.take_back(orphans, reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
         loss = msgspec.structs.replace(loss, had_calls=had_calls)
-        if was_ready and self._recovery.may_stay_exited(loss, ever_ready=True):
+        if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, _EXITED)
         elif was_ready and self._recovery.restarts:
             self.condition.move_to(ServerState.RESTARTING, reason)
@@ -205,7 +204,7 @@ class ServerLifecycle:
         """The lost server has been ended, with all that it started."""
         self.condition.terminated()
         now = self._context.clock.monotonic()
-        decision = self._recovery.after(loss, now, ever_ready=self.condition.ever_ready)
+        decision = self._recovery.after(loss, now)
         self._spans.terminated(
             loss.reason,
             "" if loss.error is None else loss.error.message,

@@ -125,7 +125,7 @@ class ServerProcess:
         else:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
-                # What has been stopped hears of nothing but SIGKILL until it goes on.
+                # A stopped process receives no signal but SIGKILL until it is continued.
                 os.killpg(self.pid, signal.SIGCONT)
 
     def _end_strays(self) -> None:
