@@ -205,7 +205,7 @@ def stateless_answers() -> dict[str, Answer]:
 class FakeTransport(ChannelTransport):
     """Opens one `FakeChannel` after another. A test changes `answers` to say what the next ones answer."""
 
-    network = {"network.transport": "pipe"}  # noqa: RUF012 - never changed
+    network_transport = "pipe"
 
     def __init__(self, timeout: float = 30.0, answers: dict[str, Answer] | None = None) -> None:
         """`answers` are those of a server of the handshake era by default."""

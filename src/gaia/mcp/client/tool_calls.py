@@ -96,7 +96,7 @@ class ToolCalls:
         """Why a tool, by the server's own name for it, must not be called; None if it may."""
         if not self._allows(tool_name):
             return ToolDenied(f"the tool {tool_name!r} of server {self._name!r} is denied by a tool filter")
-        if not self._gate.blocks or self.catalog.get(tool_name) is not None:
+        if not self._gate.blocks or tool_name in self.catalog:
             return None
         known = self.catalog.listed or self._trips.session.is_connected()
         return self._gate.refusal(tool_name) if known else None

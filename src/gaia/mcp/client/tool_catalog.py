@@ -57,8 +57,11 @@ class ToolCatalog:
         return tuple(self._by_name.values())
 
     def get(self, name: str) -> MCPTool | None:
-        """A tool on offer."""
         return self._by_name.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a tool of this name is on offer."""
+        return name in self._by_name
 
     def __len__(self) -> int:
         return len(self._by_name)

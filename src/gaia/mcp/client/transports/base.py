@@ -69,10 +69,13 @@ class Authorization(Protocol):
 class ChannelTransport(MCPTransport):
     """A transport that can open one channel after another: supervision needs one for each start of the server."""
 
+    network_transport: str
+    """What OpenTelemetry calls it: "pipe" or "tcp"."""
+
     @property
-    @abstractmethod
     def network(self) -> dict[str, str | int]:
         """The attributes `network.*` and `server.*` of the OpenTelemetry conventions that hold for all requests."""
+        return {"network.transport": self.network_transport}
 
     authorization: Authorization | None = None
     """The login at the server; None if there is no way to log in."""

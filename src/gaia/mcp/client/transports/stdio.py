@@ -26,6 +26,8 @@ class StdioTransport(StandaloneTransport):
     several threads may then send requests at once.
     """
 
+    network_transport = "pipe"
+
     def __init__(
         self,
         command: str,
@@ -76,10 +78,6 @@ class StdioTransport(StandaloneTransport):
     def stderr_tail(self) -> str:
         """The last lines that the present server, or the last one, wrote on its standard error; secrets are masked."""
         return self._channel.stderr_tail() if isinstance(self._channel, StdioChannel) else ""
-
-    @property
-    def network(self) -> dict[str, str | int]:
-        return {"network.transport": "pipe"}
 
     def open(self, listener: ChannelListener, name: str) -> StdioChannel:
         args, environment, secrets = self._expand()

@@ -54,6 +54,8 @@ class HttpTransport(StandaloneTransport):
     extra ``gaia-mcp[http]``.
     """
 
+    network_transport = "tcp"
+
     def __init__(
         self,
         url: str,
@@ -102,7 +104,7 @@ class HttpTransport(StandaloneTransport):
 
     @property
     def network(self) -> dict[str, str | int]:
-        known: dict[str, str | int] = {"network.transport": "tcp", "network.protocol.name": "http"}
+        known: dict[str, str | int] = {**super().network, "network.protocol.name": "http"}
         try:
             parts = _checked_url(self._expand()[0])
         except ValueError:
