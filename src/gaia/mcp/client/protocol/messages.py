@@ -48,6 +48,8 @@ MAX_DEPTH = 254
 _LONG_LINE = 16 * 1024
 """Bytes that take longer to count than the members of an ordinary answer."""
 
+_END_LINE = orjson.OPT_APPEND_NEWLINE
+
 _MAX_ID = 1024
 """Characters."""
 
@@ -256,7 +258,11 @@ def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | 
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         message["params"] = params
-    return _encode(message)
+    # Not `_encode`: each call passes here.
+    try:
+        return orjson.dumps(message, option=_END_LINE)
+    except TypeError:
+        return _encode_leniently(message)
 
 
 def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -276,11 +282,14 @@ def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
 
 def _encode(message: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(message, option=_END_LINE)
     except TypeError:
-        pass
+        return _encode_leniently(message)
+
+
+def _encode_leniently(message: dict[str, Any]) -> bytes:
+    """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
     try:
-        # What orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings.
         return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot be sent as JSON: {error}") from error
