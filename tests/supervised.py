@@ -14,14 +14,14 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
+from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, stateless_answers
@@ -63,22 +63,18 @@ class Supervised:
         self.transport = FakeTransport(timeout, stateless_answers() if stateless else None)
         self.transport.authorization = authorization
         self.callbacks = CallbackPool("test")
-        settings = SupervisionSettings(
-            identity=ClientIdentity("test", "1", features.capabilities),
-            negotiation=Negotiation(protocol or ("stateless" if stateless else "handshake")),
-            ready_timeout=timeout,
-            policy=policy,
-            health_interval=health_interval,
-            health_timeout=health_timeout,
-            max_pending=max_pending,
-        )
         self.subscriptions = Subscriptions()
-        self.server_request_threads = CallbackPool("test", "questions")
+        self.server_request_threads = CallbackPool("test", "server-requests")
         self.server_requests = ServerRequests("fake", features, self.server_request_threads, clock, 600.0)
         self.context = SupervisionContext(
             name="fake",
             transport=self.transport,
-            settings=settings,
+            identity=ClientIdentity("test", "1", features.capabilities),
+            negotiation=Negotiation(protocol or ("stateless" if stateless else "handshake")),
+            policy=policy,
+            health_interval=health_interval,
+            health_timeout=health_timeout,
+            max_pending=max_pending,
             hooks=self,
             server_requests=self.server_requests,
             clock=self.clock,

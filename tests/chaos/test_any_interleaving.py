@@ -23,7 +23,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionSettings
+from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
@@ -107,21 +107,17 @@ class HandshakeMachine(RuleBasedStateMachine):
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
         self.stopped = False
-        settings = SupervisionSettings(
-            identity=ClientIdentity("test", "1"),
-            negotiation=Negotiation(self.protocol),
-            ready_timeout=30.0,
-            policy=RestartPolicy(max_restarts=3, max_delay=0.9, window=30.0),
-            health_interval=30.0,
-            health_timeout=10.0,
-            max_pending=4,
-        )
-        server_requests = ServerRequests("fake", ClientFeatures(), CallbackPool("questions"), self.clock, 600.0)
+        server_requests = ServerRequests("fake", ClientFeatures(), CallbackPool("server-requests"), self.clock, 600.0)
         self.supervisor = Supervisor(
             SupervisionContext(
                 name="fake",
                 transport=self.transport,
-                settings=settings,
+                identity=ClientIdentity("test", "1"),
+                negotiation=Negotiation(self.protocol),
+                policy=RestartPolicy(max_restarts=3, max_delay=0.9, window=30.0),
+                health_interval=30.0,
+                health_timeout=10.0,
+                max_pending=4,
                 hooks=Hooks(),
                 server_requests=server_requests,
                 clock=self.clock,

@@ -70,7 +70,7 @@ class Wire:
         )
         self.connection.negotiated = negotiated
         self.channel = Sink()
-        self.connection.attach(self.channel)
+        self.connection.channel = self.channel
         self.ends = dict.fromkeys(range(1, CALLS + 1), 0)
         """How many times each call ended."""
         self.calls = [

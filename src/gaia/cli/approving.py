@@ -15,8 +15,8 @@ from gaia.cli.servers import complete_name, connected, entry_of
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
-    from gaia.mcp.client.pinning.definition import Pin
     from gaia.mcp.client.pinning.gate import Review
+    from gaia.mcp.client.pinning.lock_file import Pin
 
 __all__ = ["approve"]
 
@@ -43,9 +43,8 @@ def approve(
     \u{...}. With "pinTools": "block" in its configuration, tools that are new or have changed cannot be used before
     this. The exit status is 1 if something was left unapproved.
     """
-    from gaia.mcp.client.pinning.definition import pin_of
     from gaia.mcp.client.pinning.gate import compare
-    from gaia.mcp.client.pinning.lock_file import pins_of
+    from gaia.mcp.client.pinning.lock_file import pin_of, pins_of
 
     servers = load_to_start(options)
     # Nothing is to be approved by its first use here: that is what is being asked.

@@ -89,7 +89,7 @@ class TestLogin:
         assert pages == []
         assert f"{server.origin}/authorize?" in result.stderr
         assert result.exit_code == 1
-        assert "nobody finished the login" in result.stderr
+        assert "was not finished within" in result.stderr
 
     def test_a_refusal_is_reported(self, server: Protected, invoke: Invoke, pages: list[str]) -> None:
         server.accounts.refuses_logins = True

@@ -110,7 +110,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client uses and does not decide about: threads for user code, time, and the other side of its events."""
+    """What a client shares with others of its manager: threads for user code, the clock, and where its events go."""
 
     callbacks: CallbackPool
     """Runs listeners, progress callbacks of submitted calls and callbacks of their futures."""
@@ -134,7 +134,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of_one_client(cls, name: str, clock: Clock | None, rng: random.Random | None) -> SharedServices:
         """The services of a client without a manager, under the client's name."""
-        pools = CallbackPool(name), CallbackPool(name, "questions")
+        pools = CallbackPool(name), CallbackPool(name, "server-requests")
         rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
         return cls(
             callbacks=pools[0], server_request_threads=pools[1], owned=True, clock=clock or SystemClock(), rng=rng

@@ -168,7 +168,7 @@ def _project(file: Path, data: bytes) -> ProjectFile:
 
 def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
     """What the user adds to a file that they trust does not have to be trusted anew."""
-    # If the list of trusted files cannot be used, the file is not trusted, which is a question more and no harm.
+    # If the list of trusted files cannot be used, the file is not trusted: the user is asked once more.
     with contextlib.suppress(ConfigError):
         store = TrustStore()
         if store.trusts(file, before):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -27,32 +28,24 @@ __all__ = ["DirectSession"]
 logger = get_logger(__name__)
 
 
+@dataclasses.dataclass(eq=False)
 class DirectSession:
     """Uses `connect`, `disconnect`, `send_request` and `is_connected` of a transport, and nothing else.
 
     Deadlines are the transport's own: its `send_request` takes none. Thread-safe as far as the transport is.
     """
 
-    def __init__(
-        self,
-        name: str,
-        transport: MCPTransport,
-        identity: ClientIdentity,
-        negotiation: Negotiation,
-        observer: Observer,
-        clock: Clock,
-    ) -> None:
-        self._name = name
-        self._transport = transport
-        self._identity = identity
-        self._negotiation = negotiation
-        self._observer = observer
-        self._clock = clock
-        self._negotiated = NOT_NEGOTIATED
-        self._statistics = CallStatistics()
-        self._closed = False
-        self.profile: ServerProfile | None = None
-        self.last_error: str | None = None
+    name: str
+    transport: MCPTransport
+    identity: ClientIdentity
+    negotiation: Negotiation
+    observer: Observer
+    clock: Clock
+    profile: ServerProfile | None = None
+    last_error: str | None = None
+    statistics: CallStatistics = dataclasses.field(default_factory=CallStatistics)
+    _negotiated = NOT_NEGOTIATED
+    _closed = False
 
     @property
     def state(self) -> ServerState:
@@ -62,7 +55,7 @@ class DirectSession:
 
     def connect(self) -> bool:
         try:
-            connected = self._transport.connect()
+            connected = self.transport.connect()
         except (RuntimeError, OSError, ValueError) as error:
             connected, self.last_error = False, str(error) or type(error).__name__
         else:
@@ -70,11 +63,11 @@ class DirectSession:
         if not connected:
             return False
         try:
-            self.profile = drive(self._negotiation.open(self._identity), self._ask, self._tell)
+            self.profile = drive(self.negotiation.open(self.identity), self._ask, self._tell)
         except MCPError as error:
             self.last_error = error.message
-            logger.error("handshake_failed", server=self._name, error=error.message)
-            self._transport.disconnect()
+            logger.error("handshake_failed", server=self.name, error=error.message)
+            self.transport.disconnect()
             return False
         self._closed = False
         return True
@@ -84,20 +77,20 @@ class DirectSession:
 
     def disconnect(self) -> None:
         self._closed = True
-        self._transport.disconnect()
+        self.transport.disconnect()
 
     def is_connected(self) -> bool:
-        return bool(self._transport.is_connected())
+        return bool(self.transport.is_connected())
 
     def status(self, tool_count: int) -> ServerStatus:
-        p50, p95 = self._statistics.percentiles(0.50, 0.95)
+        p50, p95 = self.statistics.percentiles(0.50, 0.95)
         return ServerStatus(
-            name=self._name,
+            name=self.name,
             state=self.state,
             tool_count=tool_count,
             last_error=self.last_error,
-            calls=self._statistics.calls,
-            errors=self._statistics.errors,
+            calls=self.statistics.calls,
+            errors=self.statistics.errors,
             latency_p50=p50,
             latency_p95=p95,
             protocol_version=None if self.profile is None else self.profile.protocol_version,
@@ -106,14 +99,14 @@ class DirectSession:
     def request(self, request: ClientRequest) -> Outcome:
         """See `Session`. Only the transport knows ids and progress, so nothing is told of them."""
         if not self.is_connected():
-            raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
+            raise NotConnected(f"Not connected to server {self.name!r}: call connect() first")
         started = time.monotonic()
         failed = True
         try:
             result = self._answer(Send(request.method, request.params))
             failed = result.get("isError") is True
         finally:
-            self._statistics.record(time.monotonic() - started, failed=failed)
+            self.statistics.record(time.monotonic() - started, failed=failed)
         return result
 
     def subscriptions_changed(self) -> None:
@@ -140,16 +133,16 @@ class DirectSession:
 
     def watch(self, input_requests: InputRequests) -> None:
         """Wait in this thread: no other thread could watch the deadline."""
-        input_requests.wait(self._clock)
+        input_requests.wait(self.clock)
 
     def _tell(self, step: Notify | SetProtocolVersion) -> None:
         if isinstance(step, SetProtocolVersion):
             self._negotiated = step.protocol
-            self._observer.protocol_version = step.protocol.revision
+            self.observer.protocol_version = step.protocol.revision
 
     def _ask(self, send: Send) -> dict[str, Any]:
         """Make a request of the handshake, observed; the observations of other requests are their makers' to end."""
-        observation = self._observer.begin(send.method, send.params)
+        observation = self.observer.begin(send.method, send.params)
         try:
             result = self._answer(Send(send.method, observation.prepare(send.params)))
         except BaseException as error:
@@ -162,7 +155,7 @@ class DirectSession:
         params = self._negotiated.add_meta(send.params, None)
         arguments = (send.method,) if params is None else (send.method, params)
         try:
-            response = self._transport.send_request(*arguments)
+            response = self.transport.send_request(*arguments)
         except MCPError:
             raise
         except TimeoutError as error:

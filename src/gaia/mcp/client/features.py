@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import NotOffered
@@ -23,7 +22,7 @@ class ServerFeatures:
     """
 
     def __init__(self, trips: RoundTrips, subscriptions: Subscriptions) -> None:
-        """`trips` makes the requests. What the client wants to hear of goes into `subscriptions`."""
+        """`trips` makes the requests. The changes and log messages that the client wants go into `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions
 
@@ -39,7 +38,7 @@ class ServerFeatures:
     def subscribe_resource(self, uri: str) -> None:
         if self._lacks("resources", "subscribe"):
             raise NotOffered("the server does not tell changes of its resources")
-        if not self._is_stateless:
+        if not self._trips.is_stateless:
             self._trips.send("resources/subscribe", {"uri": uri})
         self._subscriptions.add_resource(uri)
         self._trips.session.subscriptions_changed()
@@ -48,7 +47,7 @@ class ServerFeatures:
         if uri not in self._subscriptions.resources:
             return
         self._subscriptions.remove_resource(uri)
-        if not self._is_stateless:
+        if not self._trips.is_stateless:
             self._trips.send("resources/unsubscribe", {"uri": uri})
         self._trips.session.subscriptions_changed()
 
@@ -69,15 +68,10 @@ class ServerFeatures:
             raise ValueError(f"level: expected one of {', '.join(_LOG_LEVELS)}, got {level!r}")
         if self._lacks("logging"):
             raise NotOffered("the server does not offer log messages")
-        if not self._is_stateless:
+        if not self._trips.is_stateless:
             self._trips.send("logging/setLevel", {"level": level})
         self._subscriptions.set_log_level(level)
         self._trips.session.subscriptions_changed()
-
-    @property
-    def _is_stateless(self) -> bool:
-        profile = self._trips.session.profile
-        return profile is not None and profile.protocol_version in STATELESS_REVISIONS
 
     def _lacks(self, capability: str, member: str | None = None) -> bool:
         """Whether the server is known, and has not declared a capability, or a member of it."""

@@ -369,14 +369,14 @@ class MCPClient:
         return self._features.read_resource(uri)
 
     def subscribe_resource(self, uri: str) -> None:
-        """Hear of changes of a resource, as `ResourceUpdated` events, until it is unsubscribed.
+        """Receive a `ResourceUpdated` event for each change of a resource, until it is unsubscribed.
 
         Restarts of the server do not end it. Raises NotOffered if the server does not tell changes.
         """
         self._features.subscribe_resource(uri)
 
     def unsubscribe_resource(self, uri: str) -> None:
-        """Hear no more of it; harmless if it was not subscribed."""
+        """End `subscribe_resource`; harmless if the resource was not subscribed."""
         self._features.unsubscribe_resource(uri)
 
     def list_prompts(self) -> list[dict[str, Any]]:
@@ -398,7 +398,7 @@ class MCPClient:
         return self._features.complete(ref, argument, context)
 
     def set_logging_level(self, level: str) -> None:
-        """Hear of the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
+        """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
 
         `level` is one of debug, info, notice, warning, error, critical, alert, emergency; anything else is a
         ValueError. Raises NotOffered if the server does not send log messages.

@@ -78,7 +78,7 @@ class MCPClientManager:
         `on_authorization` takes a person to where they log in at a server that wants that; connecting waits for it, at
         most five minutes. Without it, servers without a login fail to connect, and say what to run.
 
-        The rest is what servers may ask of us; see `MCPClient`. Each question says which server asks it.
+        The rest is what servers may ask of us; see `MCPClient`. Each request says which server makes it.
         """
         if debug:
             enable_debug()
@@ -98,7 +98,7 @@ class MCPClientManager:
         """For what the entries of servers leave open."""
         self._services = SharedServices(
             callbacks=CallbackPool("manager"),
-            server_request_threads=CallbackPool("manager", "questions"),
+            server_request_threads=CallbackPool("manager", "server-requests"),
             tool_filter=tool_filter,
             pins=lambda name: pins_of(self.config, name, lock_file),
             on_authorization=on_authorization,

@@ -83,6 +83,6 @@ class OutputValidation:
         return usable
 
     def _give_up(self, tool: str, schema: dict[str, Any], error: SchemaUnusable) -> None:
-        """Results are not checked by this schema any more, which is logged once. They are not lost for it."""
+        """Results are not checked by this schema any more, which is logged once; they are returned unchecked."""
         logger.warning("output_schema_unusable", server=self._server, tool=tool, reason=str(error))
         self._ready[tool] = (schema, None)

@@ -65,7 +65,7 @@ def gaia_parameters(schema: object) -> dict[str, dict[str, Any]]:
 
 
 class _Reader:
-    """Answers questions about one root schema, to which references point, within a budget of steps."""
+    """Reads one root schema, to which references point, within a budget of steps."""
 
     def __init__(self, root: object) -> None:
         self._root = root

@@ -19,14 +19,7 @@ from gaia.mcp.client.supervision.events import Event, PromptsChanged, ResourcesC
 __all__ = ["CACHEABLE", "ResponseCache"]
 
 CACHEABLE = frozenset(
-    (
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    )
+    ("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read")
 )
 _MAX_ANSWERS = 256
 

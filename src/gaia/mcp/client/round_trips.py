@@ -13,10 +13,9 @@ import msgspec
 
 from gaia.cancellation import current_scope
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive, paginate
+from gaia.mcp.client.protocol.exchange import Send, drive, paginate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
-from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
@@ -60,7 +59,7 @@ class RoundTrips:
             if "resultType" in answer and self.is_unfinished(answer):
                 # A result that answers of the application went into must not be used again.
                 answer, keep = self._continue(request, answer), None
-            if keep is not None and self._is_stateless():
+            if keep is not None and self.is_stateless:
                 keep(answer)
             if request.check is not None:
                 check(request, answer)
@@ -86,12 +85,12 @@ class RoundTrips:
     def list_all(self, method: str, key: str) -> list[Any]:
         """The items of all pages of a listing; `key` is what a page calls them. Raises `MCPError`."""
         try:
-            return drive(paginate(method, key), self._send_step, _no_other_step)
+            return drive(paginate(method, key), self._send_step)
         except JsonRpcError as error:
             # A cursor of a page that was kept may mean nothing any more ("Caching").
             if error.code != INVALID_PARAMS or not self._cache.forget(method):
                 raise
-            return drive(paginate(method, key), self._send_step, _no_other_step)
+            return drive(paginate(method, key), self._send_step)
 
     def _send_step(self, step: Send) -> Outcome:
         return self.send(step.method, step.params, step.timeout)
@@ -117,11 +116,13 @@ class RoundTrips:
             raise
 
     def is_unfinished(self, result: Outcome) -> bool:
-        return needs_input(result) and self._is_stateless()
+        return needs_input(result) and self.is_stateless
 
-    def _is_stateless(self) -> bool:
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the server speaks the stateless era, as far as it is known."""
         profile = self.session.profile
-        return profile is not None and profile.protocol_version in STATELESS_REVISIONS
+        return profile is not None and profile.era.is_stateless
 
     def note_urls(self, error: UrlElicitationRequired) -> None:
         for elicitation in error.elicitations:
@@ -230,7 +231,3 @@ def check(request: ClientRequest, result: Outcome) -> None:
 
 def too_many_rounds(request: ClientRequest) -> InvalidResponse:
     return InvalidResponse(f"{request.method}: the server still requires input after {MAX_ROUNDS} rounds")
-
-
-def _no_other_step(step: Notify | SetProtocolVersion) -> None:
-    raise AssertionError(f"a listing does not take the step {step!r}")

@@ -28,7 +28,7 @@ OutputMode = Literal["off", "warn", "error"]
 """What to do about results that are not what their tools promised: nothing; log it; or fail the call."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_SHORTEST_SECRET = 4
+_MIN_SECRET_LENGTH = 4
 _AUTH_SECRETS = ("client_secret", "private_key", "assertion")
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
 
@@ -138,12 +138,12 @@ def unknown_keys(mapping: Mapping[str, Any]) -> dict[str, str | None]:
 
     Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``.
     """
-    found = _strangers(mapping, ServerConfig, "")
+    found = _unknown_in(mapping, ServerConfig, "")
     restart, auth = mapping.get("restart"), mapping.get("auth")
     if isinstance(restart, dict):
-        found |= _strangers(restart, RestartPolicy, "restart.")
+        found |= _unknown_in(restart, RestartPolicy, "restart.")
     if isinstance(auth, dict) and (kind := _AUTH_KINDS.get(auth.get("type"))) is not None:
-        found |= _strangers(auth, kind, "auth.")
+        found |= _unknown_in(auth, kind, "auth.")
     return found
 
 
@@ -200,7 +200,7 @@ def secrets(config: ServerConfig) -> list[str]:
     """
     found = secret_values(config.env or {}) + secret_headers(config.headers or {}) + secret_url_parts(config.url or "")
     own = [getattr(config.auth, name, None) or "" for name in _AUTH_SECRETS]
-    found += [value for value in own if len(value) >= _SHORTEST_SECRET]
+    found += [value for value in own if len(value) >= _MIN_SECRET_LENGTH]
     return list(dict.fromkeys(found))
 
 
@@ -213,7 +213,7 @@ def _expanded_auth(server: str, auth: AuthConfig, text: Callable[[str, str], str
         raise ConfigError(f"server {server!r}: auth: {error}") from error
 
 
-def _strangers(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix: str) -> dict[str, str | None]:
+def _unknown_in(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix: str) -> dict[str, str | None]:
     known = [key for key in struct.__struct_encode_fields__ if key != "name"]
     if struct.__struct_config__.tag_field is not None:
         known.append(struct.__struct_config__.tag_field)

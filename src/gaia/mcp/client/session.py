@@ -15,7 +15,7 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks, SupervisionSettings
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -60,10 +60,10 @@ class Session(Protocol):
         """Make a request and wait for its result object. Raises `MCPError`."""
 
     def subscriptions_changed(self) -> None:
-        """The client wants to hear other things of the server than before (`Subscriptions`)."""
+        """The client wants other changes or log messages of the server than before (`Subscriptions`)."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Tell the server something, if it is there to be told."""
+        """Send a notification if the server is ready; otherwise do nothing."""
 
     def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
         """Make a request without waiting, for `future`; see `Caller.submit`."""
@@ -181,20 +181,16 @@ def new_session(
         observer.redact = str
         return DirectSession(name, transport, identity, negotiation, observer, clock)
     observer.network = transport.network
-    settings = SupervisionSettings(
-        identity=identity,
-        negotiation=Negotiation(options.protocol, options.probe_timeout),
-        ready_timeout=transport.timeout,
-        policy=options.restart_policy or RestartPolicy(),
-        health_interval=options.health_interval,
-        health_timeout=options.health_timeout,
-        max_pending=options.max_pending,
-    )
     return SupervisedSession(
         SupervisionContext(
             name=name,
             transport=transport,
-            settings=settings,
+            identity=identity,
+            negotiation=Negotiation(options.protocol, options.probe_timeout),
+            policy=options.restart_policy or RestartPolicy(),
+            health_interval=options.health_interval,
+            health_timeout=options.health_timeout,
+            max_pending=options.max_pending,
             hooks=hooks,
             server_requests=server_requests,
             clock=clock,

@@ -1,8 +1,8 @@
 """The tools of one server as it listed them last, and what filters and pins leave of them.
 
 What a server may say of its tools is limited, far above what any honest server says. A definition travels on: to
-models, to logs, to tables on a terminal, to hashes. What is nested without end makes each of them fail in a way of its
-own, so it is stopped where it comes in.
+models, to logs, to tables on a terminal, to hashes. Unlimited nesting makes each of them fail in another way, so a
+definition is checked when it arrives.
 """
 
 from __future__ import annotations

@@ -44,7 +44,13 @@ waited for on a port of this machine. Runs in a thread of its own, and may wait 
 """
 
 
-class OAuth(msgspec.Struct, frozen=True, kw_only=True, tag="oauth", tag_field="type", rename="camel"):
+class _Credentials(msgspec.Struct, frozen=True, tag_field="type", rename="camel"):
+    def __repr__(self) -> str:
+        # Nothing secret.
+        return f"{type(self).__name__}(client_id={getattr(self, 'client_id', None)!r})"
+
+
+class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
     """A person logs in, in a browser (the authorization code flow with PKCE). The default if nothing is configured.
 
     Without `client_id` this client makes itself known to the authorization server: by `client_metadata_url` where the
@@ -73,19 +79,14 @@ class OAuth(msgspec.Struct, frozen=True, kw_only=True, tag="oauth", tag_field="t
             if self.client_id is not None:
                 raise ValueError("client_metadata_url: there is a clientId too; keep one of them")
         if self.issuer is not None:
-            _require_url("issuer", self.issuer)
+            _require_issuer(self.issuer)
         if self.redirect_uri is not None:
             parts = urlsplit(self.redirect_uri)
             if parts.scheme == "http" and (parts.hostname not in LOOPBACK_HOSTS or not parts.port):
                 raise ValueError("redirect_uri: over http, only a port of this machine: http://127.0.0.1:<port>/…")
 
-    def __repr__(self) -> str:
-        return f"OAuth(client_id={self.client_id!r})"
 
-
-class ClientCredentials(
-    msgspec.Struct, frozen=True, kw_only=True, tag="client_credentials", tag_field="type", rename="camel"
-):
+class ClientCredentials(_Credentials, frozen=True, kw_only=True, tag="client_credentials"):
     """The program logs in as itself, with a secret. No person is asked."""
 
     client_id: str
@@ -97,13 +98,10 @@ class ClientCredentials(
     """How the authorization server wants the secret: in a header or in the form."""
 
     def __post_init__(self) -> None:
-        _require_url("issuer", self.issuer)
-
-    def __repr__(self) -> str:
-        return f"ClientCredentials(client_id={self.client_id!r})"
+        _require_issuer(self.issuer)
 
 
-class PrivateKeyJwt(msgspec.Struct, frozen=True, kw_only=True, tag="private_key_jwt", tag_field="type", rename="camel"):
+class PrivateKeyJwt(_Credentials, frozen=True, kw_only=True, tag="private_key_jwt"):
     """The program logs in as itself, and proves it with a signature (RFC 7523). No person is asked."""
 
     client_id: str
@@ -114,15 +112,10 @@ class PrivateKeyJwt(msgspec.Struct, frozen=True, kw_only=True, tag="private_key_
     scopes: list[str] | None = None
 
     def __post_init__(self) -> None:
-        _require_url("issuer", self.issuer)
-
-    def __repr__(self) -> str:
-        return f"PrivateKeyJwt(client_id={self.client_id!r})"
+        _require_issuer(self.issuer)
 
 
-class WorkloadIdentity(
-    msgspec.Struct, frozen=True, kw_only=True, tag="workload_identity", tag_field="type", rename="camel"
-):
+class WorkloadIdentity(_Credentials, frozen=True, kw_only=True, tag="workload_identity"):
     """The platform that this program runs on vouches for it with a token of its own (RFC 7523, SEP-1933)."""
 
     client_id: str
@@ -133,12 +126,9 @@ class WorkloadIdentity(
     scopes: list[str] | None = None
 
     def __post_init__(self) -> None:
-        _require_url("issuer", self.issuer)
+        _require_issuer(self.issuer)
         if (self.assertion is None) == (self.assertion_file is None):
             raise ValueError("assertion: give either assertion or assertionFile")
-
-    def __repr__(self) -> str:
-        return f"WorkloadIdentity(client_id={self.client_id!r})"
 
 
 class NoLogin(msgspec.Struct, frozen=True, tag="none", tag_field="type"):
@@ -148,7 +138,7 @@ class NoLogin(msgspec.Struct, frozen=True, tag="none", tag_field="type"):
 AuthConfig = OAuth | ClientCredentials | PrivateKeyJwt | WorkloadIdentity | NoLogin
 
 
-def _require_url(name: str, value: str) -> None:
+def _require_issuer(issuer: str) -> None:
     # A variable is checked when it has been expanded.
-    if "${" not in value and urlsplit(value).scheme not in ("http", "https"):
-        raise ValueError(f"{name}: must be the https address of an authorization server, got {value!r}")
+    if "${" not in issuer and urlsplit(issuer).scheme not in ("http", "https"):
+        raise ValueError(f"issuer: must be the https address of an authorization server, got {issuer!r}")

@@ -16,7 +16,7 @@ __all__ = ["ConfiguredAuthorization"]
 
 
 class ConfiguredAuthorization:
-    """See `gaia.mcp.client.transports.authorization.Authorization`. Called, it gives the authorization for httpx2."""
+    """See `gaia.mcp.client.transports.base.Authorization`. Called, it gives the authorization for httpx2."""
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ async def log_in(
             )
             return await _drive(provider, storage, challenge)
     except TimeoutError as error:
-        raise NeedsAuthorization(f"nobody finished the login at {file.server} within {seconds:g} s") from error
+        raise NeedsAuthorization(f"the login at {file.server} was not finished within {seconds:g} s") from error
 
 
 def _is_registered_for(login: Login, redirect_uri: str, *scopes: str | None) -> bool:

@@ -131,7 +131,7 @@ class Observer:
         """A call was not made at all."""
         metrics.instruments.refused.add(1, {names.SERVER_NAME: self.server, names.ERROR_TYPE: error.error_type})
 
-    def heard_junk(self, size: int) -> None:
+    def noise_received(self, size: int) -> None:
         """The server wrote so many bytes that are no message."""
         metrics.instruments.junk.add(size, {names.SERVER_NAME: self.server})
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from gaia.log import get_logger
-from gaia.mcp.client.pinning.definition import Pin, pin_of
-from gaia.mcp.client.pinning.lock_file import ServerPins
+from gaia.mcp.client.pinning.lock_file import Pin, ServerPins, pin_of
 from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged
 from gaia.mcp.client.tool import MCPTool
@@ -56,7 +55,7 @@ class ToolGate:
         pins: Callable[[], ServerPins],
         on_changed: Callable[[ToolDefinitionsChanged], None],
     ) -> None:
-        """`pins` is asked when they are first needed: who pins nothing needs no lock file."""
+        """`pins` is called when the pins are first needed, so a client that pins nothing needs no lock file."""
         self._server = server
         self.mode = mode
         self.blocks = mode == "block"
@@ -103,20 +102,6 @@ class ToolGate:
         before, self._reported = self._reported, review
         if review in (before, Review()):
             return
-        logger.warning(
-            "tool_definitions_changed",
-            server=self._server,
-            added=list(review.added),
-            changed=list(review.changed),
-            removed=list(review.removed),
-            blocked=self.blocks,
-        )
-        self._on_changed(
-            ToolDefinitionsChanged(
-                self._server,
-                added=review.added,
-                removed=review.removed,
-                changed=review.changed,
-                blocked=self.blocks,
-            )
-        )
+        names = msgspec.structs.asdict(review)
+        logger.warning("tool_definitions_changed", server=self._server, **names, blocked=self.blocks)
+        self._on_changed(ToolDefinitionsChanged(self._server, **names, blocked=self.blocks))

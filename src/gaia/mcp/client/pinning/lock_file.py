@@ -7,6 +7,7 @@ tools.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,42 @@ import msgspec
 
 from gaia.mcp.client import json_file
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.pinning.definition import Pin
+from gaia.mcp.client.tool import MCPTool
 
-__all__ = ["LOCK_FILE_NAME", "ServerPins", "default_pins", "pins_of"]
+__all__ = ["LOCK_FILE_NAME", "Pin", "ServerPins", "default_pins", "pin_of", "pins_of"]
 
 LOCK_FILE_NAME = "mcp_tools.lock.json"
 
 _CONFIG_NAME = "mcp_servers.json"
 _VERSION = 1
 _EXAMPLE = '{"version": 1, "servers": {…}}'
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """One approved tool: all that a model, or the person who confirms a call, is told about it."""
+
+    sha256: str
+    """Of the canonical JSON of the definition, in hexadecimal. This is what counts."""
+    definition: dict[str, Any]
+    """In the words of the protocol, without what is empty. For people who want to see what has changed."""
+
+
+def pin_of(tool: MCPTool) -> Pin:
+    """The pin of a tool as it is now. The order of keys does not matter to it, everything else does."""
+    import hashlib
+
+    parts = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }
+    definition = {key: value for key, value in parts.items() if value not in (None, "", {})}
+    # ASCII, so that what cannot be encoded (half of a surrogate pair) has a hash too.
+    canonical = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return Pin(hashlib.sha256(canonical.encode()).hexdigest(), definition)
 
 
 class ServerPins:

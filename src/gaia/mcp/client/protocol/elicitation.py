@@ -16,7 +16,7 @@ ElicitationMode = Literal["form", "url"]
 
 
 class ElicitationAnswer(msgspec.Struct, frozen=True):
-    """A person's answer to a server's question. `ElicitationRequest` has a method for each of the three actions."""
+    """A person's answer to an elicitation. `ElicitationRequest` has a method for each of the three actions."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
@@ -24,7 +24,7 @@ class ElicitationAnswer(msgspec.Struct, frozen=True):
 
 
 class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question of a server to a person.
+    """What a server asks a person.
 
     Say which server asks, and leave the choice to decline. In mode "url" show the whole URL, and open it only with the
     person's consent, in a browser that neither this program nor a model can look into. This package never fetches it.

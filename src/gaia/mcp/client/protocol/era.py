@@ -30,6 +30,8 @@ class ClientIdentity(msgspec.Struct, frozen=True):
 class Era:
     """How to talk to servers of one era. Stateless, and shared between threads."""
 
+    is_stateless = False
+
     _ping: Send
     """The request that costs a server least."""
 

@@ -83,9 +83,12 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
 def drive(
     exchange: Exchange[T],
     request: Callable[[Send], dict[str, Any]],
-    tell: Callable[[Notify | SetProtocolVersion], None],
+    tell: Callable[[Notify | SetProtocolVersion], None] = lambda _: None,
 ) -> T:
-    """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`."""
+    """Run an exchange to its end in this thread. `request` returns a result object or raises an `MCPError`.
+
+    `tell` is given the steps that have no result. Listings have none of them.
+    """
     try:
         step = next(exchange)
         while True:

@@ -65,7 +65,7 @@ class LineFramer:
             else:
                 # Nearly every line comes whole, and ends with LF alone: no need to put it together.
                 line = chunk[start:end]
-                lines.append(line[:-1] if line.endswith(b"\r") else line)
+                lines.append(line.removesuffix(b"\r"))
             start = end + 1
             end = chunk.find(b"\n", start)
         if start < len(chunk):
@@ -102,12 +102,8 @@ class LineFramer:
         if self._size > self._max:
             line: bytes | OversizedLine = OversizedLine(self._size, self._head, self._tail)
         else:
-            line = _without_return(b"".join(self._parts))
+            line = b"".join(self._parts).removesuffix(b"\r")
         self._parts.clear()
         self._size = 0
         self._head = self._tail = b""
         return line
-
-
-def _without_return(line: bytes) -> bytes:
-    return line[:-1] if line.endswith(b"\r") else line

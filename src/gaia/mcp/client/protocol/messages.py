@@ -258,6 +258,7 @@ def encode_request(identifier: RequestId, method: str, params: dict[str, Any] | 
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": identifier, "method": method}
     if params is not None:
         message["params"] = params
+    # Not `_encode`: each call passes here.
     try:
         return orjson.dumps(message, option=_END_LINE)
     except TypeError:

@@ -56,6 +56,7 @@ class OtherRevisions(HandshakeFailed):
 class StatelessEra(Era):
     """`server/discover`, then calls that each carry the revision and our capabilities. There is no `ping`."""
 
+    is_stateless = True
     _ping = Send("server/discover", {})
 
     def open(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -46,20 +46,14 @@ class Frame(msgspec.Struct, frozen=True):
     frame: bytes
     method: str | None = None
     params: Mapping[str, Any] | None = None
-
-    @property
-    def id(self) -> None:
-        return None
-
-    @property
-    def ended(self) -> bool:
-        return False
+    id: ClassVar[None] = None
+    ended: ClassVar[bool] = False
 
     def begin_write(self) -> bool:
         return True
 
     def undo_write(self) -> None:
-        return None
+        pass
 
 
 class Ending(msgspec.Struct, frozen=True):

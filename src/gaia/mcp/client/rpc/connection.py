@@ -1,8 +1,8 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
-A connection walks CREATED → READY → CLOSED once. Any thread may submit a call; only the channel's reader delivers
-answers. The table of calls in flight needs no lock, because each of its operations is one atomic dict operation and a
-call belongs to the thread that pops it.
+A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call; only the channel's reader
+delivers answers. The table of calls in flight needs no lock, because each of its operations is one atomic dict
+operation and a call belongs to the thread that pops it.
 """
 
 from __future__ import annotations
@@ -110,18 +110,12 @@ class Connection:
         self._noise = NoiseCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._in_flight: dict[RequestId, Call] = {}
-        self._channel: Channel | None = None
-        self._told_of_long_notifications = False
+        self.channel: Channel | None = None
+        """Set once, as soon as the transport has opened it."""
+        self._warned_of_long_notifications = False
         """Only the reader uses it."""
         self._transition = threading.Lock()
         """Owns `state`; readers may look at it without the lock."""
-
-    def attach(self, channel: Channel) -> None:
-        self._channel = channel
-
-    @property
-    def channel(self) -> Channel | None:
-        return self._channel
 
     @property
     def noise(self) -> Noise:
@@ -131,7 +125,7 @@ class Connection:
     def session_id(self) -> str | None:
         """What the server calls the session; None over pipes, and in the era that has none."""
         # Channels over pipes have no such attribute.
-        return getattr(self._channel, "session_id", None)
+        return getattr(self.channel, "session_id", None)
 
     @property
     def in_flight(self) -> int:
@@ -153,15 +147,15 @@ class Connection:
         """What is sent from now on follows this protocol."""
         self.negotiated = negotiated
         self._observer.protocol_version = negotiated.revision
-        if self._channel is not None:
-            self._channel.set_protocol_version(negotiated)
+        if self.channel is not None:
+            self.channel.set_protocol_version(negotiated)
 
     def submit(self, call: Call) -> bool:
         """Send `call` and wait for its answer in the background. False if the connection is closed: try elsewhere.
 
         Ends the call with `Overloaded` when too many are under way.
         """
-        channel = self._channel
+        channel = self.channel
         if channel is None or self.state is ConnectionState.CLOSED:
             return False
         in_flight = self._in_flight
@@ -191,11 +185,16 @@ class Connection:
         return self._observer.begin(method, params, context=context, executor=self._executor)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        if self._channel is not None:
-            observation = self.observe(method, params)
-            params = observation.prepare(params)
-            self._channel.send(Frame(encode_notification(method, params), method, params))
-            observation.ended(None, {})
+        if self.channel is not None:
+            self._notify(self.channel.send, method, params, None)
+
+    def _notify(
+        self, send: Callable[[Frame], object], method: str, params: dict[str, Any] | None, context: Context | None
+    ) -> None:
+        observation = self.observe(method, params, context)
+        params = observation.prepare(params)
+        send(Frame(encode_notification(method, params), method, params))
+        observation.ended(None, {})
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
@@ -217,13 +216,10 @@ class Connection:
             return
         # The specification forbids cancelling `initialize`.
         if call.written and call.method != "initialize" and self.state is not ConnectionState.CLOSED:
-            method = "notifications/cancelled"
-            params: dict[str, Any] | None = {"requestId": call.id, "reason": reason}
-            observation = self.observe(method, params, None if call.observer is None else call.observer.context)
-            params = observation.prepare(params)
-            assert self._channel is not None, "what was written went through a channel"
-            self._channel.cancel(Frame(encode_notification(method, params), method, params))
-            observation.ended(None, {})
+            assert self.channel is not None, "what was written went through a channel"
+            params = {"requestId": call.id, "reason": reason}
+            context = None if call.observer is None else call.observer.context
+            self._notify(self.channel.cancel, "notifications/cancelled", params, context)
 
     def close(self) -> list[Call]:
         """Enter CLOSED and hand over the calls that are still unanswered, oldest first."""
@@ -318,8 +314,8 @@ class Connection:
             call.finish(error=InvalidResponse("the server answered with an error object that has no integer code"))
 
     def _ignore_notification(self, message: Notification, size: int) -> None:
-        if not self._told_of_long_notifications:
-            self._told_of_long_notifications = True
+        if not self._warned_of_long_notifications:
+            self._warned_of_long_notifications = True
             method = message.method[:SAMPLE_LENGTH]
             logger.warning("notification_too_long", server=self.name, method=method, size=size)
 
@@ -333,8 +329,8 @@ class Connection:
             call.on_progress(message.params)
 
     def _respond(self, answer: bytes) -> None:
-        if self._channel is not None and self.state is not ConnectionState.CLOSED:
-            self._channel.send(Frame(answer))
+        if self.channel is not None and self.state is not ConnectionState.CLOSED:
+            self.channel.send(Frame(answer))
 
     def _answer_was_too_long(self, line: OversizedLine) -> None:
         identifier = line.answered_id()
@@ -346,7 +342,7 @@ class Connection:
     def redact(self, text: str) -> str:
         """`text` without the secrets that the server was given."""
         # A message may come before the channel is attached. What is secret is not known yet then.
-        return MASK if self._channel is None else self._channel.redact(text)
+        return MASK if self.channel is None else self.channel.redact(text)
 
     def _refuse(self, call: Call) -> None:
         call.finish(

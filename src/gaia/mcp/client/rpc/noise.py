@@ -46,4 +46,4 @@ class NoiseCounter:
         if self.total.lines == 0:
             logger.warning("noise_on_stdout", server=self._server, sample=sample)
         self.total = Noise(self.total.lines + 1, self.total.size + size, sample)
-        self._observer.heard_junk(size)
+        self._observer.noise_received(size)

@@ -61,40 +61,35 @@ class CallQueue:
         self._on_expired = on_expired
         self._has_new_login = has_new_login
         self._lock = threading.Lock()
-        """Owns everything below."""
-        self._state = ServerState.CREATED
-        self._reason: str | None = None
-        self._backlog: deque[Call] = deque()
-        self._ready: Connection | None = None
-
-    @property
-    def state(self) -> ServerState:
-        return self._state
-
-    @property
-    def reason(self) -> str | None:
-        return self._reason
-
-    @property
-    def ready(self) -> Connection | None:
+        """Owns the writing of everything below. Other threads read `state`, `reason` and `ready` without it."""
+        self.state = ServerState.CREATED
+        self.reason: str | None = None
+        """Why the server is in this state, for people."""
+        self.ready: Connection | None = None
         """The connection that calls go to."""
-        return self._ready
+        self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
         """How many calls wait."""
         with self._lock:
             return sum(not call.ended for call in self._backlog)
 
+    @property
+    def in_flight(self) -> int:
+        """How many calls were handed to the server and are not answered yet."""
+        ready = self.ready
+        return 0 if ready is None else ready.in_flight
+
     def submit(self, call: Call) -> bool:
         """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
         while True:
             # Every call comes along here, so the ready connection is read without the lock. A connection that has
-            # closed meanwhile says so, and is no longer `_ready` then: the supervisor clears that first.
-            connection = self._ready
+            # closed meanwhile says so, and is no longer `ready` then: the supervisor clears that first.
+            connection = self.ready
             if connection is not None and connection.submit(call):
                 return True
             with self._lock:
-                if self._ready is not None:
+                if self.ready is not None:
                     continue
                 error = self._refusal()
                 if error is None or (isinstance(error, NeedsAuthorization) and self._has_new_login()):
@@ -106,7 +101,7 @@ class CallQueue:
                 return True
             if call.observer is not None:
                 call.observer.queued()
-            if self._state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
+            if self.state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
                 self._on_call_waiting()
             return True
 
@@ -114,7 +109,7 @@ class CallQueue:
         """End a call whose deadline has passed. False if it ended just before."""
         if not self._give_up(call, call.timed_out(), "timeout"):
             return False
-        if self._ready is not None and not call.bound:
+        if self.ready is not None and not call.bound:
             self._on_expired(call)
         return True
 
@@ -137,7 +132,7 @@ class CallQueue:
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         if not call.finish(error=error):
             return False
-        connection = self._ready
+        connection = self.ready
         if connection is not None:
             connection.cancel_call(call, reason)
         return True
@@ -147,8 +142,8 @@ class CallQueue:
     def move_to(self, state: ServerState, reason: str | None) -> ServerState:
         """Change the state; returns the old one. Calls that the new state refuses are ended."""
         with self._lock:
-            old, self._state = self._state, state
-            self._reason = reason
+            old, self.state = self.state, state
+            self.reason = reason
             refused: Iterable[Call] = ()
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
@@ -166,7 +161,7 @@ class CallQueue:
         """
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
-            self._ready = connection
+            self.ready = connection
         for call in waiting:
             if call.ended:
                 continue
@@ -182,7 +177,7 @@ class CallQueue:
     def suspend(self) -> None:
         """Calls wait from now on."""
         with self._lock:
-            self._ready = None
+            self.ready = None
 
     def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
         """Decide about the unanswered calls of a lost connection.
@@ -215,21 +210,21 @@ class CallQueue:
     def after_fork(self) -> None:
         """In a forked child: refuse all calls. The old lock may be held by a thread that does not exist here."""
         self._lock = threading.Lock()
-        self._ready = None
+        self.ready = None
         self._backlog = deque()
-        self._state = ServerState.CLOSED
-        self._reason = "it belongs to the parent process; create a new client after fork()"
+        self.state = ServerState.CLOSED
+        self.reason = "it belongs to the parent process; create a new client after fork()"
 
     def _refusal(self) -> MCPError | None:
-        state = self._state
+        state = self.state
         if state is ServerState.CREATED:
             return NotConnected(f"Not connected to server {self._server!r}: call connect() first")
         if state is ServerState.CLOSED:
-            return NotConnected(f"Not connected to server {self._server!r}: {self._reason}")
+            return NotConnected(f"Not connected to server {self._server!r}: {self.reason}")
         if state is ServerState.NEEDS_AUTHORIZATION:
-            return NeedsAuthorization(str(self._reason), status=401, delivery="not_sent")
+            return NeedsAuthorization(str(self.reason), status=401, delivery="not_sent")
         if state is ServerState.FAILED:
-            return ServerUnavailable(f"server {self._server!r} is unavailable: {self._reason}")
+            return ServerUnavailable(f"server {self._server!r} is unavailable: {self.reason}")
         return None
 
     def _overload(self) -> MCPError | None:

@@ -31,8 +31,6 @@ OnSampling = Callable[[SamplingRequest], Mapping[str, Any] | None]
 RootsSource = Iterable[Root] | Callable[[], Iterable[Root]]
 """Folders; or a function of them, which is called whenever a server asks."""
 
-Ask = Callable[[], dict[str, Any]]
-
 
 class Roots:
     """The folders that are offered now. Thread-safe; shared by the clients of a manager."""
@@ -102,9 +100,9 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
         return given.get(method) is not None
 
     def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result for a question of `server` that is offered. Runs user code, and raises what that raises.
+        """The result for a request of `server` that is offered. Runs user code, and raises what that raises.
 
-        Raises `Refusal` for a question that is not as it should be.
+        Raises `Refusal` for params that the specification does not allow.
         """
         if method == "elicitation/create":
             assert self.on_elicitation is not None, "it is offered"

@@ -18,20 +18,7 @@ from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import MCPError
 
-__all__ = ["SupervisionContext", "SupervisionHooks", "SupervisionSettings"]
-
-
-class SupervisionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in seconds."""
-
-    identity: ClientIdentity
-    negotiation: Negotiation
-    """Remembers what it found; used by the supervisor's thread alone."""
-    ready_timeout: float
-    policy: RestartPolicy
-    health_interval: float
-    health_timeout: float
-    max_pending: int
+__all__ = ["SupervisionContext", "SupervisionHooks"]
 
 
 class SupervisionHooks(Protocol):
@@ -53,12 +40,22 @@ class SupervisionHooks(Protocol):
 
 
 class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Made once by a client, for all supervisors that its server has one after the other. Immutable."""
+    """Made once by a client, for all supervisors that its server has one after the other.
+
+    Immutable. Durations in seconds.
+    """
 
     name: str
     """The server's name, for threads, log events and messages."""
     transport: ChannelTransport
-    settings: SupervisionSettings
+    """Its `timeout` is also the time that the server has to get ready."""
+    identity: ClientIdentity
+    negotiation: Negotiation
+    """Remembers what it found; used by the supervisor's thread alone."""
+    policy: RestartPolicy
+    health_interval: float
+    health_timeout: float
+    max_pending: int
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock

@@ -62,7 +62,7 @@ class Generation:
             context.name,
             number,
             context.clock,
-            max_pending=context.settings.max_pending,
+            max_pending=context.max_pending,
             on_notification=lambda notification: self.notifications.received(connection, notification),
             on_ended=lambda _: loop.post(lambda: on_ended(self)),
             on_request=lambda request: server_requests.asked(connection, request, loop.watch),
@@ -71,7 +71,7 @@ class Generation:
             on_lost=lambda call, _: repeat(call),
         )
         self._channel: Channel = context.transport.open(connection, context.name)
-        connection.attach(self._channel)
+        connection.channel = self._channel
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
         mask_secrets_of(self._channel)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from gaia.mcp.client.protocol.era import Era
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.errors import CallTimeout, MCPError
 
 __all__ = ["HealthCheck"]
 
 
+@dataclasses.dataclass(eq=False)
 class HealthCheck:
     """Watches one connection. Belongs to the supervisor's thread; durations in seconds.
 
@@ -24,43 +24,33 @@ class HealthCheck:
     A server with calls in flight is otherwise left alone: it may be busy, and the calls have deadlines.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        era: Era,
-        clock: Clock,
-        run_exchange: RunExchange,
-        on_hung: Callable[[], None],
-        *,
-        interval: float,
-        timeout: float,
-    ) -> None:
-        self._connection = connection
-        self._era = era
-        self._clock = clock
-        self._run_exchange = run_exchange
-        self._on_hung = on_hung
-        self._interval = interval
-        self._timeout = timeout
-        self._pinging = False
+    era: Era
+    run_exchange: RunExchange
+    on_hung: Callable[[], None]
+    interval: float
+    timeout: float
+    _pinging = False
 
     def tick(self) -> float:
         """Check an idle server; returns when to check next, as a reading of the clock."""
-        now = self._clock.monotonic()
-        if self._connection.in_flight == 0 and now - self._connection.last_heard >= self._interval:
+        now = self.run_exchange.clock.monotonic()
+        if (
+            self.run_exchange.connection.in_flight == 0
+            and now - self.run_exchange.connection.last_heard >= self.interval
+        ):
             self._ping()
-        return now + self._interval
+        return now + self.interval
 
     def suspect(self, call: Call) -> None:
         """`call` timed out."""
-        if call.written and not self._connection.has_older_than(call):
+        if call.written and not self.run_exchange.connection.has_older_than(call):
             self._ping()
 
     def _ping(self) -> None:
         if self._pinging:
             return
         self._pinging = True
-        began = self._clock.monotonic()
+        began = self.run_exchange.clock.monotonic()
 
         def alive(_: None) -> None:
             self._pinging = False
@@ -68,7 +58,7 @@ class HealthCheck:
         def unanswered(error: MCPError) -> None:
             self._pinging = False
             # A server that sent any message meanwhile is busy, not hung.
-            if isinstance(error, CallTimeout) and self._connection.last_heard <= began:
-                self._on_hung()
+            if isinstance(error, CallTimeout) and self.run_exchange.connection.last_heard <= began:
+                self.on_hung()
 
-        self._run_exchange(self._era.ping(self._timeout), alive, unanswered)
+        self.run_exchange(self.era.ping(self.timeout), alive, unanswered)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from gaia.log import get_logger
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
 
 __all__ = ["Logins"]
@@ -77,7 +77,7 @@ class Logins:
         self._thread = None
 
     def forget(self) -> None:
-        """The server has accepted us, or is given up: the next login is the first of a new row."""
+        """The server has accepted the client, or is given up: the logins in a row are counted anew."""
         self._in_a_row = 0
 
     def abort(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from gaia.mcp.client.protocol.notifications import (
     ToolListChanged,
 )
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import Timer, Timers
 from gaia.mcp.client.supervision.events import ElicitationCompleted
@@ -69,7 +69,6 @@ class Maintenance:
     def __init__(
         self,
         context: SupervisionContext,
-        connection: Connection,
         run_exchange: RunExchange,
         notifications: Notifications,
         timers: Timers,
@@ -79,7 +78,7 @@ class Maintenance:
         """Sets the timers HEALTH and LISTING, which have to be cancelled when the connection is lost."""
         self._context = context
         self._hooks = context.hooks
-        self._connection = connection
+        self._connection = run_exchange.connection
         self._run_exchange = run_exchange
         self._notifications = notifications
         self._timers = timers
@@ -91,27 +90,23 @@ class Maintenance:
     def begin(self, profile: ServerProfile, tools: list[Any]) -> None:
         """The server is ready, and has listed `tools`."""
         self._hooks.tools_listed(tools)
-        clock, settings = self._context.clock, self._context.settings
+        context = self._context
         health = HealthCheck(
-            self._connection,
             profile.era,
-            clock,
             self._run_exchange,
             self._on_hung,
-            interval=settings.health_interval,
-            timeout=settings.health_timeout,
+            interval=context.health_interval,
+            timeout=context.health_timeout,
         )
         listing = ToolListing(profile, self._run_exchange, self._hooks.tools_listed, self._on_list_failed)
-        subscription = SubscriptionStream(
-            profile, self._connection, self._run_exchange, lambda: self._hooks.subscriptions.resources
-        )
+        subscription = SubscriptionStream(profile, self._run_exchange, self._hooks.subscriptions)
         self._ready = _Ready(health, listing, subscription)
         subscription.keep()
         self._resubscribe()
         if self._notifications.tools_change_announced:
             # Perhaps after the listing that is part of the opening.
             self._list_tools()
-        self._timers.set(Timer.HEALTH, clock.monotonic() + settings.health_interval, self._tick)
+        self._timers.set(Timer.HEALTH, context.clock.monotonic() + context.health_interval, self._tick)
 
     def _tick(self) -> None:
         """Check the server if it is idle."""
@@ -158,16 +153,17 @@ class Maintenance:
             # The resources are part of the `subscriptions/listen`.
             self._add_log_level()
         elif resources or log_level is not None:
-            self._run_exchange(resubscribe(resources, log_level), lambda _: None, self._resubscribe_failed)
+
+            def failed(error: MCPError) -> None:
+                logger.warning("resubscribe_failed", server=self._connection.name, error=error.message)
+
+            self._run_exchange(resubscribe(resources, log_level), lambda _: None, failed)
 
     def _add_log_level(self) -> None:
         """In the stateless era the log level is part of each request."""
         level, negotiated = self._hooks.subscriptions.log_level, self._connection.negotiated
         if level is not None and not negotiated.server_may_ask:
             self._connection.set_protocol_version(negotiated.with_log_level(level))
-
-    def _resubscribe_failed(self, error: MCPError) -> None:
-        logger.warning("resubscribe_failed", server=self._connection.name, error=error.message)
 
     def _list_tools(self) -> None:
         """List the tools, or have it done later if that was done very often of late."""
@@ -181,38 +177,32 @@ class Maintenance:
         self._ready.listing.refresh()
 
 
+@dataclasses.dataclass(eq=False)
 class ToolListing:
     """Lists the tools of a server again when they have changed. Belongs to the supervisor's thread.
 
     Changes that are announced while a listing is under way lead to one more listing, not to many.
     """
 
-    def __init__(
-        self,
-        profile: ServerProfile,
-        run_exchange: RunExchange,
-        on_listed: Callable[[list[Any]], None],
-        on_error: Callable[[MCPError], None],
-    ) -> None:
-        self._profile = profile
-        self._run_exchange = run_exchange
-        self._on_listed = on_listed
-        self._on_error = on_error
-        self._under_way = False
-        self._outdated = False
+    profile: ServerProfile
+    run_exchange: RunExchange
+    on_listed: Callable[[list[Any]], None]
+    on_error: Callable[[MCPError], None]
+    _under_way = False
+    _outdated = False
 
     def refresh(self) -> None:
         if self._under_way:
             self._outdated = True
             return
         self._under_way, self._outdated = True, False
-        self._run_exchange(self._profile.era.list_tools(self._profile), self._listed, self._failed)
+        self.run_exchange(self.profile.era.list_tools(self.profile), self._listed, self._failed)
 
     def _listed(self, definitions: list[Any]) -> None:
-        self._ended(lambda: self._on_listed(definitions))
+        self._ended(lambda: self.on_listed(definitions))
 
     def _failed(self, error: MCPError) -> None:
-        self._ended(lambda: self._on_error(error))
+        self._ended(lambda: self.on_error(error))
 
     def _ended(self, report: Callable[[], None]) -> None:
         self._under_way = False

@@ -252,30 +252,30 @@ Decision: TypeAlias = Step | Retry | OpenCircuit | GiveUp
 
 
 class Recovery:
-    """Decides what follows each loss of a server. Times are readings of one monotonic clock. Not thread-safe.
-
-    `ever_ready` says whether the server was ready at least once: one that was not is not started again.
-    """
+    """Decides what follows each loss of a server. Times are readings of one monotonic clock. Not thread-safe."""
 
     def __init__(self, policy: RestartPolicy, negotiation: Negotiation, rng: random.Random) -> None:
         self._policy = policy
         self._negotiation = negotiation
         self._tracker = RestartTracker(policy, rng)
+        self.ever_ready = False
+        """Whether the server was ready at least once: one that was not is not started again."""
 
     def ready(self, now: float) -> None:
         """The server finished its handshake."""
+        self.ever_ready = True
         self._tracker.on_ready(now)
 
-    def may_stay_exited(self, loss: Loss, *, ever_ready: bool) -> bool:
+    def may_stay_exited(self, loss: Loss) -> bool:
         """Whether the server has exited by itself, properly, while no call waited."""
-        return self._policy.restart == "on-failure" and ever_ready and loss.ending.clean and not loss.had_calls
+        return self._policy.restart == "on-failure" and self.ever_ready and loss.ending.clean and not loss.had_calls
 
     @property
     def restarts(self) -> bool:
         """Whether the policy has a server started again that fails."""
         return self._policy.restart != "never"
 
-    def after(self, loss: Loss, now: float, *, ever_ready: bool) -> Decision:
+    def after(self, loss: Loss, now: float) -> Decision:
         """The server was lost, and all of it has ended. To be asked once for each loss."""
         if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
             return Step.RENEW
@@ -283,13 +283,13 @@ class Recovery:
             return Step.RETRY_WITH_INITIALIZE
         if loss.unauthorized:
             return Step.LOG_IN
-        if self.may_stay_exited(loss, ever_ready=ever_ready):
+        if self.may_stay_exited(loss):
             return Step.STAY_EXITED
-        return self.after_failure(now, ever_ready=ever_ready)
+        return self.after_failure(now)
 
-    def after_failure(self, now: float, *, ever_ready: bool) -> Retry | OpenCircuit | GiveUp:
+    def after_failure(self, now: float) -> Retry | OpenCircuit | GiveUp:
         """The server failed, or could not even be started."""
-        if not ever_ready:
+        if not self.ever_ready:
             return GiveUp()
         if not self.restarts:
             return GiveUp("its restart policy is 'never'")
@@ -297,7 +297,7 @@ class Recovery:
 
 
 def require_seconds(name: str, value: object) -> None:
-    """Raise ValueError, speaking of `name`, unless `value` is a usable duration: above 0, at most a year."""
+    """Raise ValueError, naming `name`, unless `value` is a usable duration: above 0, at most a year."""
     if not (_is_number(value) and 0 < value <= _MAX_SECONDS):
         raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
 

@@ -40,10 +40,9 @@ class ServerLifecycle:
 
     def __init__(self, context: SupervisionContext, loop: EventLoop, on_settled: Callable[[], None]) -> None:
         """`on_settled` is called when the first start has succeeded or failed, and perhaps later too."""
-        settings = context.settings
         self.call_queue = CallQueue(
             context.name,
-            settings.max_pending,
+            context.max_pending,
             on_call_waiting=lambda: loop.post(self._call_waiting),
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,
@@ -59,7 +58,7 @@ class ServerLifecycle:
         self._logins = Logins(
             context.name, context.transport.authorization, lambda error: loop.post(lambda: self._logged_in(error))
         )
-        self._recovery = Recovery(settings.policy, settings.negotiation, context.rng)
+        self._recovery = Recovery(context.policy, context.negotiation, context.rng)
 
     def requested(self) -> None:
         """The current thread wants the server started or stopped: that belongs to its trace. For any thread."""
@@ -105,31 +104,23 @@ class ServerLifecycle:
         except MCPError as error:
             self._spans.not_spawned(error.message)
             now = context.clock.monotonic()
-            decision = self._recovery.after_failure(now, ever_ready=self.condition.ever_ready)
-            self._proceed(decision, now, error.message)
+            self._proceed(self._recovery.after_failure(now), now, error.message)
             return
         self._spans.spawned(generation.pid)
         self.condition.current = generation
         logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
-        settings = context.settings
         run_exchange = RunExchange(
             generation.connection,
             context.clock,
-            settings.ready_timeout,
+            context.transport.timeout,
             self.call_queue.next_id,
             loop.timers.watch,
             loop.post,
         )
         generation.maintenance = Maintenance(
-            context,
-            generation.connection,
-            run_exchange,
-            generation.notifications,
-            loop.timers,
-            self._hung,
-            self._not_listed,
+            context, run_exchange, generation.notifications, loop.timers, self._hung, self._not_listed
         )
-        opening = open_and_list(settings.negotiation, settings.identity, self._not_listed)
+        opening = open_and_list(context.negotiation, context.identity, self._not_listed)
         run_exchange(opening, lambda outcome: self._opened(generation, *outcome), self._lose)
 
     def _opened(self, generation: Generation, profile: ServerProfile, tools: list[Any]) -> None:
@@ -181,7 +172,7 @@ class ServerLifecycle:
 
     def _hung(self) -> None:
         logger.warning("server_hung", server=self._name, pid=self.condition.pid)
-        timeout = self._context.settings.health_timeout
+        timeout = self._context.health_timeout
         self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
 
     def _lose(self, error: MCPError | None, *, hung: bool = False) -> None:
@@ -201,7 +192,7 @@ class ServerLifecycle:
         had_calls = self.call_queue.take_back(orphans, reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
         loss = msgspec.structs.replace(loss, had_calls=had_calls)
-        if was_ready and self._recovery.may_stay_exited(loss, ever_ready=True):
+        if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, _EXITED)
         elif was_ready and self._recovery.restarts:
             self.condition.move_to(ServerState.RESTARTING, reason)
@@ -213,7 +204,7 @@ class ServerLifecycle:
         """The lost server has been ended, with all that it started."""
         self.condition.terminated()
         now = self._context.clock.monotonic()
-        decision = self._recovery.after(loss, now, ever_ready=self.condition.ever_ready)
+        decision = self._recovery.after(loss, now)
         self._spans.terminated(
             loss.reason,
             "" if loss.error is None else loss.error.message,

@@ -116,7 +116,7 @@ class ServerRequests:
                 self._open.add(server_request)
         if full:
             server_request.finish(
-                refusal=Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} questions wait already; ask again later")
+                refusal=Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
             )
             return server_request
         self.note_url(elicitation_id(method, params))

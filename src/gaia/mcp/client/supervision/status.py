@@ -56,24 +56,16 @@ class CallStatistics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Owns everything below."""
-        self._calls = 0
-        self._errors = 0
+        """Owns the writing of everything below."""
+        self.calls = 0
+        self.errors = 0
         self._latencies: deque[float] = deque(maxlen=_WINDOW)
 
     def record(self, seconds: float, *, failed: bool) -> None:
         with self._lock:
-            self._calls += 1
-            self._errors += failed
+            self.calls += 1
+            self.errors += failed
             self._latencies.append(seconds)
-
-    @property
-    def calls(self) -> int:
-        return self._calls
-
-    @property
-    def errors(self) -> int:
-        return self._errors
 
     def percentiles(self, *ranks: float) -> list[float | None]:
         """The latencies, in seconds, that the given shares (0 to 1) of the last calls did not exceed."""
@@ -134,14 +126,14 @@ class Condition:
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""
         p50, p95 = statistics.percentiles(0.50, 0.95)
-        noise, ready, profile = self.noise, self._call_queue.ready, self.profile
+        noise, profile = self.noise, self.profile
         return ServerStatus(
             name=self._context.name,
             state=self.state,
             generation=self.generation,
             pid=self.pid,
             restarts=self.restarts,
-            in_flight=0 if ready is None else ready.in_flight,
+            in_flight=self._call_queue.in_flight,
             queued=len(self._call_queue),
             tool_count=tool_count,
             last_error=self.last_error,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Sequence
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.messages import RequestId
 from gaia.mcp.client.protocol.notifications import ServerNotification
-from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, RunExchange
 from gaia.mcp.errors import AnswerLost, CallCancelled, MCPError
 
@@ -45,6 +44,7 @@ class Subscriptions:
             self.log_level = level
 
 
+@dataclasses.dataclass(eq=False)
 class SubscriptionStream:
     """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
 
@@ -52,23 +52,14 @@ class SubscriptionStream:
     server, is renewed by the next `keep`; a server that refuses it is not asked again.
     """
 
-    def __init__(
-        self,
-        profile: ServerProfile,
-        connection: Connection,
-        run_exchange: RunExchange,
-        resources: Callable[[], Sequence[str]],
-    ) -> None:
-        """`resources` tells the URIs of the resources whose changes are wanted."""
-        self._profile = profile
-        self._connection = connection
-        self._run_exchange = run_exchange
-        self._resources = resources
-        self._runner: ExchangeRunner[None] | None = None
-        """The request that is open."""
-        self._refused = False
-        self._may_renew = True
-        """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
+    profile: ServerProfile
+    run_exchange: RunExchange
+    subscriptions: Subscriptions
+    _runner: ExchangeRunner[None] | None = dataclasses.field(default=None, init=False)
+    """The request that is open."""
+    _refused = False
+    _may_renew = True
+    """Whether one that is lost is renewed at once, which is done once between two calls of `keep`."""
 
     def keep(self) -> None:
         """Make the request, if none is open."""
@@ -78,7 +69,7 @@ class SubscriptionStream:
     def _listen(self) -> None:
         if self._runner is not None or self._refused:
             return
-        listening = self._profile.era.listen(self._profile, self._resources())
+        listening = self.profile.era.listen(self.profile, self.subscriptions.resources)
         if listening is None:
             return
         runner: ExchangeRunner[None] | None = None
@@ -86,22 +77,22 @@ class SubscriptionStream:
         def ended(_: None) -> None:
             if self._runner is runner:
                 self._runner = None
-                logger.debug("subscription_ended", server=self._connection.name)
+                logger.debug("subscription_ended", server=self.run_exchange.connection.name)
 
         def failed(error: MCPError) -> None:
             if self._runner is runner:
                 self._runner = None
                 self._failed(error)
 
-        self._runner = runner = self._run_exchange(listening, ended, failed)
+        self._runner = runner = self.run_exchange(listening, ended, failed)
 
     def _failed(self, error: MCPError) -> None:
         if not isinstance(error, AnswerLost):
             self._refused = True
-            logger.warning("subscription_refused", server=self._connection.name, error=error.message)
+            logger.warning("subscription_refused", server=self.run_exchange.connection.name, error=error.message)
             return
         # Proxies often end streams that are quiet. If it was the server that ended, the next request will show it.
-        logger.debug("subscription_lost", server=self._connection.name, error=error.message)
+        logger.debug("subscription_lost", server=self.run_exchange.connection.name, error=error.message)
         if self._may_renew:
             self._may_renew = False
             self._listen()
@@ -113,11 +104,11 @@ class SubscriptionStream:
         self.keep()
         call = None if old is None else old.call
         if call is not None and call.finish(error=CallCancelled("replaced by a newer subscription")):
-            self._connection.cancel_call(call, "replaced by a newer subscription")
+            self.run_exchange.connection.cancel_call(call, "replaced by a newer subscription")
 
     def covers(self, notification: ServerNotification) -> bool:
         """Whether the client asked for a notification: in the stateless era it belongs to the request that is open."""
-        return self._connection.negotiated.server_may_ask or self._is_open(notification.subscription)
+        return self.run_exchange.connection.negotiated.server_may_ask or self._is_open(notification.subscription)
 
     def cancelled(self, request_id: RequestId) -> None:
         """The server cancels a request of ours, which can only be this one ("Cancellation")."""

@@ -71,8 +71,7 @@ class Supervisor:
 
     @property
     def in_flight(self) -> int:
-        ready = self.call_queue.ready
-        return 0 if ready is None else ready.in_flight
+        return self.call_queue.in_flight
 
     def start(self) -> bool:
         """Start the server and wait until it is ready or has failed; True if it is ready."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
 
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener
-from gaia.mcp.client.transports.authorization import Authorization
 
-__all__ = ["ChannelTransport", "MCPTransport"]
+__all__ = ["Authorization", "ChannelTransport", "MCPTransport", "open_channels"]
 
 
 class MCPTransport(ABC):
@@ -39,6 +41,31 @@ class MCPTransport(ABC):
         """True while the connection is up."""
 
 
+@runtime_checkable
+class Authorization(Protocol):
+    """The login at one server. The transport puts it on requests, in a way of its own. Thread-safe."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person can be asked to log in."""
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        """The tokens that must not be shown."""
+
+    def changed(self) -> bool:
+        """Whether there is a login that the server has not refused yet. Quick enough for each call."""
+
+    def log_in(self) -> None:
+        """Have a person log in. Raises MCPError; may take minutes."""
+
+    def abort(self) -> None:
+        """End `log_in`, and refuse it from now on."""
+
+    def reopen(self) -> None:
+        """After `abort`: allow it again."""
+
+
 class ChannelTransport(MCPTransport):
     """A transport that can open one channel after another: supervision needs one for each start of the server."""
 
@@ -63,3 +90,16 @@ class ChannelTransport(MCPTransport):
         `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`; then it leaves
         nothing behind.
         """
+
+
+open_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+"""Each channel adds itself, and removes itself when it is closed."""
+
+
+def _after_fork() -> None:
+    for channel in list(open_channels):
+        channel.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
@@ -55,7 +55,7 @@ class ServerProcess:
         self._ending = Ending()
         """Written by the watcher before it sets `_exited`."""
         try:
-            self._popen = subprocess.Popen(
+            self.popen = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -68,36 +68,24 @@ class ServerProcess:
             )
         except (OSError, ValueError, TypeError) as error:
             raise StartFailed(f"{argv[0]} could not be started{f' in {cwd}' if cwd else ''}: {error}") from error
-        self.pid = self._popen.pid
+        assert self.popen.stdin is not None, "it is a pipe"
+        assert self.popen.stdout is not None, "it is a pipe"
+        assert self.popen.stderr is not None, "it is a pipe"
+        self.stdin, self.stdout, self.stderr = self.popen.stdin, self.popen.stdout, self.popen.stderr
+        self.pid = self.popen.pid
         try:
             host_guard.protect(self.pid, self._mark)
             self._watcher = threading.Thread(target=self._watch, name=f"{name}-exit", daemon=True)
             self._watcher.start()
         except BaseException as error:
             self._signal_tree(_KILL)
-            self._popen.wait()
+            self.popen.wait()
             for pipe in (self.stdin, self.stdout, self.stderr):
                 pipe.close()
             host_guard.release(self.pid)
             if isinstance(error, RuntimeError):
                 raise StartFailed(f"no thread for the server: {error}") from error
             raise
-
-    @property
-    def popen(self) -> subprocess.Popen[bytes]:
-        return self._popen
-
-    @property
-    def stdin(self) -> IO[bytes]:
-        return _pipe(self._popen.stdin)
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        return _pipe(self._popen.stdout)
-
-    @property
-    def stderr(self) -> IO[bytes]:
-        return _pipe(self._popen.stderr)
 
     def wait(self, timeout: float) -> Ending | None:
         """How the process ended, waiting at most `timeout` seconds; None if it is still running."""
@@ -114,7 +102,7 @@ class ServerProcess:
         # The leader is dead but not reaped yet, so its group id cannot belong to strangers.
         self._end_strays()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_KILL_SECONDS)
+            self.popen.wait(_KILL_SECONDS)
         self._watcher.join(_KILL_SECONDS)
         host_guard.release(self.pid)
         return self._ending
@@ -125,7 +113,7 @@ class ServerProcess:
             with contextlib.suppress(ChildProcessError):
                 self._ending = _ending(os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT))
         else:
-            code = self._popen.wait()
+            code = self.popen.wait()
             self._ending = Ending(exit_code=code) if code >= 0 else Ending(signal=_signal_name(-code))
         self._exited.set()
         self._on_exit()
@@ -133,11 +121,11 @@ class ServerProcess:
     def _signal_tree(self, number: int) -> None:
         if os.name == "nt":
             self._signal_each(self._descendants(), number)
-            self._popen.kill()
+            self.popen.kill()
         else:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
-                # What has been stopped hears of nothing but SIGKILL until it goes on.
+                # A stopped process receives no signal but SIGKILL until it is continued.
                 os.killpg(self.pid, signal.SIGCONT)
 
     def _end_strays(self) -> None:
@@ -231,11 +219,6 @@ def _is_alive(process: psutil.Process) -> bool:
 def _lineage(mark: str) -> str:
     """`mark`, behind the marks of the servers that this host itself runs under: ending those ends this one too."""
     return f"{os.environ.get(MARK_VARIABLE, '')}.{mark}".lstrip(".")
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "the process was started with three pipes"
-    return pipe
 
 
 def _ending(information: os.waitid_result | None) -> Ending:

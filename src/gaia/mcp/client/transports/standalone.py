@@ -22,7 +22,7 @@ from gaia.mcp.errors import (
     StartFailed,
 )
 
-__all__ = ["LivingChannel", "StandaloneTransport"]
+__all__ = ["StandaloneChannel", "StandaloneTransport"]
 
 logger = get_logger(__name__)
 
@@ -32,7 +32,7 @@ _DEFAULT_GRACE = 2.0
 """Seconds that a server gets to leave after the end of its input, before it is sent SIGTERM."""
 
 
-class LivingChannel(Channel, Protocol):
+class StandaloneChannel(Channel, Protocol):
     """A channel that knows whether its server is there."""
 
     is_forked: bool
@@ -47,7 +47,7 @@ class StandaloneTransport(ChannelTransport):
         """`timeout` is in seconds; `max_pending` bounds the requests that may be under way at once."""
         self.timeout = timeout
         self._max_pending = max_pending
-        self._channel: LivingChannel | None = None
+        self._channel: StandaloneChannel | None = None
         self._connection: Connection | None = None
         self._ids = itertools.count(1)
         self._request_id = 0
@@ -78,7 +78,7 @@ class StandaloneTransport(ChannelTransport):
                 on_ended=_fail_all,
             )
             try:
-                connection.attach(self.open(connection, name))
+                connection.channel = self.open(connection, name)
             except StartFailed as error:
                 logger.error("server_start_failed", server=name, error=str(error))
                 return False

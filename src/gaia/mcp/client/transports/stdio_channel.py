@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import os
-import subprocess
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
@@ -17,6 +15,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
+from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
@@ -51,15 +50,17 @@ class StdioChannel:
     ) -> None:
         """Start the server and the threads. Raises StartFailed; nothing is left behind then."""
         thread_name = f"mcp-{name}"
-        self._redact = redact
+        self.redact = redact
         self._listener = listener
         self._framer = LineFramer(max_message_bytes)
         self._stderr = StderrTail(name, redact)
+        self.stderr_tail = self._stderr.text
         self._readers: list[threading.Thread] = []
         self._writer: PipeWriter | None = None
         self.is_forked = False
         self._process = ServerProcess(argv, environment, cwd, thread_name, self._server_exited)
-        _open_channels.add(self)
+        self.pid, self.popen = self._process.pid, self._process.popen
+        open_channels.add(self)
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
@@ -75,14 +76,6 @@ class StdioChannel:
                 raise StartFailed(f"no threads for the server: {error}") from error
             raise
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def popen(self) -> subprocess.Popen[bytes]:
-        return self._process.popen
-
     def is_alive(self) -> bool:
         return not self.is_forked and self._process.wait(0) is None
 
@@ -91,12 +84,6 @@ class StdioChannel:
 
     def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
         """The bytes on the pipe are the same in all revisions."""
-
-    def redact(self, text: str) -> str:
-        return self._redact(text)
-
-    def stderr_tail(self) -> str:
-        return self._stderr.text()
 
     def ending(self, wait: float) -> Ending | None:
         ending = self._process.wait(wait)
@@ -120,7 +107,7 @@ class StdioChannel:
             # A reader in the middle of a read would go on with the next file that gets the number of a closed
             # descriptor. So it closes its pipe itself, when the process that we could not end closes the other side.
             logger.error("output_still_open", pid=self.pid)
-        _open_channels.discard(self)
+        open_channels.discard(self)
         return self._with_stderr(ending)
 
     def after_fork(self) -> None:
@@ -128,7 +115,7 @@ class StdioChannel:
         self.is_forked = True
         if self._writer is not None:
             self._writer.after_fork()
-        self._process.popen.returncode = 0
+        self.popen.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             pipe.close()
 
@@ -197,15 +184,3 @@ def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
         if size == _LARGE_READ_BYTES and not enlarged:
             enlarged = True
             enlarge(descriptor)
-
-
-_open_channels: weakref.WeakSet[StdioChannel] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for channel in list(_open_channels):
-        channel.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

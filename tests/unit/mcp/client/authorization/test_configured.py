@@ -10,7 +10,7 @@ from gaia.mcp.client.authorization.config import AuthConfig, ClientCredentials, 
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import CallCancelled, ConfigError, NeedsAuthorization, ServerUnavailable
 
 URL = "https://mcp.example.com/mcp"

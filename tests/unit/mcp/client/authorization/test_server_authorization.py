@@ -169,7 +169,7 @@ class TestLoggingIn:
             authorization(server, on_authorization=broken).log_in()
 
     def test_it_ends_when_nobody_comes(self, server: Protected) -> None:
-        with pytest.raises(NeedsAuthorization, match=r"nobody finished the login .* within 0\.2 s"):
+        with pytest.raises(NeedsAuthorization, match=r"the login at .* was not finished within 0\.2 s"):
             authorization(server, on_authorization=lambda request: None, login_seconds=0.2).log_in()
 
     def test_it_can_be_given_up(self, server: Protected) -> None:

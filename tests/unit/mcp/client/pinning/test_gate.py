@@ -7,9 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.pinning.definition import Pin, pin_of
 from gaia.mcp.client.pinning.gate import Review, ToolGate, compare
-from gaia.mcp.client.pinning.lock_file import ServerPins
+from gaia.mcp.client.pinning.lock_file import Pin, ServerPins, pin_of
 from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged
 from gaia.mcp.client.tool import MCPTool

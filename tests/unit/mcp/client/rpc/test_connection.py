@@ -94,7 +94,7 @@ class Fixture:
             on_notification=self.notifications.append,
             on_ended=self.ended.append,
         )
-        self.connection.attach(self.channel)
+        self.connection.channel = self.channel
         self._ids = itertools.count(1)
 
     def call(self, method: str = "tools/call", **settings: Any) -> Call:

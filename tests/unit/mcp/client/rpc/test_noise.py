@@ -31,7 +31,7 @@ def test_the_whole_line_counts_and_its_beginning_is_shown(counter: NoiseCounter,
     counter.count(300_000_000, b"begin")
     counter.count(7, b"\xffsecond")
     assert counter.total == Noise(2, 300_000_007, "\ufffdsecond")
-    assert [told.args for told in observer.heard_junk.call_args_list] == [(300_000_000,), (7,)]
+    assert [told.args for told in observer.noise_received.call_args_list] == [(300_000_000,), (7,)]
 
 
 def test_a_total_that_another_thread_has_read_does_not_change(counter: NoiseCounter) -> None:

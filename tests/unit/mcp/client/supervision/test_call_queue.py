@@ -47,7 +47,7 @@ class Desk:
             on_ended=lambda _: None,
         )
         channel = FakeChannel(connection, 1, {})
-        connection.attach(channel)
+        connection.channel = channel
         connection.move_to(ConnectionState.READY)
         return connection, channel
 

@@ -22,7 +22,7 @@ class Table:
             "fake", 1, clock, max_pending=1, on_notification=lambda _: None, on_ended=lambda _: None
         )
         self.channel = FakeChannel(self.connection, 1, {})
-        self.connection.attach(self.channel)
+        self.connection.channel = self.channel
         self.watched: list[Call] = []
         self.answered: list[CallAnswered] = []
         self.results: list[Any] = []

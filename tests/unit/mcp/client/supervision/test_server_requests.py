@@ -44,7 +44,7 @@ class TestAnswering:
         channel.ask("elicitation/create", FORM)
         person.may_answer.set()
         assert channel.wait_for_response()["result"] == {"action": "accept", "content": {"name": "Ann"}}
-        assert person.threads == ["mcp-test-questions-1"]
+        assert person.threads == ["mcp-test-server-requests-1"]
         assert person.requests[0].server == "fake"
 
     def test_calls_and_pings_go_on_while_a_person_thinks(self, offer: Offer, person: Person) -> None:
@@ -132,7 +132,7 @@ class TestRefusing:
         channel = offer(on_elicitation=person)
         for number in range(33):
             channel.ask("elicitation/create", FORM, number)
-        assert error_of(channel, 32) == (INTERNAL_ERROR, "32 questions wait already; ask again later")
+        assert error_of(channel, 32) == (INTERNAL_ERROR, "32 requests wait already; ask again later")
         person.may_answer.set()
         assert channel.wait_for_response(31)["result"]["action"] == "accept"
 

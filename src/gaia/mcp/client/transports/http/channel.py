@@ -6,7 +6,6 @@ wait behind calls: notifications, answers to the server, and pings.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ import httpx2
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
 from gaia.mcp.client.transports.http.http_connection import HttpConnection
 from gaia.mcp.client.transports.http.http_session import HttpSession, is_stateless
@@ -45,6 +45,8 @@ _DRAIN_SECONDS = 2.0
 class HttpChannel:
     """See `gaia.mcp.client.rpc.channel.Channel`. Nothing is sent before the first message."""
 
+    pid = None
+
     def __init__(
         self,
         session: HttpSession,
@@ -58,6 +60,7 @@ class HttpChannel:
         """`new_client` makes a client that keeps one connection; `old` says that the server speaks HTTP with SSE."""
         self.is_forked = False
         self._session = session
+        self.redact = session.redact
         self._new_client = new_client
         self._listener = listener
         self._max_pending = max_pending
@@ -84,11 +87,7 @@ class HttpChannel:
         self._drained = threading.Event()
         """Set when no call is under way any more, after that."""
         self._closed = False
-        _open_channels.add(self)
-
-    @property
-    def pid(self) -> None:
-        return None
+        open_channels.add(self)
 
     @property
     def session_id(self) -> str | None:
@@ -96,9 +95,6 @@ class HttpChannel:
 
     def is_alive(self) -> bool:
         return not self.is_forked and not self._closed and self._ending is None
-
-    def redact(self, text: str) -> str:
-        return self._session.redact(text)
 
     def send(self, item: Outgoing) -> bool:
         with self._lock:
@@ -159,7 +155,7 @@ class HttpChannel:
         if late:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
             logger.warning("http_threads_late", server=self._session.name, seconds=round(time.monotonic() - began, 3))
-        _open_channels.discard(self)
+        open_channels.discard(self)
         return self._ending or Ending(cause="was left")
 
     def after_fork(self) -> None:
@@ -307,15 +303,3 @@ class HttpChannel:
                 client.delete(session.url, headers=session.stream_headers(None), timeout=seconds)
         except (httpx2.HTTPError, MCPError, OSError, ValueError) as error:
             logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
-
-
-_open_channels: weakref.WeakSet[HttpChannel] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for channel in list(_open_channels):
-        channel.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

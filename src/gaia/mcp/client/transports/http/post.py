@@ -134,7 +134,7 @@ class Post:
         before, update = headers.of(self.method, self._item.params), headers.update(self.method)
         if update is not None:
             with contextlib.suppress(InvalidResponse):
-                drive(update, lambda step: self._ask(connection, step), lambda _: None)
+                drive(update, lambda step: self._ask(connection, step))
         if headers.of(self.method, self._item.params) != before:
             return self._post(connection)
         self._hand_over(error)

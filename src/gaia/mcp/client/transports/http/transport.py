@@ -14,7 +14,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.transports.authorization import Authorization
+from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts
