@@ -140,6 +140,9 @@ class DaemonPool:
         thread = _PoolThread(self, name)
         thread.start()
         self._threads.add(thread)
+        if self._waiting:
+            # Now, because what has a thread must not count as waiting until that thread comes to run.
+            thread.first = self._waiting.popleft()
 
     def _end_threads(self) -> list[_PoolThread]:
         for thread in self._threads:
@@ -166,6 +169,9 @@ class DaemonPool:
 
     def _next_task(self, thread: _PoolThread) -> Task | None:
         with self._lock:
+            if thread.first is not None:
+                task, thread.first = thread.first, None
+                return task
             if self._waiting:
                 return self._waiting.popleft()
             if thread.ending:
@@ -188,6 +194,8 @@ class _PoolThread(threading.Thread):
         super().__init__(target=pool._run, args=(self,), name=name, daemon=True)
         self.inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         """A task, or None for the end; filled after the thread was taken from the idle ones."""
+        self.first: Task | None = None
+        """What it was started for, until it takes that."""
         self.ending = False
         """Whether it ends as soon as no task waits. Does not count towards the bound of the pool any more."""
 

@@ -161,6 +161,21 @@ class TestExhaustion:
         assert pool.drain(PATIENCE)
         assert seen == [1]
 
+    def test_a_task_does_not_wait_that_has_a_thread_which_did_not_come_to_run_yet(
+        self, make: Callable[..., DaemonPool], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool, seen, started = make(2, max_waiting=1), list[int](), list[threading.Thread]()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
+            for number in range(3):
+                assert pool.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
+            with pytest.raises(PoolExhausted, match="too many tasks"):
+                pool.submit(lambda: seen.append(3))
+        for thread in started:
+            thread.start()
+        assert pool.drain(PATIENCE)
+        assert sorted(seen) == [0, 1, 2]
+
     def test_a_task_that_no_thread_could_run_is_refused(self, make: Callable[..., DaemonPool]) -> None:
         pool, seen = make(), list[int]()
         with no_threads(), pytest.raises(PoolExhausted, match="can't start new thread"):

@@ -191,7 +191,7 @@ class Run:
         except WorkCancelled:
             for number in ready.keys() - ended.keys():
                 call = ready[number]
-                ended[number] = ToolCall(requests[number].id, str(call), call.arguments, "cancelled", _CANCELLED, 0.0)
+                ended[number] = ToolCall(requests[number].id, call.key, call.arguments, "cancelled", _CANCELLED, 0.0)
         return tuple(ended[number] for number in range(len(requests)))
 
     def _prepare(self, request: RequestedCall) -> PreparedCall | ToolCall:
@@ -202,7 +202,7 @@ class Run:
             arguments = parse_arguments(request.arguments, name)
             call = executor.prepare(name, arguments)
             if self.scope.cancelled:
-                raise CallNotMade(_CANCELLED, str(call), "cancelled")
+                raise CallNotMade(_CANCELLED, call.key, "cancelled")
             executor.confirm(call)
             return call
         except CallNotMade as reason:
@@ -210,16 +210,20 @@ class Run:
             return ToolCall(request.id, reason.tool, arguments, reason.outcome, content, 0.0)
 
     def _job(self, call: PreparedCall) -> Callable[[Say], Any]:
-        return lambda _say: self._agent._execute_tool(call, dict(call.arguments))
+        def make(_say: Say) -> Any:
+            with call.under_way():
+                return self._agent._execute_tool(call.key, dict(call.arguments))
+
+        return make
 
     def _ended(self, identifier: str, call: PreparedCall, event: Done[int, Any]) -> ToolCall:
         if event.error is not None:
             # `_execute_tool` only lets pass what stops a program.
             raise event.error
         outcome = _outcome_of(event.value)
-        content = self._agent.result_budget.fit(text_of_result(event.value), str(call))
-        self._agent.console.print_tool_outcome(str(call), outcome, event.duration)
-        return ToolCall(identifier, str(call), call.arguments, outcome, content, event.duration)
+        content = self._agent.result_budget.fit(text_of_result(event.value), call.key)
+        self._agent.console.print_tool_outcome(call.key, outcome, event.duration)
+        return ToolCall(identifier, call.key, call.arguments, outcome, content, event.duration)
 
 
 def _outcome_of(value: Any) -> Outcome:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
 from contextlib import AbstractContextManager
 
 from gaia.agents.base.tools import _TOOL_REGISTRY, Entry, collect_tools
@@ -79,6 +79,9 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self)}>"
+
+    def keys(self) -> KeysView[str]:
+        return self.copy().keys()
 
     def values(self) -> ValuesView[Entry]:
         return self.copy().values()

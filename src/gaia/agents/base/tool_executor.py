@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from gaia.agents.base import agent_spans
 from gaia.agents.base.agent_result import Outcome
@@ -33,18 +34,29 @@ class CallNotMade(Exception):
         self.outcome = outcome
 
 
-class PreparedCall(str):
-    """The key of a tool that was found, with the arguments of a call that fit it.
+@dataclass(slots=True, eq=False)
+class PreparedCall:
+    """A tool that was found, with the arguments of a call that fit it."""
 
-    It is a text, so that it can pass through `Agent._execute_tool` and its overrides as the name of the tool: the call
-    is then neither prepared nor confirmed again, unless an override has changed its arguments.
-    """
-
-    __slots__ = ("arguments", "confirmed", "entry")
-
+    key: str
     arguments: dict[str, Any]
     entry: Entry
-    confirmed: bool
+    confirmed: bool = False
+
+    @contextlib.contextmanager
+    def under_way(self) -> Iterator[None]:
+        """`ToolExecutor.execute` inside neither prepares nor confirms this call again, if it is this one that it makes.
+
+        It cannot be a parameter, because `Agent._execute_tool` and its overrides are in between.
+        """
+        token = _under_way.set(self)
+        try:
+            yield
+        finally:
+            _under_way.reset(token)
+
+
+_under_way: ContextVar[PreparedCall | None] = ContextVar("gaia_prepared_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +80,10 @@ class ToolExecutor:
         SystemExit are raised.
         """
         try:
-            call = name if self._is_prepared(name, arguments) else self.prepare(name, arguments)
+            call = self._prepared(name, arguments) or self.prepare(name, arguments)
             with viewed_through(self.registry):
                 self.confirm(call)
-                return self._run(call)
+                return self._run(call, arguments)
         except CallNotMade as reason:
             return error_result(str(reason))
         except Exception as error:  # noqa: BLE001 - a tool is the application's code, and its failure is for the model
@@ -93,27 +105,27 @@ class ToolExecutor:
             raise CallNotMade(f"The tool {key!r} cannot be called", key)
         if problem := _argument_problem(key, entry.get("parameters") or {}, function, arguments):
             raise CallNotMade(problem, key)
-        call = PreparedCall(key)
-        call.arguments, call.entry, call.confirmed = dict(arguments), entry, False
-        return call
+        return PreparedCall(key, dict(arguments), entry)
 
     def confirm(self, call: PreparedCall) -> None:
         """Ask for the confirmation that the policy wants, unless that was done. Raises `CallNotMade`."""
         if not call.confirmed:
-            if refusal := self.gate.refusal(str(call), call.entry, call.arguments):
-                raise CallNotMade(refusal, str(call), "refused")
+            if refusal := self.gate.refusal(call.key, call.entry, call.arguments):
+                raise CallNotMade(refusal, call.key, "refused")
             call.confirmed = True
 
-    def _run(self, call: PreparedCall) -> Any:
-        key = str(call)
-        self.console.print_tool_usage(key)
+    def _run(self, call: PreparedCall, arguments: dict[str, Any]) -> Any:
+        self.console.print_tool_usage(call.key)
         # A call to an MCP server has a span of its own.
-        with contextlib.nullcontext() if "_mcp_server" in call.entry else agent_spans.native_tool_span(key):
-            return call.entry["function"](**call.arguments)
+        with contextlib.nullcontext() if "_mcp_server" in call.entry else agent_spans.native_tool_span(call.key):
+            return call.entry["function"](**arguments)
 
-    def _is_prepared(self, name: str, arguments: object) -> TypeGuard[PreparedCall]:
-        """Whether it is still the call that was prepared: neither its arguments nor the registry's entry are others."""
-        return isinstance(name, PreparedCall) and name.arguments == arguments and self.registry.get(name) is name.entry
+    def _prepared(self, name: str, arguments: object) -> PreparedCall | None:
+        """The call under way, if neither its tool nor its arguments nor the registry's entry are others by now."""
+        call = _under_way.get()
+        if call is None or call.key != name or call.arguments != arguments:
+            return None
+        return call if self.registry.get(name) is call.entry else None
 
 
 def error_result(message: str) -> dict[str, Any]:

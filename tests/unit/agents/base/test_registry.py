@@ -170,3 +170,12 @@ def test_a_view_looks_like_a_dict(shared: Registry) -> None:
     assert repr(view) == "<ToolRegistry native, x>"
     with pytest.raises(KeyError):
         view["absent"]
+
+
+def test_the_views_of_keys_values_and_items_show_one_moment(shared: Registry) -> None:
+    registry = ToolRegistry(shared)
+    registry["a"] = {"name": "a"}
+    keys, values, items = registry.keys(), registry.values(), registry.items()
+    registry["b"] = {"name": "b"}
+    assert (list(keys), list(values), list(items)) == (["a"], [{"name": "a"}], [("a", {"name": "a"})])
+    assert registry.keys() - keys == {"b"}

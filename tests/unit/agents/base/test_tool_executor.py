@@ -9,7 +9,7 @@ import pytest
 
 from gaia.agents.base.confirmation import ConfirmationGate, ConfirmationPolicy
 from gaia.agents.base.console import SilentConsole
-from gaia.agents.base.tool_executor import CallNotMade, ToolExecutor, parse_arguments
+from gaia.agents.base.tool_executor import CallNotMade, PreparedCall, ToolExecutor, parse_arguments
 from gaia.agents.base.tool_schema import name_for_api
 from gaia.agents.base.tools import resolve_tool_name
 
@@ -33,21 +33,26 @@ class Setting:
         gate = ConfirmationGate(policy, lambda request: self.asked.append(dict(request.arguments)) or answer)
         self.executor = ToolExecutor(registry, lambda name: resolve_tool_name(name, registry), gate, SilentConsole())
 
+    def make(self, call: PreparedCall, arguments: dict[str, Any]) -> Any:
+        """Make a call that is under way, as a run does."""
+        with call.under_way():
+            return self.executor.execute(call.key, arguments)
+
 
 class TestAPreparedCall:
     def test_is_made_without_being_asked_about_again(self, registry: Registry) -> None:
         setting = Setting(registry)
         call = setting.executor.prepare("Upper", {"text": "a"})
-        assert (call, call.arguments) == ("upper", {"text": "a"})
+        assert (call.key, call.arguments) == ("upper", {"text": "a"})
         setting.executor.confirm(call)
         setting.executor.confirm(call)
-        assert setting.executor.execute(call, {"text": "a"}) == "A"
+        assert setting.make(call, {"text": "a"}) == "A"
         assert setting.asked == [{"text": "a"}]
 
     def test_that_was_not_confirmed_is_confirmed_before_it_is_made(self, registry: Registry) -> None:
         setting = Setting(registry, answer=False)
         call = setting.executor.prepare("upper", {"text": "a"})
-        assert "refused" in setting.executor.execute(call, call.arguments)["error"]
+        assert "refused" in setting.make(call, call.arguments)["error"]
         assert setting.asked == [{"text": "a"}]
 
     def test_whose_arguments_were_changed_is_another_call(self, registry: Registry) -> None:
@@ -55,19 +60,35 @@ class TestAPreparedCall:
         call = setting.executor.prepare("upper", arguments)
         setting.executor.confirm(call)
         arguments["text"] = "b"
-        assert setting.executor.execute(call, arguments) == "B"
+        assert setting.make(call, arguments) == "B"
         assert setting.asked == [{"text": "a"}, {"text": "b"}]
-        assert "missing required" in setting.executor.execute(call, {})["error"]
+        assert "missing required" in setting.make(call, {})["error"]
+
+    def test_is_made_with_the_arguments_that_an_override_has_converted(self, registry: Registry) -> None:
+        setting = Setting(registry)
+        registry["upper"] = entry(lambda text: list(range(text)))
+        call = setting.executor.prepare("upper", {"text": 2.0})
+        setting.executor.confirm(call)
+        assert setting.make(call, {"text": 2}) == [0, 1]
+        assert setting.asked == [{"text": 2.0}]
+
+    def test_that_is_over_is_no_permission_for_another(self, registry: Registry) -> None:
+        setting = Setting(registry)
+        call = setting.executor.prepare("upper", {"text": "a"})
+        setting.executor.confirm(call)
+        setting.make(call, {"text": "a"})
+        setting.executor.execute("upper", {"text": "a"})
+        assert setting.asked == [{"text": "a"}, {"text": "a"}]
 
     def test_whose_tool_was_replaced_is_another_call(self, registry: Registry) -> None:
         setting = Setting(registry)
         call = setting.executor.prepare("upper", {"text": "a"})
         setting.executor.confirm(call)
         registry["upper"] = entry(lambda text: f"replaced {text}")
-        assert setting.executor.execute(call, call.arguments) == "replaced a"
+        assert setting.make(call, call.arguments) == "replaced a"
         assert setting.asked == [{"text": "a"}, {"text": "a"}]
         del registry["upper"]
-        assert "Unknown tool" in setting.executor.execute(call, call.arguments)["error"]
+        assert "Unknown tool" in setting.make(call, call.arguments)["error"]
 
 
 class TestACallThatIsNotMade:
@@ -102,7 +123,7 @@ class TestACallThatIsNotMade:
 
 def test_a_tool_is_found_by_the_name_that_endpoints_accept_for_it(registry: Registry) -> None:
     registry["in capitals"] = registry.pop("upper")
-    assert Setting(registry, "never").executor.prepare(name_for_api("in capitals"), {"text": "a"}) == "in capitals"
+    assert Setting(registry, "never").executor.prepare(name_for_api("in capitals"), {"text": "a"}).key == "in capitals"
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ class TestWithoutAProcess:
         assert seen.error is None
         assert seen.definitions == tools
         assert len(seen.pings) == 2
-        assert (seen.started, seen.pid) == (None, None)
-        assert seen.shaken is not None
+        assert (seen.start_seconds, seen.pid) == (None, None)
+        assert seen.handshake_seconds is not None
         assert not transport.is_open
 
     def test_patterns_that_match_nothing_are_seen(self) -> None:
@@ -91,10 +91,10 @@ class TestOfAProcess:
         seen = inspect_server(MCPClient.from_config("it", fault_server()), pings=1)
 
         assert seen.pid is not None
-        assert seen.started is not None
-        assert seen.started > 0
-        assert seen.shaken is not None
-        assert seen.shaken > 0
+        assert seen.start_seconds is not None
+        assert seen.start_seconds > 0
+        assert seen.handshake_seconds is not None
+        assert seen.handshake_seconds > 0
         assert seen.status is not None
         assert seen.status.protocol_version == "2025-11-25"
 
@@ -102,8 +102,8 @@ class TestOfAProcess:
         seen = inspect_server(MCPClient.from_config("it", fault_server(exit_at_start={"code": 3})))
 
         assert "exited with code 3" in (seen.error or "")
-        assert (seen.definitions, seen.listing, seen.pings) == (None, None, [])
-        assert seen.started is not None
+        assert (seen.definitions, seen.list_seconds, seen.pings) == (None, None, [])
+        assert seen.start_seconds is not None
 
     def test_after_one_ping_that_failed_no_other_is_sent(self, fault_server: FaultServer) -> None:
         entry = fault_server(faults=[{"on": "ping", "hang": True}]) | {"timeout": 1}

@@ -39,14 +39,18 @@ class Lane:
 
     def post(self, task: Task) -> None:
         """Run `task` soon, on a callback thread. Thread-safe, never blocks."""
+        process = os.getpid()
         with self._lock:
+            if self._scheduled_in not in (None, process):
+                # They were posted before a fork, and the parent runs them.
+                self._tasks.clear()
             if len(self._tasks) >= _LANE_TASKS:
                 self._tasks.popleft()
                 logger.warning("callback_dropped")
             self._tasks.append(task)
-            if self._scheduled_in == os.getpid():
+            if self._scheduled_in == process:
                 return
-            self._scheduled_in = os.getpid()
+            self._scheduled_in = process
         self._pool.schedule(self)
 
     def require_thread(self) -> None:

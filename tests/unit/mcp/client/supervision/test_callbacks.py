@@ -196,6 +196,18 @@ class TestWithoutThreads:
         pool.close()
         assert seen == [1, 2]
 
+    def test_a_forked_child_leaves_what_was_posted_before_to_its_parent(
+        self, pool: CallbackPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lane, seen = pool.lane(), list[str]()
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "schedule", lambda _: None)
+            lane.post(lambda: seen.append("parent"))
+        lane._scheduled_in = -1
+        lane.post(lambda: seen.append("child"))
+        pool.close()
+        assert seen == ["child"]
+
     def test_threads_that_are_gone_are_replaced(self, pool: CallbackPool, held: threading.Event) -> None:
         """As it is in a forked child, in which a lane's thread is gone in the middle of a task."""
         lane, entered, done = pool.lane(), threading.Barrier(2), threading.Event()
