@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import subprocess
@@ -168,7 +169,7 @@ class TestExhaustion:
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
             for number in range(3):
-                assert pool.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
+                assert pool.submit(functools.partial(seen.append, number))
             with pytest.raises(PoolExhausted, match="too many tasks"):
                 pool.submit(lambda: seen.append(3))
         for thread in started:

@@ -20,6 +20,12 @@ from gaia.serving.options import HttpOptions, UnsafeOptions
 FREE = HttpOptions(port=0)
 
 
+@pytest.fixture(autouse=True)
+def no_exit_for_event_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sse_starlette notes for the whole process that a server was told to exit; later event streams would end at once."""
+    monkeypatch.setattr("sse_starlette.sse.AppStatus.should_exit", False)
+
+
 async def hello(scope: Any, receive: Any, send: Any) -> None:
     """An application that greets."""
     if scope["type"] == "lifespan":

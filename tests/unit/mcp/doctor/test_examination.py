@@ -183,7 +183,13 @@ class TestJudge:
     def seen(self) -> Inspection:
         """A server that works."""
         return Inspection(
-            pid=7, start_seconds=0.1, handshake_seconds=0.2, capabilities={"tools": {}}, definitions=[TOOL], list_seconds=0.1, pings=[0.001]
+            pid=7,
+            start_seconds=0.1,
+            handshake_seconds=0.2,
+            capabilities={"tools": {}},
+            definitions=[TOOL],
+            list_seconds=0.1,
+            pings=[0.001],
         )
 
     def judged(self, seen: Inspection, config: dict[str, Any] | None = None, *, stdio: bool = True) -> dict[str, Check]:
