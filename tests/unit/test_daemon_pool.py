@@ -167,7 +167,7 @@ class TestExhaustion:
     ) -> None:
         pool, seen, started = make(2, max_waiting=1), list[int](), list[threading.Thread]()
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
+            patch.setattr(threading.Thread, "start", started.append)
             for number in range(3):
                 assert pool.submit(functools.partial(seen.append, number))
             with pytest.raises(PoolExhausted, match="too many tasks"):

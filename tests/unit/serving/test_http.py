@@ -22,7 +22,7 @@ FREE = HttpOptions(port=0)
 
 @pytest.fixture(autouse=True)
 def no_exit_for_event_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """sse_starlette notes for the whole process that a server was told to exit; later event streams would end at once."""
+    """Undo what sse_starlette notes for the process when a server exits: later event streams would end at once."""
     monkeypatch.setattr("sse_starlette.sse.AppStatus.should_exit", False)
 
 

@@ -172,8 +172,8 @@ def test_a_view_looks_like_a_dict(shared: Registry) -> None:
         view["absent"]
 
 
-def test_the_views_of_keys_values_and_items_show_one_moment(shared: Registry) -> None:
-    registry = ToolRegistry(shared)
+def test_the_views_of_keys_values_and_items_show_one_moment() -> None:
+    registry = ToolRegistry({})
     registry["a"] = {"name": "a"}
     keys, values, items = registry.keys(), registry.values(), registry.items()
     registry["b"] = {"name": "b"}

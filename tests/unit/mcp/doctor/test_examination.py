@@ -231,6 +231,6 @@ class TestJudge:
     def test_a_slow_server_is_a_warning_and_a_silent_one_a_failure(
         self, pings: list[float], listing: float, verdict: Verdict, seen: Inspection
     ) -> None:
-        seen.pings, seen.listing = pings, listing
+        seen.pings, seen.list_seconds = pings, listing
 
         assert self.judged(seen)["latency"].verdict is verdict
