@@ -167,7 +167,8 @@ class TestExhaustion:
     ) -> None:
         pool, seen, started = make(2, max_waiting=1), list[int](), list[threading.Thread]()
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", started.append)
+            # A lambda, because a method of a list would not be given the thread.
+            patch.setattr(threading.Thread, "start", lambda thread: started.append(thread))  # noqa: PLW0108
             for number in range(3):
                 assert pool.submit(functools.partial(seen.append, number))
             with pytest.raises(PoolExhausted, match="too many tasks"):
