@@ -602,7 +602,7 @@ class TestConfirmation:
     def test_without_a_person_to_ask_the_call_is_refused(self, demo_server: dict[str, Any]) -> None:
         result = self.run({"confirmation": "destructive"}, demo_server)
         assert [call.outcome for call in result.tool_calls] == ["success", "refused"]
-        assert "nobody to ask" in result.tool_calls[1].content
+        assert "no person to ask" in result.tool_calls[1].content
 
 
 class TestOtherModels:

@@ -1,6 +1,6 @@
 """An MCP server that lets nobody in without a token, and the authorization server that gives out the tokens.
 
-Both are the official SDK's, on one port of this machine. There is nobody to ask: who comes to the authorization
+Both are the official SDK's, on one port of this machine. There is no person to ask: who comes to the authorization
 endpoint is logged in, unless a test says otherwise.
 """
 

@@ -39,7 +39,7 @@ def load_to_start(options: Options) -> MCPConfig:
     _decide(servers.untrusted, options, assume_yes=options.trust)
     servers = MCPConfig(options.config_file, trust_local=False)
     if servers.untrusted is not None:
-        raise _refused(servers.untrusted, "has just been changed by somebody else")
+        raise _refused(servers.untrusted, "has just been changed by another process")
     return servers
 
 

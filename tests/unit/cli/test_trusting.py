@@ -140,7 +140,7 @@ def test_a_file_that_changes_while_the_question_is_open_is_not_used(
     monkeypatch.setattr(terminal, "yes", slow_answer)
     code, asked = answer("", "list")
     assert code == 2
-    assert "changed by somebody else" in asked
+    assert "changed by another process" in asked
     assert starts() == 0
 
 

@@ -73,7 +73,7 @@ class ConfirmationGate:
         if self.policy == "never" or (self.policy == "destructive" and not requires_confirmation(entry)):
             return None
         if self._ask is None:
-            return f"The call of {key!r} needs a confirmation, and there is nobody to ask. It was not made."
+            return f"The call of {key!r} needs a confirmation, and there is no person to ask. It was not made."
         request = ConfirmationRequest(
             tool=key,
             display_name=get_tool_display_name(key),

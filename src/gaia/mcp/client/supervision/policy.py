@@ -242,7 +242,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Start the server no more. `why`, if the policy is the reason, is for people."""
+    """Do not start the server again. `why`, if the policy is the reason, is for people."""
 
     why: str | None = None
 

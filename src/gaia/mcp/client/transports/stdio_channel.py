@@ -125,7 +125,7 @@ class StdioChannel:
         self._listener.channel_ended()
 
     def _input_closed(self) -> None:
-        """The server reads no more, most likely because it is about to exit. Runs on the writer thread."""
+        """The server has closed its input, most likely because it is about to exit. Runs on the writer thread."""
         self._process.wait(_DRAIN_SECONDS)
         self._server_exited()
 
