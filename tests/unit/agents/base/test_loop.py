@@ -122,6 +122,20 @@ def test_results_are_told_in_the_order_of_the_requests(registry: Registry) -> No
     assert [call.content for call in run(model).tool_calls] == ["first", "second"]
 
 
+def test_an_override_of_the_execution_sees_a_plain_name_and_causes_no_second_question(registry: Registry) -> None:
+    asked, types = list[str](), list[type]()
+
+    class Overriding(Mute):
+        def _execute_tool(self, tool_name: str, tool_args: dict[str, Any]) -> Any:
+            types.append(type(tool_name))
+            return super()._execute_tool("".join(tool_name), {**tool_args})
+
+    registry["t"] = entry(lambda: "made")
+    agent = Overriding(confirmation="always", on_confirmation=lambda request: asked.append(request.tool) is None)
+    (call,) = run(ListModel(calling(RequestedCall("1", "t", "{}")), ANSWER), agent=agent).tool_calls
+    assert (call.content, asked, types) == ("made", ["t"], [str])
+
+
 @pytest.mark.parametrize(
     ("value", "outcome"),
     [
