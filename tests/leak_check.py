@@ -20,7 +20,7 @@ FOREIGN_THREADS = ("pytest_timeout",)
 """Beginnings of the names of threads that come and go with pytest."""
 
 LASTING_FILES = ("/dev/urandom", "/dev/random")
-"""Opened once, by whoever needs them first, and kept for the life of the process."""
+"""Opened once, by the first code that needs them, and kept for the life of the process."""
 
 PROCESS_STARTS = frozenset({"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
 """The interpreter's audit events of a new process."""
