@@ -70,6 +70,34 @@ class AsyncContender(Protocol):
     def is_echo(self, request: Any, answer: Any) -> bool: ...
 
 
+class _PortalContender:
+    """An asynchronous client as synchronous programs use it: through anyio's portal to an event loop in a thread."""
+
+    def __init__(self, contender: AsyncContender) -> None:
+        self._contender = contender
+        self.request = contender.request
+        self.is_echo = contender.is_echo
+
+    def load(self) -> None:
+        self._contender.load()
+        from anyio.from_thread import start_blocking_portal
+
+        self._start_portal = start_blocking_portal
+
+    def connect(self, argv: list[str], servers: int) -> None:
+        from contextlib import ExitStack
+
+        self._stack = ExitStack()
+        self._portal = self._stack.enter_context(self._start_portal())
+        self._clients = [
+            self._stack.enter_context(self._portal.wrap_async_context_manager(self._contender.client(argv)))
+            for _ in range(servers)
+        ]
+
+    def call(self, server: int, request: Any) -> Any:
+        return self._portal.call(self._contender.call, self._clients[server], request)
+
+
 def drive(contender: Contender) -> None:
     """Do what the harness says until it closes our standard input; then leave, and let the servers see the end."""
     commands: dict[str, Callable[..., dict[str, Any]]] = {
@@ -96,9 +124,7 @@ def drive(contender: Contender) -> None:
 def drive_async(contender: AsyncContender) -> None:
     """The same for a client whose calls are awaited; with ``--portal`` on the command line, from synchronous code."""
     if "--portal" in sys.argv:
-        from portal_contender import PortalContender
-
-        drive(PortalContender(contender))
+        drive(_PortalContender(contender))
     import asyncio
     from contextlib import AsyncExitStack
 
