@@ -41,6 +41,8 @@ def test_a_run_is_one_tree(tracing: Tracing, demo_server: dict[str, Any]) -> Non
         agent = TracedAgent(llm=LLMSettings(endpoint.base_url, "scripted"), auto_load_config=False)
         try:
             agent.connect_mcp_server("demo", demo_server)
+            # Another thread ends the spans of the start.
+            tracing.wait_for("gaia.mcp.start demo")
             tracing.clear()
             agent.run("Go.")
         finally:
