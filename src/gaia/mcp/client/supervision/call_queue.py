@@ -9,9 +9,11 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.event_loop import run_all
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import (
     CallCancelled,
@@ -147,10 +149,9 @@ class CallQueue:
             refused: Iterable[Call] = ()
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
-        for call in refused:
-            # A call that waited when the application disconnected is not to be reported as a misuse of the client.
-            closed = CallCancelled(f"server {self._server!r} is closed: {reason}")
-            call.finish(error=closed if state is ServerState.CLOSED else self._refusal())
+        # A call that waited when the application disconnected is not to be reported as a misuse of the client.
+        closed = state is ServerState.CLOSED
+        run_all(*(partial(call.finish, error=self._closed() if closed else self._refusal()) for call in refused))
         return old
 
     def admit(self, connection: Connection, refusal: Refusal) -> None:
@@ -162,17 +163,27 @@ class CallQueue:
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
             self.ready = connection
-        for call in waiting:
-            if call.ended:
-                continue
-            error = None if call.tool is None else refusal(call.tool)
-            if error is not None:
-                call.finish(error=error)
-                continue
-            call.readmit()
-            if call.observer is not None:
-                call.observer.resumed()
-            self.submit(call)
+        while waiting:
+            call = waiting.popleft()
+            try:
+                self._admit(call, refusal)
+            except BaseException as error:
+                self._crashed(call, error)
+                with self._lock:
+                    self._backlog.extendleft(reversed(waiting))
+                raise
+
+    def _admit(self, call: Call, refusal: Refusal) -> None:
+        if call.ended:
+            return
+        error = None if call.tool is None else refusal(call.tool)
+        if error is not None:
+            call.finish(error=error)
+            return
+        call.readmit()
+        if call.observer is not None:
+            call.observer.resumed()
+        self.submit(call)
 
     def suspend(self) -> None:
         """Calls wait from now on."""
@@ -186,26 +197,44 @@ class CallQueue:
         fails with `reason`, and as `unauthorized` if the server requires a login. True if any call of the application
         waited, here or for an answer.
         """
-        kept = []
+        kept: list[Call] = []
         had_calls = len(self) > 0
+        failure: BaseException | None = None
         for call in orphans:
             had_calls = had_calls or not (call.bound or call.ended)
-            unwritten = call.withdraw()
-            if call.bound or not (unwritten or call.repeatable):
-                lost = f"server {self._server!r} was lost during {call.method}: {reason}"
-                call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
-                continue
-            if not unwritten:
-                call.prepare_repeat(self.next_id())
-            if call.observer is not None:
-                if unwritten:
-                    call.observer.requeued(reason)
-                else:
-                    call.observer.repeated(call.id, reason)
-            kept.append(call)
+            try:
+                if self._take_back(call, reason, unauthorized=unauthorized):
+                    kept.append(call)
+            except BaseException as error:  # noqa: BLE001 - the others are taken back all the same; raised below
+                self._crashed(call, error)
+                failure = failure or error
         with self._lock:
             self._backlog.extendleft(reversed(kept))
+        if failure is not None:
+            raise failure
         return had_calls
+
+    def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
+        """False if the call cannot go to the next connection; then it has ended."""
+        unwritten = call.withdraw()
+        if call.bound or not (unwritten or call.repeatable):
+            lost = f"server {self._server!r} was lost during {call.method}: {reason}"
+            call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
+            return False
+        if not unwritten:
+            call.prepare_repeat(self.next_id())
+        if call.observer is not None:
+            if unwritten:
+                call.observer.requeued(reason)
+            else:
+                call.observer.repeated(call.id, reason)
+        return True
+
+    def _crashed(self, call: Call, error: BaseException) -> None:
+        call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {error!r}"))
+
+    def _closed(self) -> CallCancelled:
+        return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
         """In a forked child: refuse all calls. The old lock may be held by a thread that does not exist here."""
