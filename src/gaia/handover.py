@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 Task = Callable[[], object]
 
+_IDLE_SECONDS = 0.25
+"""After so long without a task the thread ends."""
+
 _MAX_TASKS = 10_000
 _MAX_SIZE = 16 * 1024 * 1024
 
@@ -38,7 +41,7 @@ def on_engine_thread() -> bool:
 
 
 class Handover:
-    """Runs tasks in order on a daemon thread, which starts when it is needed. Thread-safe, never waits in `post`.
+    """Runs tasks in order on a daemon thread, which is there while it is needed. Thread-safe, never waits in `post`.
 
     More than 10,000 tasks do not wait, nor tasks of more than 16 Mi in all; what comes then is dropped and counted. A
     forked child starts with nothing that waits. Where the system starts no thread, which it does not at the end of the
@@ -111,7 +114,7 @@ class Handover:
     def flush(self, seconds: float) -> bool:
         """Wait until all that was posted before has run; False if it has not after `seconds`.
 
-        The thread ends if nothing else comes meanwhile. Called on that thread, it does nothing.
+        The thread ends at once if nothing else comes meanwhile. Called on that thread, it does nothing.
         """
         reached = threading.Event()
         with self._lock:
@@ -154,7 +157,10 @@ class Handover:
 
     def _run_next(self) -> bool:
         """False if the thread is to end."""
-        entry = self._tasks.get()
+        try:
+            entry = self._tasks.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            return not self._ends()
         self._attempt(entry.task)
         dropped = 0
         with self._lock:
@@ -166,13 +172,14 @@ class Handover:
                 dropped, self._dropped = self._dropped, 0
         if dropped:
             self._report(lambda: self._on_dropped(dropped))
-        if not (is_idle and entry.may_end):
-            return True
+        return not (is_idle and entry.may_end and self._ends())
+
+    def _ends(self) -> bool:
+        """Whether the thread ends: from then on another one is started for what comes."""
         with self._lock:
-            if self._waiting:
-                return True
-            self._thread = None
-            return False
+            if not self._waiting:
+                self._thread = None
+            return self._thread is None
 
     def _attempt(self, task: Task) -> None:
         try:

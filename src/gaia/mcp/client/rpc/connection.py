@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from opentelemetry.context import Context
@@ -229,17 +229,21 @@ class Connection:
             context = None if call.observer is None else call.observer.context
             self._notify(self.channel.cancel, "notifications/cancelled", params, context)
 
-    def close(self) -> list[Call]:
-        """Enter CLOSED and hand over the calls that are still unanswered, oldest first."""
+    def close(self) -> Iterator[Call]:
+        """Enter CLOSED and hand over the calls that are still unanswered, oldest first.
+
+        A call that was not taken from the iterator yet stays in the table, and is handed over by the next `close`.
+        """
         with self._transition:
             self.state = ConnectionState.CLOSED
         self.requests.close()
-        orphans = []
+        return self._orphans()
+
+    def _orphans(self) -> Iterator[Call]:
         for identifier in list(self._in_flight):
             call = self._in_flight.pop(identifier, None)
             if call is not None:
-                orphans.append(call)
-        return orphans
+                yield call
 
     # What the channel's threads call.
 

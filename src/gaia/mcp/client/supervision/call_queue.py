@@ -9,11 +9,10 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 
+from gaia.engine_thread import described
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.supervision.event_loop import run_all
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import (
     CallCancelled,
@@ -150,9 +149,20 @@ class CallQueue:
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
         # A call that waited when the application disconnected is not to be reported as a misuse of the client.
-        closed = state is ServerState.CLOSED
-        run_all(*(partial(call.finish, error=self._closed() if closed else self._refusal()) for call in refused))
+        self.fail(refused, self._closed if state is ServerState.CLOSED else self._refusal)
         return old
+
+    def fail(self, calls: Iterable[Call], error: Callable[[], MCPError | None]) -> None:
+        """End calls, all of them even if an exception is raised in between, which is raised in the end."""
+        failure: BaseException | None = None
+        for call in calls:
+            try:
+                call.finish(error=error())
+            except BaseException as caught:  # noqa: BLE001 - raised below
+                self._crashed(call, caught)
+                failure = failure or caught
+        if failure is not None:
+            raise failure
 
     def admit(self, connection: Connection, refusal: Refusal) -> None:
         """Calls go to `connection` from now on, those that waited first.
@@ -163,15 +173,17 @@ class CallQueue:
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
             self.ready = connection
-        while waiting:
-            call = waiting.popleft()
-            try:
+        call: Call | None = None
+        try:
+            while waiting:
+                call = waiting.popleft()
                 self._admit(call, refusal)
-            except BaseException as error:
+        except BaseException as error:
+            if call is not None:
                 self._crashed(call, error)
-                with self._lock:
-                    self._backlog.extendleft(reversed(waiting))
-                raise
+            with self._lock:
+                self._backlog.extendleft(reversed(waiting))
+            raise
 
     def _admit(self, call: Call, refusal: Refusal) -> None:
         if call.ended:
@@ -198,20 +210,20 @@ class CallQueue:
         waited, here or for an answer.
         """
         kept: list[Call] = []
+        call: Call | None = None
         had_calls = len(self) > 0
-        failure: BaseException | None = None
-        for call in orphans:
-            had_calls = had_calls or not (call.bound or call.ended)
-            try:
+        try:
+            for call in orphans:
+                had_calls = had_calls or not (call.bound or call.ended)
                 if self._take_back(call, reason, unauthorized=unauthorized):
                     kept.append(call)
-            except BaseException as error:  # noqa: BLE001 - the others are taken back all the same; raised below
-                self._crashed(call, error)
-                failure = failure or error
-        with self._lock:
-            self._backlog.extendleft(reversed(kept))
-        if failure is not None:
-            raise failure
+            with self._lock:
+                self._backlog.extendleft(reversed(kept))
+        except BaseException as error:
+            for lost in (*kept, call):
+                if lost is not None:
+                    self._crashed(lost, error)
+            raise
         return had_calls
 
     def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
@@ -231,7 +243,7 @@ class CallQueue:
         return True
 
     def _crashed(self, call: Call, error: BaseException) -> None:
-        call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {error!r}"))
+        call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {described(error)}"))
 
     def _closed(self) -> CallCancelled:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gaia.cancellation import current_scope
+from gaia.engine_thread import described
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.notifications import progress_of
@@ -111,7 +112,7 @@ class Caller:
             except BaseException as error:
                 # A mistake of ours must not leave the future undone, here if need be.
                 if not future.done():
-                    future.complete(ServerCrashed(f"internal error: {error!r}", delivery=call.delivery), {})
+                    future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
                 raise
 
         on_progress = request.options.on_progress

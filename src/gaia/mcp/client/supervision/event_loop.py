@@ -127,7 +127,15 @@ class EventLoop:
     def watch(self, waiting: Waiting) -> None:
         """Enforce the deadline of a call or a server's request that no thread waits for."""
         if not waiting.ended:
+            self.post(lambda: self._watch(waiting))
+
+    def _watch(self, waiting: Waiting) -> None:
+        try:
+            self.timers.watch(waiting)
+        except BaseException:
+            # Nothing else would end it.
             self.post(lambda: self.timers.watch(waiting))
+            raise
 
     @property
     def pending(self) -> int:

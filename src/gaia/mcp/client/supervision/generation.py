@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.engine_thread import EngineThread, trace_of
+from gaia.engine_thread import EngineThread, described, trace_of
 from gaia.log import get_logger, mask_secrets_of
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.notifications import ServerNotification
@@ -99,9 +99,14 @@ class Generation:
         self.maintenance.begin(profile, tools)
 
     @property
-    def is_terminated(self) -> bool:
-        """Whether it is being ended, or has been."""
+    def is_terminating(self) -> bool:
+        """Whether `terminate` was called."""
         return self._termination is not None
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether that is done."""
+        return self._termination is not None and self._termination.is_done
 
     def lose(self, error: MCPError | None) -> Ending:
         """End the maintenance. Returns how the server ended; nothing is known of that if `error` made us give it up."""
@@ -128,6 +133,7 @@ class Termination:
 
     def __init__(self, server: str, channel: Channel, grace: float, on_closed: Callable[[Ending], None]) -> None:
         """Begin to close. `on_closed` is called once, when it is done, with how the server ended."""
+        self.is_done = False
         self._server = server
         self._channel = channel
         self._grace = grace
@@ -149,6 +155,7 @@ class Termination:
         try:
             ending = _close(self._channel, self._server, self._grace)
         finally:
+            self.is_done = True
             # The supervisor waits for it.
             self._on_closed(ending)
 
@@ -157,5 +164,5 @@ def _close(channel: Channel, server: str, grace: float) -> Ending:
     try:
         return channel.close(grace)
     except BaseException as error:  # noqa: BLE001 - a mistake of ours; the server must not be left running for it
-        logger.error("close_failed", server=server, error=repr(error), exception=trace_of(error))
+        logger.error("close_failed", server=server, error=described(error), exception=trace_of(error))
         return channel.close(0.0)

@@ -7,11 +7,11 @@ is followed by `recover`, and if that raises too, by `abandon`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from gaia.engine_thread import described
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans
 from gaia.mcp.client.protocol.era import ServerProfile
@@ -318,21 +318,31 @@ class ServerLifecycle:
     def recover(self, error: BaseException) -> None:
         """A step was ended by an exception: the server is lost, as in a crash, and what follows a crash follows.
 
-        A first start fails.
+        A first start fails. A server that was lost before is still being terminated, and what follows is known then.
         """
         if self._closing is not None:
             self.abandon(error)
             return
-        reason = self._context.observer.masked(f"internal error: {error!r}")
-        self.condition.last_error = reason
+        reason = self._noted(error)
         generation = self.condition.current
-        if generation is None:
-            if not self._rests():
-                self._spans.not_spawned(reason)
-                now = self._context.clock.monotonic()
-                self._proceed(self._recovery.after_failure(now), now, reason)
-        elif not generation.is_terminated:
+        if generation is not None and not generation.is_terminating:
             self._lose(MCPError(reason), internal=True)
+        elif generation is None and self._rests():
+            return
+        elif generation is None or generation.is_terminated:
+            self.condition.terminated()
+            self._spans.not_spawned(reason)
+            now = self._context.clock.monotonic()
+            self._proceed(self._recovery.after_failure(now), now, reason)
+
+    def _noted(self, error: BaseException) -> str:
+        reason = f"internal error: {described(error)}"
+        try:
+            reason = self._context.observer.masked(reason)
+        except Exception:  # noqa: BLE001 - the recovery must not depend on it
+            reason = f"internal error: {type(error).__name__}"
+        self.condition.last_error = reason
+        return reason
 
     def _rests(self) -> bool:
         """Whether there is no server now, and what has to happen for the next start is known."""
@@ -345,8 +355,9 @@ class ServerLifecycle:
 
     def abandon(self, error: BaseException) -> None:
         """The last resort, if even `recover` raises: end the server, and try again once after the cool-down."""
-        reason = self._context.observer.masked(f"internal error: {error!r}")
+        reason = self._noted(error)
         if self._closing is not None:
+            # Some of it was done before.
             self._end(ServerState.CLOSED, self._closing, CallCancelled)
             return
         timers, again = self._loop.timers, self.condition.ever_ready and self._recovery.restarts
@@ -371,6 +382,7 @@ class ServerLifecycle:
     def _end(self, state: ServerState, reason: str, error: Callable[[str], MCPError]) -> None:
         """End the server and all calls. Each of these steps is taken, whatever becomes of the others."""
         generation, final = self.condition.current, Ending()
+        message = f"server {self._name!r} is {state.value}: {reason}"
         steps: list[Task] = [
             lambda: self.condition.move_to(state, reason),
             self._logins.abort,
@@ -378,20 +390,18 @@ class ServerLifecycle:
         ]
         if generation is not None:
             generation.ready_since = None
-            connection, message = generation.connection, f"server {self._name!r} is {state.value}: {reason}"
+            connection = generation.connection
             steps += [
-                lambda: run_all(*(partial(call.finish, error=error(message)) for call in connection.close())),
+                lambda: self.call_queue.fail(connection.close(), lambda: error(message)),
                 lambda: self._context.server_requests.lost(connection),
             ]
         try:
             run_all(*steps)
         finally:
-            try:
-                if generation is not None:
-                    final = generation.stop()
-            finally:
-                self.condition.terminated()
-                if self._closing is None:
-                    self._spans.gave_up(reason)
-                else:
-                    self._spans.closed(final.exit_code, final.signal)
+            if generation is not None:
+                final = generation.stop()
+        self.condition.terminated()
+        if self._closing is None:
+            self._spans.gave_up(reason)
+        else:
+            self._spans.closed(final.exit_code, final.signal)

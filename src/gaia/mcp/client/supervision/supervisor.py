@@ -14,14 +14,13 @@ does. What has to outlive that (the call queue, the policy's memory, the timers)
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import threading
 import weakref
 
 from gaia import log
-from gaia.engine_thread import EngineThread, trace_of
+from gaia.engine_thread import EngineThread, described, trace_of
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
@@ -52,6 +51,7 @@ class Supervisor:
         self.is_forked = False
         """Whether this is a forked child, to which neither thread nor server belongs."""
         self._loop = EventLoop(context.clock)
+        self._over = False
         self._settled = threading.Event()
         """Set when the first start has succeeded or failed."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
@@ -125,8 +125,11 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
-        while not self._is_over():
-            self._guarded(self._next())
+        while not self._over:
+            try:
+                self._take_turn()
+            except BaseException as error:  # noqa: BLE001 - nothing ends supervision, SystemExit of foreign code included
+                self._recover(error)
         for task in self._loop.drain():
             # Exchanges that were interrupted, for their spans and generators; other tasks have no meaning now.
             if isinstance(task, CallAnswered):
@@ -138,40 +141,42 @@ class Supervisor:
         metrics.observed.discard(self)
         self._settled.set()
 
+    def _take_turn(self) -> None:
+        if self._is_over():
+            self._over = True
+            return
+        try:
+            task = self._loop.next_task() or self._fire_timers
+        except BaseException as error:  # noqa: BLE001 - as above
+            # The clock or a deadline cannot be used, which would be so again at once.
+            self._recover(error)
+            task = self._loop.next_task_soon() or self._is_over
+        task()
+
     def _is_over(self) -> bool:
         """A server that was never ready is not tried again; a new `connect` makes a new supervisor."""
         if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             return not self.condition.ever_ready
         return self.state is ServerState.CLOSED
 
-    def _next(self) -> Task:
-        """Wait for the next thing to do."""
-        try:
-            return self._loop.next_task() or self._fire_timers
-        except BaseException as error:  # noqa: BLE001 - see `_guarded`
-            # The clock or a deadline cannot be used, which would be so again at once.
-            self._recover(error)
-            return self._loop.next_task_soon() or _nothing
-
     def _guarded(self, task: Task) -> None:
         try:
             task()
-        except BaseException as error:  # noqa: BLE001 - nothing may end supervision, SystemExit of foreign code included
+        except BaseException as error:  # noqa: BLE001 - as above
             self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """A step has raised. Nothing in here does: a recovery that fails as well is followed by the last resort."""
-        with contextlib.suppress(BaseException):
-            logger.error("supervisor_task_failed", server=self.name, error=repr(error), exception=trace_of(error))
+        """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
         try:
+            logger.error("supervisor_task_failed", server=self.name, error=described(error), exception=trace_of(error))
             self._lifecycle.recover(error)
         except BaseException as failure:  # noqa: BLE001 - as above
-            with contextlib.suppress(BaseException):
-                logger.error(
-                    "supervisor_recovery_failed", server=self.name, error=repr(failure), exception=trace_of(failure)
-                )
-            with contextlib.suppress(BaseException):
+            try:
                 self._lifecycle.abandon(error)
+                text, trace = described(failure), trace_of(failure)
+                logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
+            except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
+                return
 
     def _fire_timers(self) -> None:
         tasks, late = self._loop.timers.due(self._clock.monotonic())
@@ -191,10 +196,6 @@ class Supervisor:
             if isinstance(waiting, Call):
                 waiting.finish(error=waiting.timed_out())
             raise
-
-
-def _nothing() -> None:
-    """There was nothing to do."""
 
 
 def _flush() -> None:
