@@ -3,19 +3,28 @@
 Everything goes through ``logging.getLogger("gaia…")``, which has a null handler: as a library gaia-mcp is silent until
 the application configures logging, or calls `configure`. structlog is imported when the first event is emitted, so an
 agent that does not log does not pay for it.
+
+Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
+application's. What supervisors, readers and other engine threads emit goes to them on the thread ``gaia-log``, in
+order: records have the time, the thread and the context of the event all the same. `flush` waits for it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import json
 import logging
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
-__all__ = ["EventLogger", "KnowsSecrets", "configure", "enable_debug", "get_logger", "mask_secrets_of"]
+from gaia.handover import Handover, on_engine_thread
+
+__all__ = ["EventLogger", "KnowsSecrets", "configure", "enable_debug", "flush", "get_logger", "mask_secrets_of"]
 
 logging.getLogger("gaia").addHandler(logging.NullHandler())
 
@@ -52,14 +61,67 @@ class EventLogger:
 
     def _emit(self, method: str, event: str, fields: dict[str, Any]) -> None:
         try:
-            if self._structured is None:
-                self._structured = _structured_logger(self._stdlib)
-            getattr(self._structured, method)(event, **fields)
-        except (OSError, ImportError):
-            # The import at the first event fails if no descriptor is left. The event is then logged without structlog,
-            # and the caller of this logger gets no exception.
-            (text,), extra = _render(None, method, {"event": event, **fields})
-            getattr(self._stdlib, method)(text, **extra)
+            try:
+                if self._structured is None:
+                    self._structured = _structured_logger(self._stdlib)
+                getattr(self._structured, method)(event, **fields)
+            except (OSError, ImportError):
+                # The import at the first event fails if no descriptor is left. The event is then logged without
+                # structlog.
+                (text,), extra = _render(None, method, {"event": event, **fields})
+                getattr(_Sink(self._stdlib), method)(text, **extra)
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and its event must cost nothing else
+            _report(error)
+
+
+class _Sink:
+    """The standard library's logger, as structlog calls it: records of engine threads are handed over."""
+
+    def __init__(self, stdlib: logging.Logger) -> None:
+        self._stdlib = stdlib
+
+    def debug(self, text: str, **extra: Any) -> None:
+        self._log(logging.DEBUG, text, **extra)
+
+    def info(self, text: str, **extra: Any) -> None:
+        self._log(logging.INFO, text, **extra)
+
+    def warning(self, text: str, **extra: Any) -> None:
+        self._log(logging.WARNING, text, **extra)
+
+    def error(self, text: str, **extra: Any) -> None:
+        self._log(logging.ERROR, text, **extra)
+
+    def _log(self, level: int, text: str, *, extra: dict[str, Any]) -> None:
+        stdlib = self._stdlib
+        file, line, function, _ = stdlib.findCaller(stacklevel=_FRAMES)
+        # The record has no arguments, so logging does not interpolate percent signs.
+        record = stdlib.makeRecord(stdlib.name, level, file, line, text, (), None, function, extra)
+        record.exc_text = extra["event_fields"].get("exception")
+        if on_engine_thread():
+            context = contextvars.copy_context()
+            _handlers.post(lambda: context.run(stdlib.handle, record), size=len(text))
+        else:
+            stdlib.handle(record)
+
+
+_FRAMES = 8
+"""From the place that is found as the emitter's down to `_Sink._log`, those of structlog included."""
+
+
+def flush(seconds: float = 2.0) -> bool:
+    """Wait until the handlers have got all events so far, at most `seconds`. False if they have not by then.
+
+    Events of threads of gaia's own reach them a moment later than others. Connecting and disconnecting flush, too.
+    """
+    return _handlers.flush(seconds)
+
+
+def _report(error: BaseException) -> None:
+    """Do with an exception of a handler what `logging.Handler.handleError` does: print it, if that is wanted."""
+    if logging.raiseExceptions and sys.stderr:
+        with contextlib.suppress(Exception):
+            traceback.print_exception(error, file=sys.stderr)
 
 
 class KnowsSecrets(Protocol):
@@ -129,7 +191,7 @@ def _structured_logger(stdlib: logging.Logger) -> Any:
     import structlog
 
     return structlog.wrap_logger(
-        stdlib,
+        _Sink(stdlib),
         processors=[structlog.contextvars.merge_contextvars, _mask_secrets, _add_trace_ids, _render],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
@@ -164,8 +226,13 @@ def _add_trace_ids(_logger: Any, _method: str, event: Any) -> Any:
 
 def _render(_logger: Any, _method: str, event: Any) -> tuple[tuple[str], dict[str, Any]]:
     """Readable text as the message, and all fields on the record for formatters that need them apart."""
-    fields = dict(event)
-    name = fields.pop("event")
-    text = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items())])
-    # The record has no arguments, so logging does not interpolate percent signs.
+    name = event["event"]
+    fields = {key: value for key, value in event.items() if key != "event"}
+    # Formatters print a traceback below the text.
+    text = " ".join([name, *(f"{key}={value!r}" for key, value in fields.items() if key != "exception")])
     return (text,), {"extra": {"event_fields": {"event": name, **fields}}}
+
+
+logger = get_logger(__name__)
+
+_handlers = Handover("gaia-log", _report, lambda count: logger.warning("log_events_dropped", count=count))

@@ -2,14 +2,20 @@
 
 Nothing here is recorded unless the application has a tracer. A span is passed on to the other side in the request's
 ``_meta`` with the propagators that the application configured, baggage included (SEP-414).
+
+Samplers, span processors and propagators are code of the application. What they raise is logged, and costs the span or
+its effect, nothing else. Where an engine thread starts a span, they run on the thread ``gaia-spans``: that thread gets
+0.1 seconds for it, and none while it is still busy with an earlier one; the span is not recorded then.
 """
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -17,6 +23,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
+from gaia.handover import Handover, on_engine_thread
+from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -26,6 +34,7 @@ __all__ = [
     "Executor",
     "Outcome",
     "ServerSpan",
+    "flush",
     "reuse_execute_tool_spans",
     "start_client_span",
     "start_internal_span",
@@ -36,6 +45,12 @@ Attributes = Mapping[str, AttributeValue]
 
 Executor = Callable[[Callable[[], object]], object]
 """Runs what may run the application's span processors: at once, or on a thread that has the time."""
+
+P = ParamSpec("P")
+
+logger = get_logger(__name__)
+
+_START_SECONDS = 0.1
 
 _tracer = trace.get_tracer("gaia.mcp")
 
@@ -54,6 +69,61 @@ def reuse_execute_tool_spans(reuse: bool) -> None:
     """
     global _reuse_execute_tool_spans  # noqa: PLW0603 - one switch for the process, as the tracer is one
     _reuse_execute_tool_spans = reuse
+
+
+def flush(seconds: float = 2.0) -> bool:
+    """Wait until the spans that engine threads have started are started, at most `seconds`; False if they are not."""
+    return _starts.flush(seconds)
+
+
+_failures: set[type[BaseException]] = set()
+"""The types of the exceptions that were logged: what fails once usually fails each time."""
+
+
+def _failed(error: BaseException) -> None:
+    if type(error) not in _failures:
+        _failures.add(type(error))
+        logger.error("tracing_failed", error=repr(error))
+
+
+# Nothing is dropped: where so much waits, no engine thread waits for more.
+_starts = Handover("gaia-spans", _failed, lambda _: None)
+
+
+def _guarded(method: Callable[P, None]) -> Callable[P, None]:
+    """Make a method log what it raises: a span is not worth the request that it is about."""
+
+    @functools.wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - code of the application may raise anything
+            _failed(error)
+
+    return guarded
+
+
+def _start_span(
+    tracer: Tracer,
+    name: str,
+    context: Context | None,
+    kind: SpanKind,
+    attributes: Attributes,
+    links: list[Link] | None = None,
+) -> Span:
+    """A new span; one that records nothing if the application's code fails, or takes too long for an engine thread."""
+    try:
+        if not on_engine_thread() or _has_no_provider(tracer):
+            return tracer.start_span(name, context, kind, attributes, links)
+        now, current = time.time_ns(), contextvars.copy_context()
+        start = functools.partial(tracer.start_span, name, context, kind, attributes, links, now)
+        span = _starts.run(lambda: current.run(start), _START_SECONDS)
+        if span is None:
+            logger.warning("span_not_started", span=name)
+    except Exception as error:  # noqa: BLE001 - code of the application may raise anything
+        _failed(error)
+        span = None
+    return _NO_SPAN if span is None else span
 
 
 class Outcome(NamedTuple):
@@ -115,26 +185,27 @@ class ClientSpan:
         """`params` with the trace context in ``_meta``."""
         meta = (params or {}).get("_meta")
         carrier = dict(meta) if isinstance(meta, Mapping) else {}
-        # Not above: it looks for the propagators of the application, which only tracing needs.
-        from opentelemetry import propagate
-
-        propagate.inject(carrier, self._context)
+        _inject(carrier, self._context)
         return {**(params or {}), "_meta": carrier}
 
+    @_guarded
     def set_attributes(self, attributes: Attributes) -> None:
         if self._span.is_recording():
             self._span.set_attributes(attributes)
 
+    @_guarded
     def add_event(self, name: str, attributes: Attributes) -> None:
         if self._span.is_recording():
             self._span.add_event(name, attributes)
 
+    @_guarded
     def link_current(self) -> None:
         """Link the span that is current in this thread, if there is one."""
         other = trace.get_current_span().get_span_context()
         if other.is_valid and self._span.is_recording():
             self._span.add_link(other)
 
+    @_guarded
     def conclude(self, outcome: Outcome) -> None:
         """Record how it ended. `end` has to follow; that may be on another thread."""
         attributes = outcome.attributes
@@ -144,6 +215,7 @@ class ClientSpan:
         if outcome.error_type is not None and not outcome.handled:
             self._span.set_status(Status(StatusCode.ERROR, outcome.description or None))
 
+    @_guarded
     def end(self, end_time: int | None = None) -> None:
         """`end_time` is in nanoseconds since the epoch; None is now."""
         if self._owned:
@@ -166,7 +238,7 @@ def start_client_span(
         if outer is not _NO_SPAN and _executes(outer, tools):
             outer.set_attributes(attributes)
             return ClientSpan(outer, here, owned=False)
-    span = _tracer.start_span(name, here, _CLIENT, attributes)
+    span = _start_span(_tracer, name, here, _CLIENT, attributes)
     if span is _NO_SPAN or not (span.is_recording() or span.get_span_context().is_valid):
         return None
     # A valid context that is not recorded, such as an unsampled trace, is still passed on to the server.
@@ -179,14 +251,16 @@ def tracing_is_off(context: Context | None = None) -> bool:
     Every request asks, and starting a span that is none takes several times as long. The API has no public name for the
     provider that was set; if its private one changes, spans are started all the same.
     """
-    if type(_tracer) is not trace.ProxyTracer or getattr(trace, "_TRACER_PROVIDER", _UNKNOWN) is not None:
-        return False
-    return not (contexts.get_current() if context is None else context)
+    return _has_no_provider(_tracer) and not (contexts.get_current() if context is None else context)
+
+
+def _has_no_provider(tracer: Tracer) -> bool:
+    return type(tracer) is trace.ProxyTracer and getattr(trace, "_TRACER_PROVIDER", _UNKNOWN) is None
 
 
 def start_internal_span(name: str, attributes: Attributes, context: Context | None) -> Span:
     """A span that the conventions do not define; it records nothing when tracing is off."""
-    return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes)
+    return _start_span(_tracer, name, context, SpanKind.INTERNAL, attributes)
 
 
 class ServerSpan:
@@ -217,7 +291,8 @@ class ServerSpan:
             parent = parent or Context()
         elif parent is not None and (here := trace.get_current_span().get_span_context()).is_valid:
             links = [Link(here)]
-        self._span = (tracer or _tracer).start_span(name, parent, SpanKind.SERVER, {**attributes, **details}, links)
+        everything = {**attributes, **details}
+        self._span = _start_span(tracer or _tracer, name, parent, SpanKind.SERVER, everything, links)
         self._attributes = attributes
         self._executor = executor
         self._started = time.perf_counter()
@@ -226,6 +301,7 @@ class ServerSpan:
         """Makes it the current span: what is begun for the answer belongs to it."""
         return trace.use_span(self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
+    @_guarded
     def answered(self, code: int | None = None, error_type: str | None = None) -> None:
         """The answer has been sent: a result, or the error `code`. `error_type` is for what went wrong without one."""
         outcome: dict[str, AttributeValue] = {}
@@ -255,14 +331,27 @@ class ServerSpan:
             self._executor(lambda: span.end(now))
 
 
+@_guarded
+def _inject(carrier: dict[str, Any], context: Context) -> None:
+    # Not above: it looks for the propagators of the application, which only tracing needs.
+    from opentelemetry import propagate
+
+    propagate.inject(carrier, context)
+
+
 def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     """The context that the other side sent along; None if there is none that can be used."""
     if not isinstance(meta, Mapping):
         return None
-    from opentelemetry import propagate  # as in `ClientSpan.inject`
+    from opentelemetry import propagate  # as in `_inject`
 
     # Values that are no text are left out: propagators cannot read them.
-    context = propagate.extract({key: value for key, value in meta.items() if isinstance(value, str)})
+    carrier = {key: value for key, value in meta.items() if isinstance(value, str)}
+    try:
+        context = propagate.extract(carrier)
+    except Exception as error:  # noqa: BLE001 - code of the application may raise anything
+        _failed(error)
+        return None
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 

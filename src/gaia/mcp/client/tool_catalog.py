@@ -7,6 +7,7 @@ definition is checked when it arrives.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -126,7 +127,10 @@ class ToolCatalog:
 
 
 def size_within_limits(definition: object) -> int:
-    """The size of a definition in characters, roughly. Raises InvalidResponse if it is too long or nested too deep."""
+    """The size of a definition in characters, roughly.
+
+    Raises InvalidResponse if it is too long or nested too deep, or has a number that cannot be written as JSON.
+    """
     size = 0
     level = [definition]
     # Level by level, because recursion is what a nested value is made to exhaust.
@@ -140,6 +144,8 @@ def size_within_limits(definition: object) -> int:
                 below.extend(value.values())
             elif isinstance(value, list):
                 below.extend(value)
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise InvalidResponse(f"its definition has a number that JSON does not have: {value}")
         size += 2 * len(level)
         if size > MAX_DEFINITION:
             raise InvalidResponse(f"its definition is longer than {MAX_DEFINITION} characters")

@@ -58,6 +58,8 @@ class BrowserLogin:
                 redirect = self._open_browser(url)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the login has failed then
                 failure = error
+            except BaseException as error:  # noqa: BLE001 - SystemExit, which a future does not take as it is
+                failure = RuntimeError(f"{error!r} was raised")
             # A closed loop means that the login is over.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._opened, redirect, failure)

@@ -30,6 +30,7 @@ LossReason = Literal[
     "session_lost",
     "hung",
     "handshake_failed",
+    "internal_error",
     "start_failed",
     "disconnected",
 ]

@@ -6,6 +6,7 @@ Everything that waits or measures asks a `Clock`, so that a test can let an hour
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from typing import Any, Protocol
 
@@ -34,10 +35,10 @@ class SystemClock:
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
         if deadline is None:
             return lock.acquire()
-        remaining = deadline - time.monotonic()
+        remaining = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
         return lock.acquire(True, remaining) if remaining > 0 else lock.acquire(False)
 
     def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
         if deadline is None:
             return source.get()
-        return source.get(timeout=max(0.0, deadline - time.monotonic()))
+        return source.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from opentelemetry.context import Context
@@ -36,7 +36,15 @@ from gaia.mcp.client.rpc.channel import Channel, Frame
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.incoming_requests import IncomingRequests
 from gaia.mcp.client.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
-from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, MCPError, Overloaded, answered_error
+from gaia.mcp.errors import (
+    AnswerLost,
+    CallCancelled,
+    InvalidResponse,
+    MCPError,
+    Overloaded,
+    ServerCrashed,
+    answered_error,
+)
 from gaia.mcp.redaction import MASK
 
 __all__ = ["Connection", "ConnectionState"]
@@ -221,17 +229,21 @@ class Connection:
             context = None if call.observer is None else call.observer.context
             self._notify(self.channel.cancel, "notifications/cancelled", params, context)
 
-    def close(self) -> list[Call]:
-        """Enter CLOSED and hand over the calls that are still unanswered, oldest first."""
+    def close(self) -> Iterator[Call]:
+        """Enter CLOSED and hand over the calls that are still unanswered, oldest first.
+
+        A call that was not taken from the iterator yet stays in the table, and is handed over by the next `close`.
+        """
         with self._transition:
             self.state = ConnectionState.CLOSED
-        orphans = []
+        self.requests.close()
+        return self._orphans()
+
+    def _orphans(self) -> Iterator[Call]:
         for identifier in list(self._in_flight):
             call = self._in_flight.pop(identifier, None)
             if call is not None:
-                orphans.append(call)
-        self.requests.close()
-        return orphans
+                yield call
 
     # What the channel's threads call.
 
@@ -270,7 +282,12 @@ class Connection:
             # Most ids are as we gave them out, and this runs for every answer.
             call = self._in_flight.pop(message.id, None) or self._take(message.id)
             if call is not None:
-                self._finish(call, message.result)
+                try:
+                    self._finish(call, message.result)
+                except BaseException:
+                    # The connection is lost by that; a call that is no longer in its table would not be told.
+                    call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
+                    raise
         elif type(message) is Notification:
             if size > _MAX_NOTIFICATION:
                 self._ignore_notification(message, size)

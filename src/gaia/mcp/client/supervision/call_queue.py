@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from gaia.engine_thread import described
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
@@ -147,11 +148,21 @@ class CallQueue:
             refused: Iterable[Call] = ()
             if state not in _WAITING_STATES:
                 refused, self._backlog = self._backlog, deque()
-        for call in refused:
-            # A call that waited when the application disconnected is not to be reported as a misuse of the client.
-            closed = CallCancelled(f"server {self._server!r} is closed: {reason}")
-            call.finish(error=closed if state is ServerState.CLOSED else self._refusal())
+        # A call that waited when the application disconnected is not to be reported as a misuse of the client.
+        self.fail(refused, self._closed if state is ServerState.CLOSED else self._refusal)
         return old
+
+    def fail(self, calls: Iterable[Call], error: Callable[[], MCPError | None]) -> None:
+        """End calls, all of them even if an exception is raised in between, which is raised in the end."""
+        failure: BaseException | None = None
+        for call in calls:
+            try:
+                call.finish(error=error())
+            except BaseException as caught:  # noqa: BLE001 - raised below
+                self._crashed(call, caught)
+                failure = failure or caught
+        if failure is not None:
+            raise failure
 
     def admit(self, connection: Connection, refusal: Refusal) -> None:
         """Calls go to `connection` from now on, those that waited first.
@@ -162,17 +173,29 @@ class CallQueue:
         with self._lock:
             waiting, self._backlog = self._backlog, deque()
             self.ready = connection
-        for call in waiting:
-            if call.ended:
-                continue
-            error = None if call.tool is None else refusal(call.tool)
-            if error is not None:
-                call.finish(error=error)
-                continue
-            call.readmit()
-            if call.observer is not None:
-                call.observer.resumed()
-            self.submit(call)
+        call: Call | None = None
+        try:
+            while waiting:
+                call = waiting.popleft()
+                self._admit(call, refusal)
+        except BaseException as error:
+            if call is not None:
+                self._crashed(call, error)
+            with self._lock:
+                self._backlog.extendleft(reversed(waiting))
+            raise
+
+    def _admit(self, call: Call, refusal: Refusal) -> None:
+        if call.ended:
+            return
+        error = None if call.tool is None else refusal(call.tool)
+        if error is not None:
+            call.finish(error=error)
+            return
+        call.readmit()
+        if call.observer is not None:
+            call.observer.resumed()
+        self.submit(call)
 
     def suspend(self) -> None:
         """Calls wait from now on."""
@@ -186,26 +209,44 @@ class CallQueue:
         fails with `reason`, and as `unauthorized` if the server requires a login. True if any call of the application
         waited, here or for an answer.
         """
-        kept = []
+        kept: list[Call] = []
+        call: Call | None = None
         had_calls = len(self) > 0
-        for call in orphans:
-            had_calls = had_calls or not (call.bound or call.ended)
-            unwritten = call.withdraw()
-            if call.bound or not (unwritten or call.repeatable):
-                lost = f"server {self._server!r} was lost during {call.method}: {reason}"
-                call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
-                continue
-            if not unwritten:
-                call.prepare_repeat(self.next_id())
-            if call.observer is not None:
-                if unwritten:
-                    call.observer.requeued(reason)
-                else:
-                    call.observer.repeated(call.id, reason)
-            kept.append(call)
-        with self._lock:
-            self._backlog.extendleft(reversed(kept))
+        try:
+            for call in orphans:
+                had_calls = had_calls or not (call.bound or call.ended)
+                if self._take_back(call, reason, unauthorized=unauthorized):
+                    kept.append(call)
+            with self._lock:
+                self._backlog.extendleft(reversed(kept))
+        except BaseException as error:
+            for lost in (*kept, call):
+                if lost is not None:
+                    self._crashed(lost, error)
+            raise
         return had_calls
+
+    def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
+        """False if the call cannot go to the next connection; then it has ended."""
+        unwritten = call.withdraw()
+        if call.bound or not (unwritten or call.repeatable):
+            lost = f"server {self._server!r} was lost during {call.method}: {reason}"
+            call.finish(error=NeedsAuthorization(lost, status=401) if unauthorized else ServerCrashed(lost))
+            return False
+        if not unwritten:
+            call.prepare_repeat(self.next_id())
+        if call.observer is not None:
+            if unwritten:
+                call.observer.requeued(reason)
+            else:
+                call.observer.repeated(call.id, reason)
+        return True
+
+    def _crashed(self, call: Call, error: BaseException) -> None:
+        call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {described(error)}"))
+
+    def _closed(self) -> CallCancelled:
+        return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
         """In a forked child: refuse all calls. The old lock may be held by a thread that does not exist here."""

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gaia.cancellation import current_scope
+from gaia.engine_thread import described
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.notifications import progress_of
@@ -18,7 +19,7 @@ from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.errors import CallCancelled, MCPError
+from gaia.mcp.errors import CallCancelled, MCPError, ServerCrashed
 
 __all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome"]
 
@@ -101,12 +102,18 @@ class Caller:
         started = self._clock.monotonic()
 
         def done(call: Call) -> None:
-            self._record(call, started)
-            if goes_on(call.error, call.result):
-                return
-            if request.observation is not None:
-                lane.post(functools.partial(request.observation.ended, call.error, call.result))
-            lane.post(lambda: future.complete(call.error, call.result))
+            try:
+                self._record(call, started)
+                if goes_on(call.error, call.result):
+                    return
+                if request.observation is not None:
+                    lane.post(functools.partial(request.observation.ended, call.error, call.result))
+                lane.post(lambda: future.complete(call.error, call.result))
+            except BaseException as error:
+                # A mistake of ours must not leave the future undone, here if need be.
+                if not future.done():
+                    future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
+                raise
 
         on_progress = request.options.on_progress
         call = self._call(

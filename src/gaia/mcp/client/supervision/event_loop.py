@@ -12,9 +12,21 @@ from typing import Protocol
 
 from gaia.mcp.client.rpc.clock import Clock
 
-__all__ = ["EventLoop", "Task", "Timer", "Timers", "Waiting"]
+__all__ = ["EventLoop", "Task", "Timer", "Timers", "Waiting", "run_all"]
 
 Task = Callable[[], object]
+
+
+def run_all(*tasks: Task) -> None:
+    """Run all tasks, those after one that raises too; raises the first exception in the end."""
+    failure: BaseException | None = None
+    for task in tasks:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 class Timer(enum.Enum):
@@ -42,6 +54,7 @@ class Waiting(Protocol):
 
 
 _MIN_TIDY = 64
+_MOMENT_SECONDS = 0.1
 
 
 class Timers:
@@ -65,6 +78,9 @@ class Timers:
     def cancel(self, *timers: Timer) -> None:
         for timer in timers:
             self._named.pop(timer, None)
+
+    def any_set(self, *timers: Timer) -> bool:
+        return any(timer in self._named for timer in timers)
 
     def watch(self, waiting: Waiting) -> None:
         heapq.heappush(self._waiting, (waiting.deadline, next(self._order), waiting))
@@ -111,7 +127,15 @@ class EventLoop:
     def watch(self, waiting: Waiting) -> None:
         """Enforce the deadline of a call or a server's request that no thread waits for."""
         if not waiting.ended:
+            self.post(lambda: self._watch(waiting))
+
+    def _watch(self, waiting: Waiting) -> None:
+        try:
+            self.timers.watch(waiting)
+        except BaseException:
+            # Nothing else would end it.
             self.post(lambda: self.timers.watch(waiting))
+            raise
 
     @property
     def pending(self) -> int:
@@ -128,6 +152,13 @@ class EventLoop:
         except queue.Empty:
             return None
         return task
+
+    def next_task_soon(self) -> Task | None:
+        """The next task, if one comes within a moment. For when the clock or the timers cannot be used."""
+        try:
+            return self._tasks.get(timeout=_MOMENT_SECONDS)
+        except queue.Empty:
+            return None
 
     def drain(self) -> Iterator[Task]:
         """Take tasks without waiting, until none is left."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from gaia.engine_thread import EngineThread, described, trace_of
 from gaia.log import get_logger, mask_secrets_of
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.notifications import ServerNotification
@@ -71,10 +71,15 @@ class Generation:
             on_lost=lambda call, _: repeat(call),
         )
         self._channel: Channel = context.transport.open(connection, context.name)
-        connection.channel = self._channel
-        observer.redact = connection.redact
-        observer.session_id = lambda: connection.session_id
-        mask_secrets_of(self._channel)
+        try:
+            connection.channel = self._channel
+            observer.redact = connection.redact
+            observer.session_id = lambda: connection.session_id
+            mask_secrets_of(self._channel)
+        except BaseException:
+            # The supervisor does not get to know this generation, so it could not end the server.
+            self._channel.close(0.0)
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -93,6 +98,16 @@ class Generation:
         self.ready_since = now
         self.maintenance.begin(profile, tools)
 
+    @property
+    def is_terminating(self) -> bool:
+        """Whether `terminate` was called."""
+        return self._termination is not None
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether that is done."""
+        return self._termination is not None and self._termination.is_done
+
     def lose(self, error: MCPError | None) -> Ending:
         """End the maintenance. Returns how the server ended; nothing is known of that if `error` made us give it up."""
         self.ready_since = None
@@ -108,7 +123,7 @@ class Generation:
     def stop(self) -> Ending:
         """Wait until all of it has ended. Returns how it ended, unless `terminate` has told or will tell that."""
         if self._termination is None:
-            return self._channel.close(_GRACE_SECONDS)
+            return _close(self._channel, self.connection.name, _GRACE_SECONDS)
         self._termination.wait()
         return Ending()
 
@@ -118,11 +133,12 @@ class Termination:
 
     def __init__(self, server: str, channel: Channel, grace: float, on_closed: Callable[[Ending], None]) -> None:
         """Begin to close. `on_closed` is called once, when it is done, with how the server ended."""
+        self.is_done = False
         self._server = server
         self._channel = channel
         self._grace = grace
         self._on_closed = on_closed
-        self._thread = threading.Thread(target=self._close, name=f"mcp-{server}-closer", daemon=True)
+        self._thread = EngineThread(self._close, f"mcp-{server}-closer")
         try:
             self._thread.start()
         except RuntimeError:
@@ -137,8 +153,16 @@ class Termination:
     def _close(self) -> None:
         ending = Ending()
         try:
-            ending = self._channel.close(self._grace)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_closed` all the same
-            logger.error("close_failed", server=self._server, error=repr(error))
+            ending = _close(self._channel, self._server, self._grace)
         finally:
+            self.is_done = True
+            # The supervisor waits for it.
             self._on_closed(ending)
+
+
+def _close(channel: Channel, server: str, grace: float) -> Ending:
+    try:
+        return channel.close(grace)
+    except BaseException as error:  # noqa: BLE001 - a mistake of ours; the server must not be left running for it
+        logger.error("close_failed", server=server, error=described(error), exception=trace_of(error))
+        return channel.close(0.0)

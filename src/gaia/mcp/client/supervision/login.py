@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
@@ -66,7 +67,7 @@ class Logins:
         assert authorization is not None, "that is what `may_ask` is for"
         self._in_a_row += 1
         name = f"mcp-{self._server}-login"
-        self._thread = threading.Thread(target=lambda: self._log_in(authorization), name=name, daemon=True)
+        self._thread = EngineThread(lambda: self._log_in(authorization), name)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -95,7 +96,7 @@ class Logins:
             authorization.log_in()
         except MCPError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
+        except BaseException as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
             logger.error("login_broken", server=self._server, error=repr(error))
             failure = MCPError(f"the login failed: {error!r}")
         self._on_done(failure)

@@ -20,6 +20,7 @@ from gaia.mcp.client.protocol.notifications import (
     ToolListChanged,
 )
 from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.connection import ConnectionState
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import Timer, Timers
 from gaia.mcp.client.supervision.events import ElicitationCompleted
@@ -111,6 +112,9 @@ class Maintenance:
     def _tick(self) -> None:
         """Check the server if it is idle."""
         assert self._ready is not None, "the timer is set when the server is ready"
+        if self._connection.state is ConnectionState.CLOSED:
+            # It came due together with what made the supervisor give the connection up.
+            return
         self._ready.subscription.keep()
         self._timers.set(Timer.HEALTH, self._ready.health.tick(), self._tick)
 

@@ -185,12 +185,16 @@ class Loss(msgspec.Struct, frozen=True):
     """Calls waited for the server or for its answers."""
     hung: bool = False
     """The supervisor gave it up because the server had stopped answering."""
+    internal: bool = False
+    """The supervisor gave it up because of an exception in a step of its own."""
 
     @property
     def reason(self) -> LossReason:
         """One word for traces and metrics."""
         if self.hung:
             return "hung"
+        if self.internal:
+            return "internal_error"
         if self.error is not None:
             return "handshake_failed"
         ending = self.ending

@@ -1,6 +1,7 @@
 """What is done with one server: it is started, made ready, lost, logged in at, left alone, started again, and stopped.
 
-The methods are in this order below. The supervisor's event loop says when each of them is called.
+The methods are in this order below. The supervisor's event loop says when each of them is called. A method that raises
+is followed by `recover`, and if that raises too, by `abandon`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gaia.engine_thread import described
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans
 from gaia.mcp.client.protocol.era import ServerProfile
@@ -17,7 +19,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
-from gaia.mcp.client.supervision.event_loop import EventLoop, Timer
+from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Timer, run_all
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.client.supervision.generation import Generation
@@ -25,7 +27,7 @@ from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.client.supervision.maintenance import Maintenance, open_and_list
 from gaia.mcp.client.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
 from gaia.mcp.client.supervision.status import Condition
-from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
+from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, ServerCrashed
 
 __all__ = ["ServerLifecycle"]
 
@@ -59,6 +61,8 @@ class ServerLifecycle:
             context.name, context.transport.authorization, lambda error: loop.post(lambda: self._logged_in(error))
         )
         self._recovery = Recovery(context.policy, context.negotiation, context.rng)
+        self._closing: str | None = None
+        """Why the server is stopped for good, from that on."""
 
     def requested(self) -> None:
         """The current thread wants the server started or stopped: that belongs to its trace. For any thread."""
@@ -95,6 +99,7 @@ class ServerLifecycle:
         self._reopen(self.call_queue.reason)
 
     def _open(self) -> None:
+        self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
         self.condition.generation += 1
         number = self.condition.generation
         self._spans.opening(number)
@@ -106,8 +111,8 @@ class ServerLifecycle:
             now = context.clock.monotonic()
             self._proceed(self._recovery.after_failure(now), now, error.message)
             return
-        self._spans.spawned(generation.pid)
         self.condition.current = generation
+        self._spans.spawned(generation.pid)
         logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
         run_exchange = RunExchange(
             generation.connection,
@@ -127,10 +132,11 @@ class ServerLifecycle:
         condition, hooks = self.condition, self._context.hooks
         condition.profile = profile.masked(generation.connection.redact)
         now = self._context.clock.monotonic()
-        self._recovery.ready(now)
         generation.ready(now, profile, tools)
         self._logins.forget()
         condition.move_to(ServerState.READY)
+        self._recovery.ready(now)
+        condition.ever_ready = True
         downtime = condition.end_downtime(now)
         # All of it before the calls that waited are sent: a caller may look at it as soon as it has its answer.
         logger.info("server_ready", server=self._name, generation=condition.generation, pid=generation.pid)
@@ -175,7 +181,7 @@ class ServerLifecycle:
         timeout = self._context.health_timeout
         self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
 
-    def _lose(self, error: MCPError | None, *, hung: bool = False) -> None:
+    def _lose(self, error: MCPError | None, *, hung: bool = False, internal: bool = False) -> None:
         """The connection is over: `error` says why; None says that the server ended it."""
         generation = self.condition.current
         assert generation is not None, "only what runs can be lost"
@@ -184,24 +190,26 @@ class ServerLifecycle:
         self.condition.begin_downtime()
         self._loop.timers.cancel(Timer.HEALTH, Timer.LISTING)
         ending = generation.lose(error)
-        loss = Loss(error, ending, was_ready, hung=hung)
+        loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
         reason = loss.described()
         self._spans.lost(loss.reason, uptime)
         # Callers learn of it before the server is terminated, which can take seconds.
-        orphans = generation.connection.close()
-        had_calls = self.call_queue.take_back(orphans, reason, unauthorized=ending.unauthorized)
+        had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
         loss = msgspec.structs.replace(loss, had_calls=had_calls)
         if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, _EXITED)
         elif was_ready and self._recovery.restarts:
             self.condition.move_to(ServerState.RESTARTING, reason)
-        generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(loss, final)))
+        generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(generation, loss, final)))
 
     # After it has ended.
 
-    def _terminated(self, loss: Loss, final: Ending) -> None:
+    def _terminated(self, generation: Generation, loss: Loss, final: Ending) -> None:
         """The lost server has been ended, with all that it started."""
+        if generation is not self.condition.current:
+            # It was abandoned meanwhile.
+            return
         self.condition.terminated()
         now = self._context.clock.monotonic()
         decision = self._recovery.after(loss, now)
@@ -305,24 +313,95 @@ class ServerLifecycle:
         logger.warning("server_needs_authorization", server=self._name, reason=reason)
         self._on_settled()
 
+    # After an exception.
+
+    def recover(self, error: BaseException) -> None:
+        """A step was ended by an exception: the server is lost, as in a crash, and what follows a crash follows.
+
+        A first start fails. A server that was lost before is still being terminated, and what follows is known then.
+        """
+        if self._closing is not None:
+            self.abandon(error)
+            return
+        reason = self._noted(error)
+        generation = self.condition.current
+        if generation is not None and not generation.is_terminating:
+            self._lose(MCPError(reason), internal=True)
+        elif generation is None and self._rests():
+            return
+        elif generation is None or generation.is_terminated:
+            self.condition.terminated()
+            self._spans.not_spawned(reason)
+            now = self._context.clock.monotonic()
+            self._proceed(self._recovery.after_failure(now), now, reason)
+
+    def _noted(self, error: BaseException) -> str:
+        reason = f"internal error: {described(error)}"
+        try:
+            reason = self._context.observer.masked(reason)
+        except Exception:  # noqa: BLE001 - the recovery must not depend on it
+            reason = f"internal error: {type(error).__name__}"
+        self.condition.last_error = reason
+        return reason
+
+    def _rests(self) -> bool:
+        """Whether there is no server now, and what has to happen for the next start is known."""
+        if self._loop.timers.any_set(Timer.BACKOFF, Timer.COOLDOWN) or self._logins.under_way:
+            return True
+        state = self.condition.state
+        if state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
+            return len(self.call_queue) == 0
+        return state is ServerState.FAILED and not (self.condition.ever_ready and self._recovery.restarts)
+
+    def abandon(self, error: BaseException) -> None:
+        """The last resort, if even `recover` raises: end the server, and try again once after the cool-down."""
+        reason = self._noted(error)
+        if self._closing is not None:
+            # Some of it was done before.
+            self._end(ServerState.CLOSED, self._closing, CallCancelled)
+            return
+        timers, again = self._loop.timers, self.condition.ever_ready and self._recovery.restarts
+        now, cooldown = self._context.clock.monotonic, self._context.policy.cooldown
+        run_all(
+            lambda: timers.cancel(Timer.HEALTH, Timer.LISTING, Timer.BACKOFF),
+            lambda: timers.set(Timer.COOLDOWN, now() + cooldown, self._retry) if again else None,
+            lambda: self._end(ServerState.FAILED, reason, ServerCrashed),
+            self._on_settled,
+        )
+
     # Stopping.
 
     def close(self, reason: str) -> None:
         """Stop the server for good, and wait for its end."""
-        generation = self.condition.current
-        self._spans.closing(self.condition.uptime)
+        self._closing = reason
+        run_all(
+            lambda: self._spans.closing(self.condition.uptime),
+            lambda: self._end(ServerState.CLOSED, reason, CallCancelled),
+        )
+
+    def _end(self, state: ServerState, reason: str, error: Callable[[str], MCPError]) -> None:
+        """End the server and all calls. Each of these steps is taken, whatever becomes of the others."""
+        generation, final = self.condition.current, Ending()
+        message = f"server {self._name!r} is {state.value}: {reason}"
+        steps: list[Task] = [
+            lambda: self.condition.move_to(state, reason),
+            self._logins.abort,
+            self.call_queue.suspend,
+        ]
         if generation is not None:
             generation.ready_since = None
-        final = Ending()
+            connection = generation.connection
+            steps += [
+                lambda: self.call_queue.fail(connection.close(), lambda: error(message)),
+                lambda: self._context.server_requests.lost(connection),
+            ]
         try:
-            self.condition.move_to(ServerState.CLOSED, reason)
+            run_all(*steps)
         finally:
-            self._logins.abort()
-            self.call_queue.suspend()
             if generation is not None:
-                for call in generation.connection.close():
-                    call.finish(error=CallCancelled(f"server {self._name!r} is closed: {reason}"))
-                self._context.server_requests.lost(generation.connection)
                 final = generation.stop()
-            self.condition.current = None
+        self.condition.terminated()
+        if self._closing is None:
+            self._spans.gave_up(reason)
+        else:
             self._spans.closed(final.exit_code, final.signal)

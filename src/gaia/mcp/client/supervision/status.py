@@ -87,6 +87,8 @@ class Condition:
         """How often the server has been started."""
         self.restarts = 0
         """How often the server was ready again after a downtime."""
+        self.ever_ready = False
+        """Whether a start has succeeded."""
         self.last_error: str | None = None
         self.current: Generation | None = None
         """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
@@ -100,10 +102,6 @@ class Condition:
     @property
     def state(self) -> ServerState:
         return self._call_queue.state
-
-    @property
-    def ever_ready(self) -> bool:
-        return self.profile is not None
 
     @property
     def pid(self) -> int | None:

@@ -6,26 +6,32 @@ its end: other threads post what happened to its event loop. Callers' threads on
 that is ready, and the event loop's queue.
 
 A supervisor lives once, from `start` to `stop`; connecting again after that takes a new supervisor.
+
+It outlives its own exceptions: each step runs under a guard, and one that raises costs its server a restart, as a crash
+does. What has to outlive that (the call queue, the policy's memory, the timers) belongs to no generation of the server.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import threading
 import weakref
 
+from gaia import log
+from gaia.engine_thread import EngineThread, described, trace_of
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision.context import SupervisionContext
-from gaia.mcp.client.supervision.event_loop import EventLoop, Waiting
+from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.exchange_runner import CallAnswered
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.client.supervision.server_requests import ServerRequest
-from gaia.telemetry import metrics
+from gaia.telemetry import metrics, spans
 
 __all__ = ["Supervisor"]
 
@@ -45,9 +51,10 @@ class Supervisor:
         self.is_forked = False
         """Whether this is a forked child, to which neither thread nor server belongs."""
         self._loop = EventLoop(context.clock)
+        self._over = False
         self._settled = threading.Event()
         """Set when the first start has succeeded or failed."""
-        self._thread = threading.Thread(target=self._run, name=f"mcp-{context.name}-supervisor", daemon=True)
+        self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
         self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.set)
         self._clock = context.clock
         self.condition = self._lifecycle.condition
@@ -86,6 +93,7 @@ class Supervisor:
             self.condition.last_error = f"no thread for the server: {error}"
             self._lifecycle.fail(self.condition.last_error)
         self._settled.wait()
+        _flush()
         return self.state is ServerState.READY
 
     def stop(self) -> None:
@@ -98,6 +106,7 @@ class Supervisor:
         elif self.state not in (ServerState.CREATED, ServerState.CLOSED):
             # The first start had failed, and the thread had ended with it or never begun.
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
+        _flush()
 
     def request_stop(self) -> None:
         """Like `stop`, without waiting for it."""
@@ -116,24 +125,33 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
+        while not self._over:
+            try:
+                self._take_turn()
+            except BaseException as error:  # noqa: BLE001 - nothing ends supervision, SystemExit of foreign code included
+                self._recover(error)
+        for task in self._loop.drain():
+            # Exchanges that were interrupted, for their spans and generators; other tasks have no meaning now.
+            if isinstance(task, CallAnswered):
+                self._guarded(task)
+        self._ended()
+
+    def _ended(self) -> None:
+        _running.discard(self)
+        metrics.observed.discard(self)
+        self._settled.set()
+
+    def _take_turn(self) -> None:
+        if self._is_over():
+            self._over = True
+            return
         try:
-            while not self._is_over():
-                task = self._loop.next_task()
-                if task is None:
-                    self._fire_timers()
-                else:
-                    task()
-            self._end_exchanges()
-        except Exception as error:
-            # A mistake of ours must not leave callers waiting, nor the server running.
-            logger.error("supervisor_broken", server=self.name, error=repr(error))
-            self.condition.last_error = f"internal error: {error!r}"
-            self._lifecycle.close(self.condition.last_error)
-            raise
-        finally:
-            _running.discard(self)
-            metrics.observed.discard(self)
-            self._settled.set()
+            task = self._loop.next_task() or self._fire_timers
+        except BaseException as error:  # noqa: BLE001 - as above
+            # The clock or a deadline cannot be used, which would be so again at once.
+            self._recover(error)
+            task = self._loop.next_task_soon() or self._is_over
+        task()
 
     def _is_over(self) -> bool:
         """A server that was never ready is not tried again; a new `connect` makes a new supervisor."""
@@ -141,24 +159,49 @@ class Supervisor:
             return not self.condition.ever_ready
         return self.state is ServerState.CLOSED
 
-    def _end_exchanges(self) -> None:
-        """Tell the exchanges that were interrupted, for their spans and generators; other tasks have no meaning now."""
-        for task in self._loop.drain():
-            if isinstance(task, CallAnswered):
-                task()
+    def _guarded(self, task: Task) -> None:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._recover(error)
+
+    def _recover(self, error: BaseException) -> None:
+        """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
+        try:
+            logger.error("supervisor_task_failed", server=self.name, error=described(error), exception=trace_of(error))
+            self._lifecycle.recover(error)
+        except BaseException as failure:  # noqa: BLE001 - as above
+            try:
+                self._lifecycle.abandon(error)
+                text, trace = described(failure), trace_of(failure)
+                logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
+            except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
+                return
 
     def _fire_timers(self) -> None:
         tasks, late = self._loop.timers.due(self._clock.monotonic())
         for waiting in late:
-            self._expire(waiting)
+            self._guarded(functools.partial(self._expire, waiting))
         for task in tasks:
-            task()
+            self._guarded(task)
 
     def _expire(self, waiting: Waiting) -> None:
-        if isinstance(waiting, Call):
-            self.call_queue.expire(waiting)
-        elif isinstance(waiting, ServerRequest | InputRequests):
-            waiting.expire()
+        try:
+            if isinstance(waiting, Call):
+                self.call_queue.expire(waiting)
+            elif isinstance(waiting, ServerRequest | InputRequests):
+                waiting.expire()
+        except BaseException:
+            # It is not watched any more.
+            if isinstance(waiting, Call):
+                waiting.finish(error=waiting.timed_out())
+            raise
+
+
+def _flush() -> None:
+    """Let the application's log handlers and span processors have what happened until now."""
+    log.flush()
+    spans.flush()
 
 
 _running: weakref.WeakSet[Supervisor] = weakref.WeakSet()

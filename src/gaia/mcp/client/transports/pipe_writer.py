@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import IO
 
+from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Outgoing
 
@@ -61,7 +62,7 @@ class PipeWriter:
         self._write_inline = os.name != "nt"
         if self._write_inline:
             os.set_blocking(self._descriptor, False)
-        self._thread = threading.Thread(target=self._run, name=f"{name}-writer", daemon=True)
+        self._thread = EngineThread(self._run, f"{name}-writer", on_broken)
         self._thread.start()
 
     def send(self, item: Outgoing) -> bool:

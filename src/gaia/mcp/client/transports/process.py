@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.guard import MARK_VARIABLE, host_guard
@@ -75,7 +76,7 @@ class ServerProcess:
         self.pid = self.popen.pid
         try:
             host_guard.protect(self.pid, self._mark)
-            self._watcher = threading.Thread(target=self._watch, name=f"{name}-exit", daemon=True)
+            self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
             self._watcher.start()
         except BaseException as error:
             self._signal_tree(_KILL)

@@ -83,10 +83,14 @@ class StdioTransport(StandaloneTransport):
         args, environment, secrets = self._expand()
         command, *args = argument_vector(self.command, args)
         complete = server_environment(environment, inherit_all=self._inherit_env)
-        cwd = None if self.cwd is None else os.path.abspath(os.path.expanduser(self.cwd))
-        if cwd is not None and not os.path.isdir(cwd):
-            raise StartFailed(f"the working directory {cwd} does not exist")
-        argv = [find_executable(command, complete, cwd), *args]
+        try:
+            cwd = None if self.cwd is None else os.path.abspath(os.path.expanduser(self.cwd))
+            if cwd is not None and not os.path.isdir(cwd):
+                raise StartFailed(f"the working directory {cwd} does not exist")
+            argv = [find_executable(command, complete, cwd), *args]
+        except OSError as error:
+            # A relative path leads nowhere from a directory that has been deleted.
+            raise StartFailed(f"the working directory of this program does not exist: {error}") from error
         channel = StdioChannel(
             argv,
             complete,

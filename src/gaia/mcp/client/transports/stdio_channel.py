@@ -11,6 +11,7 @@ from typing import IO
 
 import msgspec
 
+from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
@@ -143,22 +144,20 @@ class StdioChannel:
     def _start(self, name: str, target: Callable[[], None]) -> None:
         # What it logs belongs to the trace of this start.
         context = contextvars.copy_context()
-        thread = threading.Thread(target=lambda: context.run(target), name=name, daemon=True)
+        thread = EngineThread(lambda: context.run(target), name, self._listener.channel_ended)
         thread.start()
         self._readers.append(thread)
 
     def _read_stdout(self) -> None:
         feed, received = self._framer.feed, self._listener.message_received
-        try:
-            with self._process.stdout as pipe:
-                for chunk in _chunks(pipe):
-                    for line in feed(chunk):
-                        received(line)
-            rest = self._framer.finish()
-            if rest is not None:
-                received(rest)
-        finally:
-            self._listener.channel_ended()
+        with self._process.stdout as pipe:
+            for chunk in _chunks(pipe):
+                for line in feed(chunk):
+                    received(line)
+        rest = self._framer.finish()
+        if rest is not None:
+            received(rest)
+        self._listener.channel_ended()
 
     def _read_stderr(self) -> None:
         with self._process.stderr as pipe:

@@ -460,8 +460,8 @@ class TestClosing:
     def test_what_is_unanswered_is_handed_over_oldest_first(self, test: Fixture) -> None:
         calls = [test.submit() for _ in range(4)]
         test.receive(answer(2))
-        assert test.connection.close() == [calls[0], calls[2], calls[3]]
-        assert test.connection.close() == []
+        assert list(test.connection.close()) == [calls[0], calls[2], calls[3]]
+        assert list(test.connection.close()) == []
         assert test.connection.state is CLOSED
 
     def test_answers_that_come_later_are_nobodys(self, test: Fixture) -> None:
@@ -536,7 +536,7 @@ class TestClosing:
             with ThreadPoolExecutor(4) as pool:
                 submitted = [pool.submit(submit, batch) for batch in calls]
                 barrier.wait(PATIENCE)
-                orphans = test.connection.close()
+                orphans = list(test.connection.close())
                 outcomes = [outcome for future in submitted for outcome in future.result(PATIENCE)]
             handed_back = [call for call, is_taken in outcomes if not is_taken]
             assert len(orphans) == len(set(map(id, orphans)))

@@ -218,7 +218,7 @@ class TestTakingBack:
         connection, channel = desk.admit()
         channel.stop_reading()
         first, second = desk.submit(), desk.submit()
-        orphans = connection.close()
+        orphans = list(connection.close())
         desk.call_queue.suspend()
         third = desk.submit()
         assert desk.call_queue.take_back(orphans, "it exploded")

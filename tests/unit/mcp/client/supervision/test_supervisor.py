@@ -1,16 +1,22 @@
 """The thread of a server: how it stops, and what its mistakes cost. Time is a number, and the server a list."""
 
+import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
-from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia import log
+from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerLog, ServerState, StateChanged
 from gaia.mcp.errors import (
     CallCancelled,
     JsonRpcError,
     NotConnected,
+    ServerCrashed,
+    ServerUnavailable,
     StartFailed,
 )
+from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE
 from tests.supervised import FRAGILE, Supervised, open_circuit, restart
 
@@ -121,46 +127,139 @@ class TestStopping:
 
 
 class TestMistakesOfOurs:
-    """Whatever breaks in the supervisor itself: nobody waits for ever, and no server is left running."""
+    """What raises in a step of the supervisor costs a restart; `tests/chaos/test_call_outs.py` has more."""
 
-    pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-    def test_in_a_hook(self, supervise: Supervise) -> None:
-        server = supervise()
-        server.started()
+    def test_in_a_hook(self, server: Supervised) -> None:
         result = server.submit()
-        server.transport.channel().wait_for("tools/call")
+        channel = server.transport.channel()
+        channel.wait_for("tools/call")
+        raise_once(server, ServerLog)
+        channel.notify("notifications/message", {"data": "boom"})
+        error = result.exception(PATIENCE)
+        assert isinstance(error, ServerCrashed)
+        assert error.delivery == "unknown"
+        assert "a mistake" in error.message
+        channel.wait_until_closing()
+        server.pass_time(0.5)
+        server.wait_for(Restarted)
+        assert "a mistake" in str(server.supervisor.condition.last_error)
+        assert server.call_answered_with(TEXT)
 
-        def break_down(event: Event) -> None:
-            raise ZeroDivisionError("a mistake")
-
-        server.reactions.append(break_down)
+    def test_it_is_logged_with_its_traceback(self, server: Supervised, caplog: pytest.LogCaptureFixture) -> None:
+        raise_once(server, ServerLog)
         server.transport.channel().notify("notifications/message", {"data": "boom"})
-        assert isinstance(result.exception(PATIENCE), CallCancelled)
-        server.transport.channel().wait_until_closing()
-        with pytest.raises(NotConnected, match="a mistake"):
-            server.call().result(PATIENCE)
+        server.pass_time(0.5)
+        server.wait_for(Restarted)
+        assert log.flush()
+        (record,) = [record for record in caplog.records if record.message.startswith("supervisor_task_failed")]
+        assert "ZeroDivisionError('a mistake')" in record.message
+        assert "in break_down\n" in str(record.exc_text)
+        assert record.threadName == "mcp-fake-supervisor"
 
     def test_while_starting(self, supervise: Supervise) -> None:
         server = supervise()
         server.transport.start_errors.append(ZeroDivisionError("a mistake"))
         assert not server.supervisor.start()
-        assert server.supervisor.state is ServerState.CLOSED
+        assert server.supervisor.state is ServerState.FAILED
         assert "a mistake" in str(server.supervisor.condition.last_error)
+
+    @pytest.mark.parametrize("state", [ServerState.STARTING, ServerState.READY])
+    def test_a_first_start_fails_of_it(self, supervise: Supervise, state: ServerState) -> None:
+        server = supervise()
+        raise_once(server, StateChanged, state)
+        assert not server.supervisor.start()
+        assert server.supervisor.state is ServerState.FAILED
+        assert "a mistake" in str(server.supervisor.condition.last_error)
+        for number in range(1, server.transport.starts + 1):
+            server.transport.channel(number).wait_until_closing()
 
     def test_while_a_server_is_lost(self, server: Supervised) -> None:
         channel = server.transport.channel()
-
-        def break_down(event: Event) -> None:
-            if isinstance(event, StateChanged) and event.new is ServerState.RESTARTING:
-                raise ZeroDivisionError("a mistake")
-
-        server.reactions.append(break_down)
+        raise_once(server, StateChanged, ServerState.RESTARTING)
         channel.stop_reading()
         result = server.submit()
         channel.end()
-        assert isinstance(result.exception(PATIENCE), CallCancelled)
         channel.wait_until_closing()
+        server.pass_time(0.5)
+        server.wait_for(Restarted)
+        second = server.transport.channel(2)
+        second.answer(second.wait_for("tools/call"), TEXT)
+        assert result.result(PATIENCE) == TEXT
+
+    def test_again_and_again_opens_the_circuit(self, supervise: Supervise) -> None:
+        server = supervise(policy=FRAGILE).started()
+
+        def break_down(event: Event) -> None:
+            if isinstance(event, StateChanged) and event.new is ServerState.READY:
+                raise ZeroDivisionError("a mistake")
+
+        server.reactions.append(break_down)
+        server.transport.channel().end(exit_code=1)
+        for delay in (0.5, 1.0):
+            server.pass_time(delay)
+        gave_up = server.wait_for(GaveUp)
+        assert "a mistake" in gave_up.reason
+        assert gave_up.retry_in == 60.0
+        server.reactions.clear()
+        server.pass_time(60.0)
+        server.wait_for(Restarted)
+        assert server.call_answered_with(TEXT)
+
+    def test_in_the_recovery_itself_is_followed_by_one_attempt_after_the_cooldown(self, server: Supervised) -> None:
+        def break_down(event: Event) -> None:
+            raise ZeroDivisionError("a mistake")
+
+        result = server.submit()
+        channel = server.transport.channel()
+        channel.wait_for("tools/call")
+        server.reactions.append(break_down)
+        channel.notify("notifications/message", {"data": "boom"})
+        assert isinstance(result.exception(PATIENCE), ServerCrashed)
+        channel.wait_until_closing()
+        server.wait_for_state(ServerState.FAILED)
+        assert isinstance(server.submit().exception(PATIENCE), ServerUnavailable)
+        server.reactions.clear()
+        server.pass_time(60.0)
+        server.wait_for(Restarted)
+        assert server.call_answered_with(TEXT)
+
+    def test_while_stopping_the_server_is_stopped_all_the_same(self, server: Supervised) -> None:
+        raise_once(server, StateChanged, ServerState.CLOSED)
+        result = server.submit()
+        server.supervisor.stop()
+        assert isinstance(result.exception(PATIENCE), CallCancelled)
+        assert server.supervisor.state is ServerState.CLOSED
+        server.transport.channel().wait_until_closing()
+
+    def test_a_clock_that_fails_for_a_while_costs_no_core_and_no_supervision(
+        self, server: Supervised, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failed = threading.Semaphore(0)
+
+        def fail(*_: object) -> NoReturn:
+            failed.release()
+            raise OverflowError("timestamp too large")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeClock, "get", fail)
+            server.supervisor.subscriptions_changed()
+            for _ in range(3):
+                assert failed.acquire(timeout=PATIENCE)
+        server.clock.wait_for_waiter(server.clock.monotonic() + 0.5)
+        server.clock.advance(0.5)
+        server.wait_for(Restarted)
+        assert server.call_answered_with(TEXT)
+
+
+def raise_once(server: Supervised, kind: type[Event], state: ServerState | None = None) -> None:
+    """Have the hooks raise at the next event of this kind, of a change to this state."""
+
+    def break_down(event: Event) -> None:
+        if isinstance(event, kind) and state in (None, getattr(event, "new", None)):
+            server.reactions.remove(break_down)
+            raise ZeroDivisionError("a mistake")
+
+    server.reactions.append(break_down)
 
 
 class TestIndependence:

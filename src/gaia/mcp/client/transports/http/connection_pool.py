@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gaia.daemon_pool import DaemonPool
+from gaia.handover import mark_engine_thread
 from gaia.mcp.client.transports.http.http_connection import HttpConnection
 
 __all__ = ["ConnectionPool", "Job"]
@@ -45,6 +46,7 @@ class ConnectionPool:
         return self._threads.close(seconds)
 
     def _run(self, job: Job) -> None:
+        mark_engine_thread()
         try:
             connection = self._idle.pop()
         except IndexError:

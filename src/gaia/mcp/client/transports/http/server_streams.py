@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 import httpx2
 
+from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.http import error_responses
@@ -37,7 +38,7 @@ class _StreamThread(ABC):
         self._sink = sink
         self._connection = connection
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"mcp-{session.name}-http-events", daemon=True)
+        self._thread = EngineThread(self._run, f"mcp-{session.name}-http-events", self._failed)
 
     def interrupt(self) -> None:
         """Have the thread end soon, whatever it waits for. From any thread."""
@@ -51,6 +52,10 @@ class _StreamThread(ABC):
             return True
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    def _failed(self) -> None:
+        if not self._closing.is_set():
+            self._sink.ended(Ending(cause="could not be listened to"))
 
     @abstractmethod
     def _run(self) -> None:
