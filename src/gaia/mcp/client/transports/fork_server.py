@@ -27,6 +27,9 @@ _UNSUPPORTED = 3
 
 _SEND_SECONDS = 5.0
 _EXIT_SECONDS = 5.0
+_LOST_SECONDS = 1.0
+"""For one that has ended, or is about to, so that its exit status is known. Another is killed after that."""
+
 _INHERITED_STATUS = (b"Umask", b"Uid", b"Gid", b"Groups", b"Cap", b"NoNewPrivs", b"Seccomp")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "user", "uts")
 
@@ -49,10 +52,10 @@ class ForkServerProcess:
         self.socket.settimeout(_SEND_SECONDS)
 
     def stop(self) -> None:
-        """Returns when it has ended. It is killed if it does not end by itself, or when `servers` need it no more."""
+        """Returns when it has ended. It ends by itself when it has no servers, and is killed otherwise."""
         self.socket.close()
         try:
-            self.popen.wait(0.0 if self.servers else _EXIT_SECONDS)
+            self.popen.wait(_LOST_SECONDS if self.servers else _EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
@@ -113,18 +116,17 @@ class ForkServer:
     def lose(self, process: ForkServerProcess) -> None:
         """It has not started a server that it was given: the next server gets another one. Also releases it."""
         with self._lock:
+            if process in self._processes:
+                self._processes.discard(process)
+                if self._current is process:
+                    self._current = None
+                process.stop()
+                if process.popen.returncode == _UNSUPPORTED:
+                    logger.debug("guard_unavailable")
+                    self._is_supported = False
+                else:
+                    logger.warning("guard_lost", pid=process.popen.pid)
             process.servers -= 1
-            if process not in self._processes:
-                return
-            if process.popen.poll() == _UNSUPPORTED:
-                logger.debug("guard_unavailable")
-                self._is_supported = False
-            else:
-                logger.warning("guard_lost", pid=process.popen.pid)
-            self._processes.discard(process)
-            if self._current is process:
-                self._current = None
-            process.stop()
 
     def _retire(self, process: ForkServerProcess) -> None:
         """Give it no more servers, and stop it once it has none."""
