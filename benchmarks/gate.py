@@ -42,7 +42,8 @@ EXPLAINED = {
         "most peers let servers write to the terminal instead."
     ),
     "footprint: memory of its helpers": (
-        "One small guard process stops all servers of a program when the program is killed. No peer has that."
+        "A small guard process, and one forked from it for each server, end all that servers started, also when the "
+        "program is killed. No peer has that. Pages that processes share count in parts."
     ),
 }
 """Rows in which peers may be ahead, by the beginning of their keys, and why."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psutil
+
 from benchmarks.driver_process import DriverProcess
 from benchmarks.session import Session
 
@@ -24,12 +26,17 @@ def measure(session: Session) -> None:
                     _add(session, driver, servers)
 
 
+def _own_share(process: psutil.Process) -> int:
+    """Bytes, where pages that several processes share count in parts: processes forked from one share most of them."""
+    return int(getattr(process.memory_full_info(), "pss", process.memory_info().rss))
+
+
 def _add(session: Session, driver: DriverProcess, servers: int) -> None:
     column = f"{servers} server{'s' * (servers > 1)}"
     process = driver.process
     figures = {
         "memory": process.memory_info().rss,
-        "memory of its helpers": sum(helper.memory_info().rss for helper in driver.helpers()),
+        "memory of its helpers": sum(map(_own_share, driver.helpers())),
         "threads": process.num_threads(),
         "descriptors": process.num_fds(),
     }

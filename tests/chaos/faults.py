@@ -106,6 +106,7 @@ AT_A_START: dict[str, Json] = {
     "child": {"child": "same_group"},
     "child_in_a_session": {"child": "own_session", "child_keeps_pipes": True},
     "daemon": {"child": "daemon", "child_keeps_pipes": True},
+    "escaped_daemon": {"child": "escaped", "child_keeps_pipes": True},
     "ignores_sigterm": {"ignore_sigterm": True, "ignore_eof": True},
     "endless_pages": {"page_size": 20, "cursors": "repeating"},
 }

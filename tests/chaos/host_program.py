@@ -24,6 +24,7 @@ from gaia.mcp import MCPClientManager
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.client.transports.guard import host_guard
 from gaia.mcp.errors import ConfigError
 from tests import leak_check
@@ -92,7 +93,7 @@ class Host:
 
     def guard(self) -> Json:
         """The guard's process id; None while there is none."""
-        return {"guard": None if host_guard._process is None else host_guard._process.pid}
+        return {"guard": fork_server.pid or (host_guard._process and host_guard._process.pid)}
 
     def call(self) -> Json:
         """Call in the main thread for as long as nothing interrupts it."""

@@ -20,7 +20,7 @@ from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy, RestartTracker, Retry
-from gaia.mcp.client.transports.process import ServerProcess
+from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.errors import ConfigError, Overloaded
 from tests.servers.answers import text
 from tests.servers.processes import wait_for_end
@@ -113,10 +113,11 @@ class TestDescriptors:
     def test_a_server_and_its_group_are_ended_without_looking_for_them(
         self, fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        def too_many(_: ServerProcess) -> None:
+        def too_many(*_: object) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(ServerProcess, "_strays", too_many)
+        monkeypatch.setattr(fork_server, "_is_supported", False)
+        monkeypatch.setattr("gaia.mcp.client.transports.strays.find_strays", too_many)
         config = fault_server(child="same_group", state_file=tmp_path / "state")
         client = MCPClient.from_config("fault", config)
         assert client.connect()

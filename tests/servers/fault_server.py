@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MOMENTS = ("before_answer", "mid_line", "after_answer")
 CURSORS = ("opaque", "empty_string", "repeating", "endless")
 ERAS = ("handshake", "stateless", "both")
-CHILDREN = ("same_group", "own_session", "daemon")
+CHILDREN = ("same_group", "own_session", "daemon", "escaped")
 
 LIFETIME = 300.0
 """Seconds after which a server or grandchild that nobody stops ends by itself: a failed test leaves nothing behind."""
@@ -361,7 +361,11 @@ def start_child(kind: str, *, keeps_pipes: bool) -> int:
 
     sleeper = [sys.executable, "-I", "-S", "-c", f"import time; time.sleep({LIFETIME})"]
     pipes: Json = {} if keeps_pipes else {"stdin": -3, "stdout": -3, "stderr": -3}
-    if kind != "daemon":
+    if kind == "escaped":
+        # Nothing of what it inherited tells whose it is, and it cannot be asked to end.
+        sleeper[-1] = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {sleeper[-1]}"
+        pipes["env"] = {}
+    if kind not in ("daemon", "escaped"):
         return subprocess.Popen(sleeper, start_new_session=kind == "own_session", **pipes).pid
     # The classic way: a process in between starts it and ends, and the grandchild is left to init.
     read_end, write_end = os.pipe()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gaia.log import get_logger
 
-__all__ = ["MARK_VARIABLE", "host_guard"]
+__all__ = ["MARK_VARIABLE", "host_guard", "signals_blocked"]
 
 logger = get_logger(__name__)
 
@@ -93,7 +93,7 @@ class HostGuard:
             logger.debug("guard_unavailable")
             return
         try:
-            with _signals_blocked():
+            with signals_blocked():
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid())],
                     stdin=subprocess.PIPE,
@@ -124,7 +124,7 @@ class HostGuard:
 
 
 @contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
+def signals_blocked() -> Iterator[None]:
     """The guard inherits the mask, so a signal cannot end it before it has begun to ignore signals."""
     if sys.platform == "win32":
         yield

@@ -17,8 +17,10 @@ from gaia.mcp.client.protocol.framing import LineFramer
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.client.transports.base import open_channels
+from gaia.mcp.client.transports.direct_process import DirectProcess
 from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
+from gaia.mcp.client.transports.reaped_process import ReapedProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.redaction import Redactor
@@ -59,7 +61,8 @@ class StdioChannel:
         self._readers: list[threading.Thread] = []
         self._writer: PipeWriter | None = None
         self.is_forked = False
-        self._process = ServerProcess(argv, environment, cwd, thread_name, self._server_exited)
+        how = (argv, environment, cwd, thread_name, self._server_exited)
+        self._process: ServerProcess = ReapedProcess.start(*how) or DirectProcess(*how)
         self.pid, self.popen = self._process.pid, self._process.popen
         open_channels.add(self)
         try:
@@ -116,9 +119,7 @@ class StdioChannel:
         self.is_forked = True
         if self._writer is not None:
             self._writer.after_fork()
-        self.popen.returncode = 0
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            pipe.close()
+        self._process.after_fork()
 
     def _server_exited(self) -> None:
         """Runs on the thread that waits for the process."""

@@ -1,10 +1,11 @@
-"""Transports to scripted servers, and processes that lead a group of their own."""
+"""Transports to scripted servers, processes that lead a group of their own, and programs that use transports."""
 
 from __future__ import annotations
 
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,10 @@ from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.rpc.channel import Frame
 from gaia.mcp.client.transports import StdioTransport
+from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
+from tests.servers.processes import is_alive
+from tests.waiting import wait_until
 
 Json = dict[str, Any]
 Configure = Callable[..., Json]
@@ -26,6 +30,9 @@ PATIENCE = 20.0
 SECRET = "hunter2-hunter2"
 
 posix = pytest.mark.skipif(os.name == "nt", reason="about process groups and signals")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no subreapers")
+both_parents = pytest.mark.parametrize("parent", [pytest.param("reaper", marks=linux), "direct"], indirect=True)
+direct = pytest.mark.parametrize("parent", ["direct"], indirect=True)
 
 
 def call(transport: StdioTransport, tool: str, **arguments: Any) -> Any:
@@ -56,7 +63,7 @@ def wait_until_serving(channel: StdioChannel, listener: Listener) -> None:
 
 
 @pytest.fixture
-def start(fault_server: Configure) -> Iterator[Callable[..., StdioTransport]]:
+def start(fault_server: Configure, parent: str) -> Iterator[Callable[..., StdioTransport]]:
     """Connect to a scripted server; `transport` are keywords for StdioTransport, all others make the scenario."""
     transports = []
 
@@ -72,7 +79,7 @@ def start(fault_server: Configure) -> Iterator[Callable[..., StdioTransport]]:
 
 
 @pytest.fixture
-def open_channel(fault_server: Configure) -> Iterator[Callable[..., tuple[StdioChannel, Listener]]]:
+def open_channel(fault_server: Configure, parent: str) -> Iterator[Callable[..., tuple[StdioChannel, Listener]]]:
     """Open a channel to a scripted server that is ready; the test closes it, or the fixture does."""
     channels = []
 
@@ -103,3 +110,113 @@ def sleeper(starts_processes: None) -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
+
+
+PRELUDE = """
+import json, os, signal, sys, threading
+from gaia.mcp.client.transports import StdioTransport
+from gaia.mcp.client.transports.fork_server import fork_server
+from gaia.mcp.client.transports.guard import host_guard
+
+fork_server._is_supported = fork_server._is_supported and "direct" not in sys.argv
+
+def say(**facts):
+    print(json.dumps(facts), flush=True)
+
+def connect():
+    for transport in transports:
+        assert transport.connect()
+        transport.send_request("ping")
+    say(servers=[transport._process.pid for transport in transports], guard=guard())
+
+def guard():
+    return fork_server.pid or host_guard._process.pid
+
+def error_of(transport):
+    try:
+        transport.send_request("ping")
+    except RuntimeError as error:
+        return str(error)
+
+def wait():
+    sys.stdin.readline()
+
+transports = [StdioTransport(**configuration) for configuration in json.loads(sys.argv[1])]
+"""
+
+
+class Host:
+    """A process of its own that uses transports as its script says."""
+
+    def __init__(self, script: str, servers: list[Json], parent: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + script, json.dumps(servers), parent],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.pids: set[int] = set()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+    def hear(self) -> Json:
+        """What the script says next."""
+        facts: Json = json.loads(self._lines.get(timeout=PATIENCE))
+        self.pids.update(facts.get("servers", []))
+        return facts
+
+    def go_on(self) -> None:
+        """Let the script return from `wait`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        return self._process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pid in filter(is_alive, self.pids):
+            os.kill(pid, signal.SIGKILL)
+        self._reader.join(PATIENCE)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def end(*pids: int) -> bool:
+    """Whether all of them end, without anything more being done about it."""
+    return wait_until(lambda: not any(map(is_alive, pids)), PATIENCE)
+
+
+@pytest.fixture
+def parent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whose children the servers are: "reaper" or "direct" (the host's own). The default is what the system has."""
+    parent: str = getattr(request, "param", "reaper" if sys.platform == "linux" else "direct")
+    if parent == "direct":
+        monkeypatch.setattr(fork_server, "_is_supported", False)
+    return parent
+
+
+@pytest.fixture
+def run_host(fault_server: Configure, parent: str) -> Iterator[Callable[..., Host]]:
+    """Run a script with transports to scripted servers that ignore the end of their input, unless told otherwise."""
+    hosts = []
+
+    def run_host(script: str, *scenarios: Json) -> Host:
+        servers = [fault_server(**{"ignore_eof": True, **scenario}) for scenario in scenarios or ({},)]
+        hosts.append(Host(script, servers, parent))
+        return hosts[-1]
+
+    yield run_host
+    for host in hosts:
+        host.close()

@@ -1,42 +1,61 @@
-"""One server process and everything it starts: how it begins, how it ended, and how all of it is ended."""
+"""One server process and everything it starts: how it begins, how it ended, and how all of it is ended.
+
+Whichever process is its parent, and however its host ends.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports import StdioTransport
-from gaia.mcp.client.transports.process import ServerProcess
+from gaia.mcp.client.transports.process import ending_of
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import StartFailed
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.unit.mcp.client.transports.conftest import PATIENCE, Configure, Json, Listener, call, posix
+from tests.unit.mcp.client.transports.conftest import (
+    PATIENCE,
+    PRELUDE,
+    Configure,
+    Host,
+    Json,
+    Listener,
+    both_parents,
+    call,
+    end,
+    posix,
+)
 
 
 class TestStarting:
     @pytest.mark.process
+    @both_parents
     @posix
-    def test_an_executable_that_is_no_program_is_no_connection(self, tmp_path: Path) -> None:
+    def test_an_executable_that_is_no_program_is_no_connection(self, parent: str, tmp_path: Path) -> None:
         (tmp_path / "server").write_bytes(b"\x7fELF")
         (tmp_path / "server").chmod(0o700)
         with pytest.raises(StartFailed, match="could not be started"):
             StdioTransport(str(tmp_path / "server"), []).open(Listener(), "test")
 
     @pytest.mark.process
-    @pytest.mark.parametrize("settings", [{"args": ["a\0b"]}, {"args": [], "env": {"A": "a\0b"}}, {"args": [5]}])
-    def test_what_no_program_can_be_given_is_no_connection(self, settings: Json) -> None:
+    @both_parents
+    @pytest.mark.parametrize(
+        "settings",
+        [{"args": ["a\0b"]}, {"args": [], "env": {"A": "a\0b"}}, {"args": [], "env": {"A=B": "c"}}, {"args": [5]}],
+    )
+    def test_what_no_program_can_be_given_is_no_connection(self, parent: str, settings: Json) -> None:
         assert StdioTransport(sys.executable, **settings).connect() is False
 
+    @both_parents
     @posix
     def test_a_server_leads_a_session_and_group_of_its_own(self, start: Callable[..., StdioTransport]) -> None:
         """So that Ctrl-C in our terminal does not reach it."""
@@ -44,8 +63,8 @@ class TestStarting:
         assert os.getpgid(pid) == os.getsid(pid) == pid
 
 
+@both_parents
 class TestEnding:
-    @pytest.mark.parametrize("waitid", [True, False], ids=["waitid", "no waitid"])
     @pytest.mark.parametrize(
         ("exit_at_start", "ending", "text"),
         [
@@ -55,17 +74,8 @@ class TestEnding:
         ],
     )
     def test_it_says_how_the_process_ended(
-        self,
-        fault_server: Configure,
-        monkeypatch: pytest.MonkeyPatch,
-        waitid: bool,
-        exit_at_start: Json,
-        ending: Ending,
-        text: str,
+        self, fault_server: Configure, parent: str, exit_at_start: Json, ending: Ending, text: str
     ) -> None:
-        """Without waitid (macOS before Python 3.13), too."""
-        if not waitid:
-            monkeypatch.delattr(os, "waitid", raising=False)
         listener = Listener()
         channel = StdioTransport(**fault_server(exit_at_start=exit_at_start)).open(listener, "test")
         assert listener.ended.wait(PATIENCE)
@@ -81,20 +91,12 @@ class TestEnding:
         assert channel.ending(0.0) is None
         assert channel.is_alive()
 
-    @posix
-    def test_it_is_unknown_if_the_application_reaps_our_children(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def gone(*_: object) -> None:
-            raise ChildProcessError
 
-        monkeypatch.setattr(os, "waitid", gone)
-        channel, listener = open_channel(exit_at_start=None)
-        assert listener.ended.wait(PATIENCE)
-        assert channel.close(0.0) == Ending()
-        assert str(Ending()) == "closed its output"
+def test_a_signal_without_a_name_is_a_number() -> None:
+    assert ending_of(-123) == Ending(signal="signal 123")
 
 
+@both_parents
 class TestShutdown:
     """The sequence of the specification: end of input, SIGTERM, SIGKILL."""
 
@@ -130,7 +132,7 @@ class TestShutdown:
         os.kill(channel.pid, signal.SIGSTOP)
         assert channel.close(0.1) == Ending(signal="SIGTERM")
 
-    def test_the_time_between_is_what_the_specification_wants(self) -> None:
+    def test_the_time_between_is_what_the_specification_wants(self, parent: str) -> None:
         from gaia.mcp.client.transports import process, standalone
 
         assert process._TERMINATE_SECONDS == 5.0
@@ -158,23 +160,174 @@ class TestShutdown:
         transport.disconnect()
         assert not is_alive(pid)
 
-    @posix
-    def test_so_does_what_only_starts_while_the_others_are_ended(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], monkeypatch: pytest.MonkeyPatch
+
+@posix
+@both_parents
+class TestHostDies:
+    def test_when_it_is_killed_its_servers_die_even_those_that_want_to_stay(
+        self, run_host: Callable[..., Host]
     ) -> None:
-        channel, _ = open_channel(child="own_session")
-        late: list[subprocess.Popen[bytes]] = []
-        look = ServerProcess._strays
+        host = run_host("connect(); wait()", {}, {"ignore_sigterm": True}, {"ignore_eof": False})
+        facts = host.hear()
+        host.kill()
+        assert end(*facts["servers"], facts["guard"])
 
-        def look_and_start(process: ServerProcess) -> list[psutil.Process]:
-            found = look(process)
-            if not late:
-                environment = psutil.Process(found[0].pid).environ()
-                sleeper = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(300)"]
-                late.append(subprocess.Popen(sleeper, env=environment, start_new_session=True))
-            return found
+    @pytest.mark.parametrize("child", ["same_group", "own_session", "daemon"])
+    def test_so_does_what_they_started(self, run_host: Callable[..., Host], child: str) -> None:
+        script = """
+connect()
+response = transports[0].send_request("tools/call", {"name": "children"})
+say(servers=json.loads(response["result"]["content"][0]["text"]))
+wait()
+"""
+        host = run_host(script, {"child": child})
+        servers, grandchildren = host.hear()["servers"], host.hear()["servers"]
+        if child == "same_group" or Path("/proc/self/environ").exists():
+            host.kill()
+            assert end(*servers, *grandchildren)
 
-        monkeypatch.setattr(ServerProcess, "_strays", look_and_start)
-        channel.close(PATIENCE)
-        assert not is_alive(late[0].pid)
-        late[0].wait()
+    @pytest.mark.parametrize("ending", ["os._exit(3)", "sys.exit()", "os.kill(os.getpid(), signal.SIGTERM)"])
+    def test_when_it_ends_without_a_goodbye_they_die_too(self, run_host: Callable[..., Host], ending: str) -> None:
+        host = run_host(f"connect(); {ending}")
+        facts = host.hear()
+        host.wait()
+        assert end(*facts["servers"], facts["guard"])
+
+    def test_what_makes_a_host_leave_does_not_make_its_guard_leave(self, run_host: Callable[..., Host]) -> None:
+        host = run_host("connect(); wait()")
+        facts = host.hear()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(facts["guard"], number)
+        host.kill()
+        assert end(*facts["servers"], facts["guard"])
+
+    def test_a_guard_that_was_killed_is_replaced_by_one_that_knows_all_servers(
+        self, run_host: Callable[..., Host]
+    ) -> None:
+        script = """
+last = transports.pop()
+connect()
+wait()
+assert last.connect()
+say(servers=[last._process.pid], guard=guard())
+wait()
+"""
+        host = run_host(script, {}, {})
+        first = host.hear()
+        os.kill(first["guard"], signal.SIGKILL)
+        assert end(first["guard"])
+        host.go_on()
+        second = host.hear()
+        assert second["guard"] != first["guard"]
+        host.kill()
+        assert end(*first["servers"], *second["servers"], second["guard"])
+
+    def test_a_host_that_is_itself_a_server_takes_its_own_servers_along(
+        self, fault_server: Configure, parent: str
+    ) -> None:
+        script = """
+connect()
+for line in sys.stdin:
+    request = json.loads(line)
+    pids = [transports[0]._process.pid, guard()]
+    say(jsonrpc="2.0", id=request["id"], result={"pids": pids})
+"""
+        inner = [fault_server(ignore_eof=True, ignore_sigterm=True)]
+        args = ["-c", PRELUDE + script, json.dumps(inner), parent]
+        outer = StdioTransport(sys.executable, args, inherit_env=True)
+        assert outer.connect()
+        pids = outer.send_request("pids")["result"]["pids"]
+        outer.disconnect()
+        assert end(*pids)
+
+
+@posix
+class TestFork:
+    """A forked child has copies of everything, and no right to any of it."""
+
+    def test_the_child_gets_a_clear_error_and_the_parent_goes_on(self, run_host: Callable[..., Host]) -> None:
+        script = """
+connect()
+transport = transports[0]
+child = os.fork()
+if child == 0:
+    say(connected=transport.is_connected(), error=error_of(transport))
+    transport.disconnect()
+    say(error=error_of(transport))
+    os._exit(0)
+os.waitpid(child, 0)
+say(error=error_of(transport), connected=transport.is_connected())
+transport.disconnect()
+"""
+        host = run_host(script, {"ignore_eof": False})
+        host.hear()
+        in_child = host.hear()
+        assert in_child["connected"] is False
+        assert "the server belongs to the parent process" in in_child["error"]
+        assert "not running" in host.hear()["error"], "after disconnecting in the child"
+        assert host.hear() == {"error": None, "connected": True}
+        assert host.wait() == 0
+
+    def test_nothing_that_the_child_writes_reaches_the_server_nor_any_file(self, run_host: Callable[..., Host]) -> None:
+        script = """
+connect()
+transport = transports[0]
+child = os.fork()
+if child == 0:
+    # Some of these get the numbers of the descriptors that the child has let go of.
+    files = [open("file-%d" % number, "wb") for number in range(20)]
+    transport._connection.notify("from/the/child")
+    transport._connection.channel.close(0.0)
+    os._exit(0)
+os.waitpid(child, 0)
+response = transport.send_request("tools/call", {"name": "received"})
+received = json.loads(response["result"]["content"][0]["text"])
+say(received=received, sizes=[os.path.getsize("file-%d" % number) for number in range(20)])
+transport.disconnect()
+"""
+        host = run_host(script, {"ignore_eof": False})
+        host.hear()
+        facts = host.hear()
+        assert "from/the/child" not in [message["method"] for message in facts["received"]]
+        assert set(facts["sizes"]) == {0}
+        assert host.wait() == 0
+
+    def test_the_child_may_start_a_server_of_its_own_with_a_guard_of_its_own(
+        self, run_host: Callable[..., Host]
+    ) -> None:
+        script = """
+connect()
+child = os.fork()
+if child == 0:
+    connect()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+say(error=error_of(transports[0]))
+wait()
+"""
+        host = run_host(script)
+        parents, childs = host.hear(), host.hear()
+        assert parents["guard"] != childs["guard"]
+        assert parents["servers"] != childs["servers"]
+        assert end(*childs["servers"], childs["guard"])
+        assert host.hear() == {"error": None}
+        host.kill()
+        assert end(*parents["servers"], parents["guard"])
+
+    def test_a_child_that_lives_on_does_not_hide_the_death_of_its_parent(self, run_host: Callable[..., Host]) -> None:
+        script = """
+connect()
+child = os.fork()
+if child == 0:
+    say(child=os.getpid())
+    wait()
+    os._exit(0)
+signal.pause()
+"""
+        host = run_host(script, {}, {"ignore_eof": False})
+        facts, child = host.hear(), host.hear()["child"]
+        host.kill()
+        assert end(*facts["servers"], facts["guard"])
+        assert is_alive(child)
+        host.go_on()
+        assert end(child)

@@ -15,18 +15,29 @@ import pytest
 
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports import StdioTransport
-from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import InvalidResponse, MCPError, ServerCrashed
-from tests.unit.mcp.client.transports.conftest import MEGABYTE, PATIENCE, SECRET, Configure, Json, Listener, call, posix
+from tests.unit.mcp.client.transports.conftest import (
+    MEGABYTE,
+    PATIENCE,
+    SECRET,
+    Configure,
+    Json,
+    Listener,
+    both_parents,
+    call,
+    direct,
+    posix,
+)
 from tests.waiting import wait_until
 
 
 class TestStarting:
     @pytest.mark.process
+    @both_parents
     @pytest.mark.parametrize("number", range(1, 5))
     def test_without_threads_there_is_no_connection_and_nothing_is_left(
-        self, number: int, monkeypatch: pytest.MonkeyPatch
+        self, parent: str, number: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begin, begun = threading.Thread.start, []
 
@@ -174,6 +185,7 @@ class TestEnding:
         with pytest.raises(ServerCrashed, match="exited with code 1"):
             call(transport, "echo", text="x")
 
+    @direct
     @posix
     def test_closing_does_not_wait_for_ever_for_what_cannot_be_killed(
         self,
@@ -186,7 +198,7 @@ class TestEnding:
         assert channel.pid is not None
         (survivor,) = psutil.Process(channel.pid).children()
         monkeypatch.setattr("gaia.mcp.client.transports.stdio_channel._JOIN_SECONDS", 0.1)
-        monkeypatch.setattr(ServerProcess, "_end_strays", lambda _: None)
+        monkeypatch.setattr("gaia.mcp.client.transports.direct_process.end_strays", lambda *_: None)
         stdout = channel.popen.stdout
         assert stdout is not None
         channel.close(PATIENCE)

@@ -1,0 +1,64 @@
+"""The process that starts servers: when there is one, and which."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from gaia.mcp.client.transports import StdioTransport
+from gaia.mcp.client.transports.fork_server import ForkServer, fork_server
+from tests.servers.processes import is_alive
+from tests.unit.mcp.client.transports.conftest import Configure, linux
+
+
+@linux
+class TestProcess:
+    def test_it_comes_with_the_first_server_and_goes_with_the_last(self, fault_server: Configure) -> None:
+        servers = [StdioTransport(**fault_server()) for _ in range(2)]
+        assert fork_server.pid is None
+        for server in servers:
+            assert server.connect()
+        pid = fork_server.pid
+        assert pid is not None
+        assert is_alive(pid)
+        servers[0].disconnect()
+        assert fork_server.pid == pid
+        servers[1].disconnect()
+        assert fork_server.pid is None
+        assert not is_alive(pid)
+
+    def test_servers_that_are_started_at_once_have_the_same(
+        self, fault_server: Configure, start: Callable[..., StdioTransport]
+    ) -> None:
+        servers = [StdioTransport(**fault_server()) for _ in range(8)]
+        threads = [threading.Thread(target=server.connect) for server in servers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(server.is_connected() for server in servers)
+        assert len(fork_server._processes) == 1
+        for server in servers:
+            server.disconnect()
+        assert fork_server.pid is None
+
+
+class TestWithoutIt:
+    @pytest.mark.parametrize(("attribute", "value"), [("executable", ""), ("frozen", True), ("platform", "win32")])
+    def test_nothing_is_started_where_no_python_can_be(
+        self, monkeypatch: pytest.MonkeyPatch, attribute: str, value: object
+    ) -> None:
+        monkeypatch.setattr(sys, attribute, value, raising=False)
+        assert ForkServer().give([]) is None
+
+    @linux
+    @pytest.mark.process
+    def test_a_python_that_cannot_be_started_is_logged(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        assert ForkServer().give([]) is None
+        assert "guard_start_failed" in caplog.text
