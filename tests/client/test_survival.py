@@ -308,8 +308,10 @@ class TestTimeouts:
 
     @pytest.mark.parametrize("seconds", NO_DURATIONS, ids=repr)
     def test_so_is_one_of_a_manager_a_client_and_a_transport(self, seconds: Any) -> None:
-        with MCPClientManager() as manager, pytest.raises(ValueError, match="timeout: must be"):
-            manager.load_from_config(timeout=seconds)
+        # 0 is a good answer to how long the servers of a configuration are waited for.
+        if seconds != 0:
+            with MCPClientManager() as manager, pytest.raises(ValueError, match="timeout: must be"):
+                manager.load_from_config(timeout=seconds)
         for transport in (StdioTransport, HttpTransport):
             with pytest.raises(ValueError, match="timeout: must be"):
                 transport("https://localhost/", timeout=seconds)

@@ -385,3 +385,15 @@ class TestEngineThreads:
         (record,) = records
         assert "sesame" not in logging.Formatter().format(record)
         assert logging.Formatter().format(record).endswith("Traceback: ***")
+
+    @pytest.mark.process
+    def test_a_program_that_ends_at_once_shows_them(self) -> None:
+        script = """
+from gaia import log
+from gaia.engine_thread import EngineThread
+log.configure(json=True)
+thread = EngineThread(lambda: [log.get_logger("gaia.test").error("event", field=n) for n in range(100)], "test")
+thread.start()
+thread.join()
+"""
+        assert run(script)[1].count(b"\n") == 100

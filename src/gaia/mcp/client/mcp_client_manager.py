@@ -171,9 +171,10 @@ class MCPClientManager:
 
         Returns when each has succeeded or failed, after `timeout` seconds at the latest; servers that are slower go on
         in the background and join when they are ready. Never raises for a single server: failures are logged, and
-        `status` shows them. Raises ValueError for a `timeout` that is not above 0 and at most a year.
+        `status` shows them. With a `timeout` of 0 nothing is waited for. Raises ValueError for one that is negative,
+        more than a year, or not a number.
         """
-        if timeout is not None:
+        if timeout not in (None, 0):
             require_seconds("timeout", timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
         clients = {
