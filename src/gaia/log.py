@@ -11,6 +11,7 @@ order: records have the time, the thread and the context of the event all the sa
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import json
@@ -234,5 +235,7 @@ def _render(_logger: Any, _method: str, event: Any) -> tuple[tuple[str], dict[st
 
 
 logger = get_logger(__name__)
+
+atexit.register(flush)
 
 _handlers = Handover("gaia-log", _report, lambda count: logger.warning("log_events_dropped", count=count))

@@ -13,8 +13,15 @@ import pytest
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from gaia.mcp.client import MCPClient
+from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import Restarted, ServerState
+from gaia.mcp.client.transports.http import HttpTransport
+from gaia.mcp.client.transports.pipe_writer import PipeWriter
+from gaia.mcp.client.transports.stderr_tail import StderrTail
+from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.errors import ServerCrashed
+from tests.fake_transport import FakeTransport
 from tests.servers.answers import text
 from tests.tracing import Tracing
 from tests.waiting import wait_until
@@ -223,10 +230,102 @@ class TestWorkingDirectory:
             # The directory of this very process is gone, so that not even a relative path can be made absolute.
             base.rmdir()
             here.rmdir()
-            restarts = threading.Event()
             client.call_tool("look", {}, timeout=PATIENCE)
             assert wait_until(lambda: "directory" in (client.last_error or "")), client.last_error
-            del restarts
             base.mkdir(parents=True)
             monkeypatch.chdir(here)
             assert works(client)
+
+
+NO_DURATIONS = [math.nan, math.inf, -math.inf, -1.0, 0.0, 1e12, True, "5"]
+
+
+class TestThreads:
+    """An exception on a thread of a connection is its loss: no thread ends silently while callers wait."""
+
+    @pytest.mark.parametrize(
+        ("place", "tool"),
+        [
+            ((Connection, "_dispatch"), "echo"),
+            ((Connection, "_finish"), "echo"),
+            ((StderrTail, "feed"), "hang"),
+            ((PipeWriter, "_wait_until_writable"), "deaf"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else f"{value[0].__name__}.{value[1]}",
+    )
+    def test_it_costs_a_restart(
+        self,
+        fault_server: FaultServer,
+        connect: Connect,
+        monkeypatch: pytest.MonkeyPatch,
+        place: tuple[type, str],
+        tool: str,
+    ) -> None:
+        faults = [
+            {"tool": "hang", "stderr_flood": 100, "progress": [{"progress": 1}], "hang": True},
+            {"tool": "deaf", "hang": True},
+        ]
+        client = connect(fault_server(tools=[{"name": "hang"}, {"name": "deaf"}], faults=faults), **QUICK)
+        original = getattr(*place)
+        raised = threading.Event()
+
+        def fail_once(*arguments: Any) -> Any:
+            if raised.is_set():
+                return original(*arguments)
+            raised.set()
+            raise ZeroDivisionError("a mistake")
+
+        restarted = threading.Event()
+        client.subscribe(lambda event: restarted.set() if isinstance(event, Restarted) else None)
+        monkeypatch.setattr(*place, fail_once)
+        # More than a pipe holds at once.
+        text = "x" * (3_000_000 if tool == "deaf" else 1)
+        waiting = client.submit_tool(tool, {"text": text}, timeout=PATIENCE)
+        assert isinstance(waiting.exception(PATIENCE), ServerCrashed)
+        assert raised.is_set()
+        assert restarted.wait(PATIENCE)
+        assert works(client)
+
+
+class TestTimeouts:
+    """Those of the application are checked as those of the configuration are."""
+
+    @pytest.mark.parametrize("seconds", NO_DURATIONS, ids=repr)
+    def test_one_that_is_no_duration_is_refused_and_the_server_goes_on(self, seconds: Any) -> None:
+        transport = FakeTransport()
+        transport.answers["tools/call"] = lambda _: {"content": [{"type": "text", "text": ANSWER}]}
+        with MCPClient("fake", transport, protocol="handshake") as client:
+            for call in (client.call_tool, client.submit_tool):
+                with pytest.raises(ValueError, match="timeout: must be a number of seconds above 0"):
+                    call("echo", {}, timeout=seconds)
+                with pytest.raises(ValueError, match="max_timeout: must be a number of seconds above 0"):
+                    call("echo", {}, max_timeout=seconds)
+            with pytest.raises(ValueError, match="timeout: must be a number of seconds above 0"):
+                client.request("tools/call", {"name": "echo"}, timeout=seconds)
+            with pytest.raises(ValueError, match="timeout: must be a number of seconds above 0"):
+                client.request("ping", timeout=seconds)
+            assert works(client)
+
+    @pytest.mark.parametrize("seconds", NO_DURATIONS, ids=repr)
+    def test_so_is_one_of_a_manager_a_client_and_a_transport(self, seconds: Any) -> None:
+        # 0 is a good answer to how long the servers of a configuration are waited for.
+        if seconds != 0:
+            with MCPClientManager() as manager, pytest.raises(ValueError, match="timeout: must be"):
+                manager.load_from_config(timeout=seconds)
+        for transport in (StdioTransport, HttpTransport):
+            with pytest.raises(ValueError, match="timeout: must be"):
+                transport("https://localhost/", timeout=seconds)
+        with pytest.raises(ValueError, match="timeout: must be"):
+            MCPClient("fake", FakeTransport(seconds))
+        for name in ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout"):
+            with pytest.raises(ValueError, match=f"{name}: must be"):
+                MCPClient("fake", FakeTransport(), **{name: seconds})
+
+    def test_the_longest_ends_no_supervision(self, fault_server: FaultServer, connect: Connect) -> None:
+        client = connect(fault_server(**CRASHING), **SLOW)
+        client.call_tool("look", {}, timeout=PATIENCE)
+        year = 365 * 24 * 3600
+        waiting = client.submit_tool("echo", {"text": ANSWER}, timeout=year)
+        assert isinstance(client.submit_tool("echo", {}, timeout=0.05).exception(PATIENCE), TimeoutError)
+        assert not waiting.done()
+        assert client.state is ServerState.RESTARTING

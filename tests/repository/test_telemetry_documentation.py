@@ -47,7 +47,7 @@ def test_every_reason_and_mode(word: str) -> None:
 def test_every_metric() -> None:
     provider = MeterProvider()
     instruments = Instruments(provider.get_meter("test"))
-    recorded = [one.name for one in vars(instruments).values()]
+    recorded = [one.instrument.name for one in vars(instruments).values()]
     assert len(recorded) >= 8
     for name in [*recorded, "gaia.mcp.client.calls.queued", "gaia.mcp.client.calls.in_flight"]:
         assert f"`{name}`" in PAGE

@@ -8,19 +8,27 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, NoReturn
 
 import pytest
 import structlog
 from opentelemetry import trace
 
+from gaia import handover as handover_module
 from gaia import log
+from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp import MCPClient
 from tests.tracing import Tracing
 
 Json = dict[str, Any]
+
+PATIENCE = 20.0
+
+NOTE: ContextVar[str] = ContextVar("NOTE", default="")
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +70,9 @@ for emit in (logger.debug, logger.info, logger.warning, logger.error):
     @pytest.mark.process
     def test_nothing_is_ever_written_on_stdout_which_belongs_to_protocols(self) -> None:
         script = """
+from gaia import handover as handover_module
 from gaia import log
+from gaia.engine_thread import EngineThread
 log.configure(level=0)
 log.get_logger("gaia.test").error("event", field=1)
 log.configure(level=0, json=True)
@@ -192,7 +202,9 @@ class TestContext:
 class TestDebug:
     def test_it_shows_debug_events_on_standard_error(self) -> None:
         script = """
+from gaia import handover as handover_module
 from gaia import log
+from gaia.engine_thread import EngineThread
 log.enable_debug()
 log.get_logger("gaia.test").debug("detail", number=1)
 """
@@ -204,7 +216,9 @@ log.get_logger("gaia.test").debug("detail", number=1)
     def test_it_leaves_the_output_to_an_application_that_has_configured_it(self, configured: str) -> None:
         script = f"""
 import io, logging
+from gaia import handover as handover_module
 from gaia import log
+from gaia.engine_thread import EngineThread
 stream = io.StringIO()
 {configured}.addHandler(logging.StreamHandler(stream))
 log.enable_debug()
@@ -273,3 +287,113 @@ class TestTraceIds:
         assert by_event["server_stderr"]["server"] == "fault"
         assert by_event["tool_called"]["trace_id"] == f"{call.trace_id:032x}"
         assert by_event["tool_called"]["span_id"] == f"{call.span_id:016x}"
+
+
+class TestEngineThreads:
+    """Events of gaia's own threads, on which no handler runs."""
+
+    @pytest.fixture
+    def records(self) -> Iterator[list[logging.LogRecord]]:
+        records: list[logging.LogRecord] = []
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                record.handled_by = threading.current_thread().name
+                record.context = NOTE.get()
+                records.append(record)
+
+        logging.getLogger("gaia").addHandler(Handler())
+        return records
+
+    def test_the_record_is_as_if_it_had_been_handled_there(
+        self, records: list[logging.LogRecord], tracing: Tracing
+    ) -> None:
+        def emit() -> None:
+            NOTE.set("a context variable")
+            structlog.contextvars.bind_contextvars(tenant="t-1")
+            with tracing.provider.get_tracer("test").start_as_current_span("span"):
+                get_logger("gaia.test").warning("event", field=1)
+
+        thread = EngineThread(emit, "test-engine")
+        thread.start()
+        thread.join(PATIENCE)
+        assert log.flush(PATIENCE)
+        (record,) = records
+        assert record.handled_by == "gaia-log"  # type: ignore[attr-defined]
+        assert record.context == "a context variable"  # type: ignore[attr-defined]
+        assert (record.threadName, record.thread) == ("test-engine", thread.ident)
+        assert (record.funcName, record.filename) == ("emit", "test_log.py")
+        assert "tenant='t-1'" in record.getMessage()
+        assert "span_id" in record.event_fields  # type: ignore[attr-defined]
+
+    def test_on_other_threads_handlers_run_at_once(self, records: list[logging.LogRecord]) -> None:
+        get_logger("gaia.test").warning("event")
+        assert [record.handled_by for record in records] == ["MainThread"]  # type: ignore[attr-defined]
+
+    def test_a_handler_that_raises_costs_nothing_and_is_told_as_logging_does(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        class Handler(logging.Handler):
+            def handle(self, record: logging.LogRecord) -> NoReturn:
+                raise ZeroDivisionError(record.getMessage())
+
+        logging.getLogger("gaia").addHandler(Handler())
+        get_logger("gaia.test").warning("event")
+        thread = EngineThread(lambda: get_logger("gaia.test").warning("other"), "test-engine")
+        thread.start()
+        thread.join(PATIENCE)
+        log.flush(PATIENCE)
+        assert "ZeroDivisionError: event" in (errors := capsys.readouterr().err)
+        assert "ZeroDivisionError: other" in errors
+
+    def test_a_flood_is_cut_and_that_is_said(
+        self, records: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(handover_module, "_MAX_TASKS", 3)
+        entered, may_go_on = threading.Event(), threading.Event()
+
+        def emit() -> None:
+            logger = get_logger("gaia.test")
+            log._handlers.post(lambda: (entered.set(), may_go_on.wait(PATIENCE)))
+            assert entered.wait(PATIENCE)
+            for number in range(10):
+                logger.warning("event", number=number)
+
+        thread = EngineThread(emit, "test-engine")
+        thread.start()
+        thread.join(PATIENCE)
+        may_go_on.set()
+        assert log.flush(PATIENCE)
+        messages = [record.getMessage() for record in records]
+        assert messages == ["event number=0", "event number=1", "log_events_dropped count=8"]
+
+    def test_secrets_are_masked_when_the_event_happens(self, records: list[logging.LogRecord]) -> None:
+        class Owner:
+            def redact(self, text: str) -> str:
+                return text.replace("sesame", "***")
+
+        owner = Owner()
+        log.mask_secrets_of(owner)
+        exception = "Traceback: sesame"
+        thread = EngineThread(
+            lambda: get_logger("gaia.test").warning("event", text="sesame", exception=exception), "test-engine"
+        )
+        thread.start()
+        thread.join(PATIENCE)
+        del owner
+        assert log.flush(PATIENCE)
+        (record,) = records
+        assert "sesame" not in logging.Formatter().format(record)
+        assert logging.Formatter().format(record).endswith("Traceback: ***")
+
+    @pytest.mark.process
+    def test_a_program_that_ends_at_once_shows_them(self) -> None:
+        script = """
+from gaia import log
+from gaia.engine_thread import EngineThread
+log.configure(json=True)
+thread = EngineThread(lambda: [log.get_logger("gaia.test").error("event", field=n) for n in range(100)], "test")
+thread.start()
+thread.join()
+"""
+        assert run(script)[1].count(b"\n") == 100

@@ -10,6 +10,7 @@ from gaia.cancellation import CancelScope
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.errors import JsonRpcError, MCPError
 
 __all__ = ["PingMonitor", "ping"]
@@ -65,7 +66,11 @@ class PingMonitor:
             return list(self._readings.get(name, ()))
 
     def wait(self, names: list[str], timeout: float) -> bool:
-        """Wait until each of these servers has been asked once; False if that takes longer than `timeout` seconds."""
+        """Wait until each of these servers has been asked once; False if that takes longer than `timeout` seconds.
+
+        Raises ValueError for a `timeout` that is not above 0 and at most a year.
+        """
+        require_seconds("timeout", timeout)
         with self._changed:
             return self._changed.wait_for(lambda: all(name in self._readings for name in names), timeout)
 

@@ -37,11 +37,11 @@ class SafeCounter:
     """A counter that never raises."""
 
     def __init__(self, instrument: api.Counter) -> None:
-        self._instrument = instrument
+        self.instrument = instrument
 
     def add(self, amount: int, labels: Labels) -> None:
         try:
-            self._instrument.add(amount, labels)
+            self.instrument.add(amount, labels)
         except Exception as error:  # noqa: BLE001 - the application's provider may raise anything
             _failed(error)
 

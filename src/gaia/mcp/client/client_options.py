@@ -10,7 +10,7 @@ import msgspec
 
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
-from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
@@ -63,7 +63,7 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of one client. Durations in seconds."""
+    """All settings of one client. Durations in seconds; ValueError for one that is none (`require_seconds`)."""
 
     tool_filter: ToolFilter = ALLOW_ALL
     pin_tools: PinMode | None = None
@@ -97,6 +97,10 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long the application may take to answer one request of the server."""
     features: ClientFeatures = ClientFeatures()
     """What the application offers to the server."""
+
+    def __post_init__(self) -> None:
+        for name in ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout"):
+            require_seconds(name, getattr(self, name))
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
         """These options, with `defaults` for what they leave to the manager."""

@@ -310,7 +310,7 @@ class MCPClient:
         client's own settings count where they are None.
 
         Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
-        are not a dict of JSON values.
+        are not a dict of JSON values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self.tool_calls.call(tool_name, arguments, options)

@@ -18,6 +18,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
+from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.client.supervision.callbacks import CallbackPool
@@ -170,8 +171,11 @@ class MCPClientManager:
 
         Returns when each has succeeded or failed, after `timeout` seconds at the latest; servers that are slower go on
         in the background and join when they are ready. Never raises for a single server: failures are logged, and
-        `status` shows them.
+        `status` shows them. With a `timeout` of 0 nothing is waited for. Raises ValueError for one that is negative,
+        more than a year, or not a number.
         """
+        if timeout not in (None, 0):
+            require_seconds("timeout", timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
         clients = {
             name: self._make_configured(name, config)

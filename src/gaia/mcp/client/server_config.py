@@ -10,7 +10,8 @@ import msgspec
 
 from gaia.mcp.client.authorization.config import AuthConfig
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
-from gaia.mcp.client.supervision.policy import RestartPolicy, require_seconds
+from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
 from gaia.telemetry.content import MODES, CaptureMode

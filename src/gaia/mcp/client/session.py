@@ -12,6 +12,7 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
@@ -171,7 +172,10 @@ def new_session(
     server_requests: ServerRequests,
     observer: Observer,
 ) -> Session:
-    """A supervised session if the transport has channels, otherwise one in the threads of the callers."""
+    """A supervised session if the transport has channels, otherwise one in the threads of the callers.
+
+    Raises ValueError for a `timeout` of the transport that is no duration (`require_seconds`).
+    """
     identity = ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
     clock = services.clock
     if not isinstance(transport, ChannelTransport):
@@ -180,6 +184,7 @@ def new_session(
         # Nothing is known of its secrets, if it has any.
         observer.redact = str
         return DirectSession(name, transport, identity, negotiation, observer, clock)
+    require_seconds("timeout", transport.timeout)
     observer.network = transport.network
     return SupervisedSession(
         SupervisionContext(

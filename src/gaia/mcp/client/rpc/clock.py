@@ -8,9 +8,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
-__all__ = ["Clock", "Lock", "SystemClock"]
+__all__ = ["Clock", "Lock", "SystemClock", "is_number", "require_seconds"]
+
+_MAX_SECONDS = 365 * 24 * 3600
+"""A year; waits that are much longer overflow the clocks of operating systems."""
 
 
 class Lock(Protocol):
@@ -42,3 +45,18 @@ class SystemClock:
         if deadline is None:
             return source.get()
         return source.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+
+
+def require_seconds(name: str, value: object) -> None:
+    """Raise ValueError, naming `name`, unless `value` is a usable duration: above 0, at most a year.
+
+    For each duration that an application gives, so that none of them is negative, infinite or not a number.
+    """
+    if not (is_number(value) and 0 < value <= _MAX_SECONDS):
+        raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is an int or a float."""
+    # bool is a subclass of int, but True is no quantity.
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

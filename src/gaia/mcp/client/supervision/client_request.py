@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.client.observation.request_spans import Observation
+from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.errors import MCPError
 
 __all__ = ["CallOptions", "ClientRequest", "OnProgress"]
@@ -17,7 +18,10 @@ OnProgress = Callable[[float, float | None, str | None], object]
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """How a caller wants a call to be made. Durations in seconds; None leaves it to the client."""
+    """How a caller wants a call to be made. Durations in seconds; None leaves it to the client.
+
+    Raises ValueError for a duration that is none (`require_seconds`).
+    """
 
     timeout: float | None = None
     """For waiting, writing and the answer together; None is the session's own."""
@@ -25,6 +29,12 @@ class CallOptions(msgspec.Struct, frozen=True):
     reset_timeout_on_progress: bool | None = None
     """Whether each progress gives the call its whole timeout again, up to `max_timeout`."""
     max_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None:
+            require_seconds("timeout", self.timeout)
+        if self.max_timeout is not None:
+            require_seconds("max_timeout", self.max_timeout)
 
 
 class ClientRequest(msgspec.Struct, frozen=True):

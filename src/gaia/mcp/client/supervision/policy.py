@@ -10,13 +10,14 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeGuard
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from gaia.mcp.client.observation.lifecycle_spans import LossReason
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.client.rpc.clock import is_number, require_seconds
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 
 __all__ = [
@@ -29,14 +30,10 @@ __all__ = [
     "RestartTracker",
     "Retry",
     "Step",
-    "require_seconds",
 ]
 
 _MAX_COOLDOWN = 10
 """The cool-down doubles up to this many times the configured one."""
-
-_MAX_SECONDS = 365 * 24 * 3600
-"""A year; waits that are much longer overflow the clocks of operating systems."""
 
 
 class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,9 +70,9 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError(
                 f"max_delay: must not be below the initial delay ({self.initial_delay!r} s), got {self.max_delay!r}"
             )
-        if not (_is_number(self.multiplier) and 1 <= self.multiplier < math.inf):
+        if not (is_number(self.multiplier) and 1 <= self.multiplier < math.inf):
             raise ValueError(f"multiplier: must be a number from 1 upwards, got {self.multiplier!r}")
-        if not (_is_number(self.jitter) and 0 <= self.jitter < 1):
+        if not (is_number(self.jitter) and 0 <= self.jitter < 1):
             raise ValueError(f"jitter: must be a fraction from 0 to below 1, got {self.jitter!r}")
         if type(self.max_restarts) is not int or self.max_restarts < 0:
             raise ValueError(f"max_restarts: must be a whole number from 0 upwards, got {self.max_restarts!r}")
@@ -298,14 +295,3 @@ class Recovery:
         if not self.restarts:
             return GiveUp("its restart policy is 'never'")
         return self._tracker.on_end(now)
-
-
-def require_seconds(name: str, value: object) -> None:
-    """Raise ValueError, naming `name`, unless `value` is a usable duration: above 0, at most a year."""
-    if not (_is_number(value) and 0 < value <= _MAX_SECONDS):
-        raise ValueError(f"{name}: must be a number of seconds above 0 (and at most a year), got {value!r}")
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    # bool is a subclass of int, but True is no quantity.
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

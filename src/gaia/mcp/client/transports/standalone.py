@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
-from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.rpc.clock import SystemClock, require_seconds
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import (
@@ -44,7 +44,11 @@ class StandaloneTransport(ChannelTransport):
     """The four methods of `MCPTransport` for transports that have channels. Several threads may send requests."""
 
     def __init__(self, timeout: float, max_pending: int) -> None:
-        """`timeout` is in seconds; `max_pending` bounds the requests that may be under way at once."""
+        """`timeout` is in seconds; `max_pending` bounds the requests that may be under way at once.
+
+        Raises ValueError for a `timeout` that is no duration (`require_seconds`).
+        """
+        require_seconds("timeout", timeout)
         self.timeout = timeout
         self._max_pending = max_pending
         self._channel: StandaloneChannel | None = None

@@ -466,7 +466,7 @@ class TestClosing:
 
     def test_answers_that_come_later_are_nobodys(self, test: Fixture) -> None:
         (call,) = [test.submit()]
-        test.connection.close()
+        list(test.connection.close())
         test.receive(answer(1))
         assert not call.ended
 
@@ -481,7 +481,7 @@ class TestClosing:
             nonlocal call, test
             test = Fixture(fake_clock)
             call = test.call()
-            submit, close = lambda: test.connection.submit(call), test.connection.close
+            submit, close = lambda: test.connection.submit(call), lambda: list(test.connection.close())
             return (submit, close) if is_submitted_first else (close, submit)
 
         for outcomes in interleavings(make, connection_module):

@@ -1,0 +1,64 @@
+"""Threads on which servers depend: what ends one of them is logged, and its owner is told."""
+
+from __future__ import annotations
+
+import threading
+from typing import NoReturn
+
+import pytest
+
+from gaia import log
+from gaia.engine_thread import EngineThread, described, trace_of
+from gaia.handover import on_engine_thread
+
+PATIENCE = 20.0
+
+
+class Unspeakable(Exception):
+    """An exception of the application whose own code is broken."""
+
+    def __repr__(self) -> NoReturn:
+        raise ZeroDivisionError
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, MemoryError, Unspeakable])
+def test_its_owner_is_told_of_an_exception(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    told: list[threading.Thread] = []
+
+    def fail() -> NoReturn:
+        raise error
+
+    thread = EngineThread(fail, "test-engine", lambda: told.append(threading.current_thread()))
+    thread.start()
+    thread.join(PATIENCE)
+    assert told == [thread]
+    assert log.flush(PATIENCE)
+    (record,) = caplog.records
+    assert record.message.startswith("thread_failed thread='test-engine'")
+    assert error.__name__ in record.message
+    assert record.threadName == "test-engine"
+
+
+def test_one_that_ends_by_itself_is_no_failure() -> None:
+    told: list[bool] = []
+    thread = EngineThread(lambda: told.append(on_engine_thread()), "test-engine", lambda: told.append(False))
+    thread.start()
+    thread.join(PATIENCE)
+    assert told == [True]
+    assert thread.daemon
+
+
+def test_a_trace_has_nothing_that_a_terminal_acts_on() -> None:
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError as error:
+        trace = trace_of(error)
+    assert trace.endswith("ValueError: red")
+    assert "Traceback" in trace
+
+
+def test_an_exception_that_cannot_be_shown_is_named() -> None:
+    assert "Unspeakable" in described(Unspeakable())
+    assert "Unspeakable" in trace_of(Unspeakable())
