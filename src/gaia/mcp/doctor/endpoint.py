@@ -94,6 +94,13 @@ def _connect(parts: SplitResult, port: int) -> http.client.HTTPConnection:
     return connection
 
 
+def _shut_down(connection: socket.socket) -> None:
+    """Wake up the thread that reads from a connection."""
+    with contextlib.suppress(OSError):
+        # Not the method of a TLS socket, which waits for the other side.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
 def _connected(parts: SplitResult, connection: http.client.HTTPConnection, seconds: float) -> Check:
     if not isinstance(connection.sock, ssl.SSLSocket):
         return ok("connection", f"connected to {parts.netloc.rpartition('@')[2]}", seconds)
@@ -124,13 +131,19 @@ def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Ma
     """A GET leaves nothing behind on the server (specification, "Listening for Messages from the Server")."""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     began = time.perf_counter()
+    # The connection's timeout is for silence, and a server can say "100 Continue" for ever.
+    timer = threading.Timer(_SECONDS, _shut_down, [connection.sock])
+    timer.daemon = True
+    timer.start()
     try:
         connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
         response = connection.getresponse()
-    except TimeoutError:
-        return failed("http", f"no answer within {_SECONDS:g} s", "Is it an HTTP server?")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return failed("http", f"no HTTP answer: {error!r}", "Is it an HTTP server?")
+        late = isinstance(error, TimeoutError) or timer.finished.is_set()
+        detail = f"no answer within {_SECONDS:g} s" if late else f"no HTTP answer: {error!r}"
+        return failed("http", detail, "Is it an HTTP server?")
+    finally:
+        timer.cancel()
     seconds = time.perf_counter() - began
     status = response.status
     detail = f"{status} {response.reason}".strip()

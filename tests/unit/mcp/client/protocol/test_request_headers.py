@@ -150,12 +150,12 @@ class TestListings:
         def answer(*tools: Any) -> bytes:
             return orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})
 
-        assert headers.learn("tools/list", answer(REGION, "?", {})) == answer(REGION, "?", {})
-        assert headers.learn("tools/call", answer(bad)) == answer(bad)
+        assert headers.learn("tools/list", None, answer(REGION, "?", {})) == answer(REGION, "?", {})
+        assert headers.learn("tools/call", None, answer(bad)) == answer(bad)
         assert excluded == []
-        assert headers.learn("tools/list", answer(REGION, bad)) == answer(REGION)
+        assert headers.learn("tools/list", None, answer(REGION, bad)) == answer(REGION)
         assert excluded == ["bad"]
 
     @pytest.mark.parametrize("other", [b"{", b"[]", b'{"result": []}', b'{"result": {"tools": {}}}', b'{"error": {}}'])
     def test_what_is_no_list_stays_as_it_is(self, other: bytes) -> None:
-        assert RequestHeaders(lambda _name, _reason: None).learn("tools/list", other) == other
+        assert RequestHeaders(lambda _name, _reason: None).learn("tools/list", None, other) == other
