@@ -368,7 +368,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.scripted.stop_reading is not None:
             self.scripted.stop_reading.wait(PATIENCE)
         length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
+        content = self.rfile.read(length)
+        body = json.loads(content) if "json" in self.headers.get("Content-Type", "") else {}
         headers = {name.lower(): value for name, value in self.headers.items()}
         seen = Seen(self.command, self.path, headers, body)
         self.scripted.seen.append(seen)

@@ -94,13 +94,6 @@ def _connect(parts: SplitResult, port: int) -> http.client.HTTPConnection:
     return connection
 
 
-def _shut_down(connection: socket.socket) -> None:
-    """Wake up the thread that reads from a connection."""
-    with contextlib.suppress(OSError):
-        # Not the method of a TLS socket, which waits for the other side.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
 def _connected(parts: SplitResult, connection: http.client.HTTPConnection, seconds: float) -> Check:
     if not isinstance(connection.sock, ssl.SSLSocket):
         return ok("connection", f"connected to {parts.netloc.rpartition('@')[2]}", seconds)
@@ -131,16 +124,24 @@ def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Ma
     """A GET leaves nothing behind on the server (specification, "Listening for Messages from the Server")."""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     began = time.perf_counter()
+    late, opened = threading.Event(), connection.sock
+
+    def give_up() -> None:
+        late.set()
+        # The thread that reads from it wakes up. Not the method of a TLS socket, which waits for the other side.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(opened, socket.SHUT_RDWR)
+
     # The connection's timeout is for silence, and a server can say "100 Continue" for ever.
-    timer = threading.Timer(_SECONDS, _shut_down, [connection.sock])
+    timer = threading.Timer(_SECONDS, give_up)
     timer.daemon = True
     timer.start()
     try:
         connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
         response = connection.getresponse()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        late = isinstance(error, TimeoutError) or timer.finished.is_set()
-        detail = f"no answer within {_SECONDS:g} s" if late else f"no HTTP answer: {error!r}"
+        timed_out = isinstance(error, TimeoutError) or late.is_set()
+        detail = f"no answer within {_SECONDS:g} s" if timed_out else f"no HTTP answer: {error!r}"
         return failed("http", detail, "Is it an HTTP server?")
     finally:
         timer.cancel()
