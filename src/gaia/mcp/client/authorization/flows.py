@@ -36,6 +36,9 @@ _REQUEST_SECONDS = 30.0
 _MAX_RESPONSE_BYTES = 1024 * 1024
 """Of metadata documents, registrations and tokens, which take a few KiB."""
 
+_MAX_PHRASE = 100
+"""Characters of the reason phrase of a status, which is the server's own text."""
+
 _LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES, max_stream_bytes=_MAX_RESPONSE_BYTES)
 
 
@@ -137,7 +140,6 @@ async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, provider: OA
         raise httpx2.ReadTimeout(f"{url.host} did not answer within {_REQUEST_SECONDS:g} s") from error
     if outgoing.method == "POST" and (response.status_code >= 500 or response.status_code == 429):
         # Not an answer to what was asked: it says nothing about the login, and may work later.
-        raise ServerUnavailable(
-            f"the authorization server {url.host} answered {response.status_code} {response.reason_phrase}".rstrip()
-        )
+        answer = f"{response.status_code} {response.reason_phrase[:_MAX_PHRASE]}".rstrip()
+        raise ServerUnavailable(f"the authorization server {url.host} answered {answer}")
     return response
