@@ -9,6 +9,7 @@ from typing import Any
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.errors import MCPError
 
 Json = dict[str, Any]
 Answer = Callable[[Json], Json | None]
@@ -140,6 +141,10 @@ class FakeChannel:
 
     def answer_error(self, request: Json, code: int, message: str) -> None:
         self.write({"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}})
+
+    def fail(self, request: Json, error: MCPError) -> None:
+        """Report that one request came to nothing, as a channel over HTTP does."""
+        self._listener.request_failed(request["id"], error)
 
     def notify(self, method: str, params: Json) -> None:
         self.write({"jsonrpc": "2.0", "method": method, "params": params})

@@ -180,3 +180,14 @@ def test_a_completion_is_the_same_in_pieces_and_as_a_whole() -> None:
     assert pieces.finish_reason == whole.finish_reason == "tool_calls"
     for one, other in zip(pieces.tool_calls, whole.tool_calls, strict=True):
         assert (one.name, one.arguments) == (other.name, other.arguments)
+
+
+class TestWhatIsRead:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gaia.agents.base.llm._MAX_RESPONSE_BYTES", 50_000)
+
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_an_answer_has_a_limit(self, stream: bool) -> None:
+        with scripted_llm(Reply("x" * 100_000)) as endpoint, pytest.raises(LLMError, match="longer than 50000 bytes"):
+            ask(endpoint.base_url, stream=stream)

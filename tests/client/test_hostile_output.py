@@ -1,6 +1,7 @@
 """Nothing that a server writes breaks another call: junk, halves, floods, late and doubled answers."""
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from tests.servers.answers import text
+from tests.waiting import wait_until
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
@@ -121,3 +123,33 @@ class TestHostileOutput:
         assert "cursor" in str(client.last_error)
         assert client.list_tools() == []
         assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
+
+
+ASKS_AND_DOES_NOT_READ = """
+import json, sys, time
+answers = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}},
+    "tools/list": {"tools": []},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") in answers:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answers[message["method"]]}), flush=True)
+    elif "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": ""}}), flush=True)
+    if message.get("method") == "tools/list":
+        for number in range(3000):
+            print(json.dumps({"jsonrpc": "2.0", "id": f"{number}-{'x' * 1000}", "method": "ping"}))
+        sys.stdout.flush()
+        time.sleep(60)
+"""
+
+
+@pytest.mark.process
+def test_a_server_that_asks_and_does_not_read_fills_no_memory(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect({"command": sys.executable, "args": ["-c", ASKS_AND_DOES_NOT_READ], "protocol": "handshake"})
+    assert wait_until(lambda: "answers_dropped" in caplog.text)
+    client.disconnect()
+    assert caplog.text.count("answers_dropped") == 1

@@ -18,6 +18,9 @@ from typing import Any
 Json = dict[str, Any]
 
 PATIENCE = 10.0
+ENDLESS = 100 * 1024 * 1024
+"""Bytes: more than any client should read."""
+
 TOOLS = [
     {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}},
     {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
@@ -77,10 +80,34 @@ class Exchange:
         handler.end_headers()
         handler.wfile.write(data)
 
-    def begin_stream(self, headers: Mapping[str, str] | None = None) -> None:
+    def endless(
+        self,
+        status: int = 200,
+        kind: str = "application/json",
+        *,
+        piece: bytes = b" " * 64 * 1024,
+        pause: float = 0.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """A body of `piece` again and again, every `pause` seconds, until the client leaves or `ENDLESS` is written.
+
+        Returns how many bytes of it were written.
+        """
+        written = 0
+        self._handler.close_connection = True
+        with contextlib.suppress(OSError):
+            self.begin_stream(headers, status, kind)
+            while written < ENDLESS and not self.server.stopping.wait(pause):
+                self.chunk(piece)
+                written += len(piece)
+        return written
+
+    def begin_stream(
+        self, headers: Mapping[str, str] | None = None, status: int = 200, kind: str = "text/event-stream"
+    ) -> None:
         handler = self._handler
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_response(status)
+        handler.send_header("Content-Type", kind)
         handler.send_header("Transfer-Encoding", "chunked")
         for name, value in (headers or {}).items():
             handler.send_header(name, value)
@@ -147,7 +174,11 @@ class ScriptedServer:
     outbox: queue.SimpleQueue[Json | None] = field(default_factory=queue.SimpleQueue)
     """What is written on the stream of a GET; None ends it."""
     url: str = ""
+    _listener: "_Server" = field(init=False)
+    _thread: threading.Thread = field(init=False)
     tls: ssl.SSLContext | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set at the end of `serving`."""
     stop_reading: threading.Event | None = None
     """Until it is set, nothing of the bodies of requests is read."""
 
@@ -249,13 +280,13 @@ class ScriptedServer:
         with _Server(("127.0.0.1", port), handler) as server:
             self.url = f"http{'' if self.tls is None else 's'}://127.0.0.1:{server.server_port}/mcp"
             server.tls = self.tls
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="scripted-http")
-            thread.start()
+            self._listener = server
+            self._accept()
             try:
                 yield self
             finally:
-                server.shutdown()
-                thread.join()
+                self.stopping.set()
+                self._stop_accepting()
                 # Streams that wait for something to say.
                 for _ in range(20):
                     self.outbox.put(None)
@@ -264,6 +295,30 @@ class ScriptedServer:
                 server.cut_all()
         while not self.outbox.empty():
             self.outbox.get()
+
+    @contextlib.contextmanager
+    def refusing_connections(self) -> Iterator[None]:
+        """In this context no connection can be made. Those that there are go on."""
+        address = self._listener.server_address
+        self._stop_accepting()
+        self._listener.socket.close()
+        try:
+            yield
+        finally:
+            self._listener.socket = socket.socket()
+            self._listener.allow_reuse_address = True
+            self._listener.server_address = address
+            self._listener.server_bind()
+            self._listener.server_activate()
+            self._accept()
+
+    def _accept(self) -> None:
+        self._thread = threading.Thread(target=self._listener.serve_forever, args=(0.01,), name="scripted-http")
+        self._thread.start()
+
+    def _stop_accepting(self) -> None:
+        self._listener.shutdown()
+        self._thread.join()
 
 
 class _Server(ThreadingHTTPServer):
@@ -313,7 +368,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.scripted.stop_reading is not None:
             self.scripted.stop_reading.wait(PATIENCE)
         length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
+        content = self.rfile.read(length)
+        body = json.loads(content) if "json" in self.headers.get("Content-Type", "") else {}
         headers = {name.lower(): value for name, value in self.headers.items()}
         seen = Seen(self.command, self.path, headers, body)
         self.scripted.seen.append(seen)

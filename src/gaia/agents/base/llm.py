@@ -33,7 +33,9 @@ __all__ = ["LLMSettings", "OpenAIChat"]
 _NO_KEY = "no-key"
 """The package insists on a key; many endpoints on one's own machine have none."""
 
-_CONNECT_TIMEOUT = 10.0
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_MAX_RESPONSE_SECONDS = 3600.0
+"""For an endpoint that never stops sending; `LLMSettings.timeout` is for one that is silent."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class OpenAIChat:
             max_retries=self.settings.max_retries,
             # The package would send what OPENAI_ORG_ID and OPENAI_PROJECT_ID say to whatever endpoint this is.
             default_headers={"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()},  # type: ignore[dict-item]
-            http_client=openai.DefaultHttpxClient(event_hooks={"request": [self._watch]}),
+            http_client=openai.DefaultHttpxClient(**self._http_options()),
         )
 
     @property
@@ -128,6 +130,18 @@ class OpenAIChat:
             raise
         except Exception as error:
             raise self._translated(error) from error
+
+    def _http_options(self) -> dict[str, Any]:
+        hooks: dict[str, list[Callable[[Any], None]]] = {"request": [self._watch]}
+        options: dict[str, Any] = {"event_hooks": hooks}
+        # Releases of the package that are based on httpx take no streams of httpx2.
+        if any(base.__module__.startswith("httpx2") for base in self._openai.DefaultHttpxClient.__mro__):
+            from gaia.response_limits import ACCEPT_ENCODING, ResponseLimits
+
+            limits = ResponseLimits(_MAX_RESPONSE_BYTES, _MAX_RESPONSE_BYTES, _MAX_RESPONSE_SECONDS)
+            hooks["response"] = [limits.apply]
+            options["headers"] = ACCEPT_ENCODING
+        return options
 
     def _watch(self, request: Any) -> None:
         """Have a request fail when the scope around it is cancelled, even in the middle of waiting for the endpoint."""

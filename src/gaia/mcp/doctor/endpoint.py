@@ -124,13 +124,27 @@ def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Ma
     """A GET leaves nothing behind on the server (specification, "Listening for Messages from the Server")."""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     began = time.perf_counter()
+    late, opened = threading.Event(), connection.sock
+
+    def give_up() -> None:
+        late.set()
+        # The thread that reads from it wakes up. Not the method of a TLS socket, which waits for the other side.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(opened, socket.SHUT_RDWR)
+
+    # The connection's timeout is for silence, and a server can say "100 Continue" for ever.
+    timer = threading.Timer(_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
     try:
         connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
         response = connection.getresponse()
-    except TimeoutError:
-        return failed("http", f"no answer within {_SECONDS:g} s", "Is it an HTTP server?")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return failed("http", f"no HTTP answer: {error!r}", "Is it an HTTP server?")
+        timed_out = isinstance(error, TimeoutError) or late.is_set()
+        detail = f"no answer within {_SECONDS:g} s" if timed_out else f"no HTTP answer: {error!r}"
+        return failed("http", detail, "Is it an HTTP server?")
+    finally:
+        timer.cancel()
     seconds = time.perf_counter() - began
     status = response.status
     detail = f"{status} {response.reason}".strip()

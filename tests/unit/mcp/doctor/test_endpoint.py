@@ -1,5 +1,6 @@
 """The way to a server with a URL, step by step."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -143,3 +144,24 @@ def test_a_server_that_works_passes_every_check(era: str, word: str) -> None:
     assert f"protocol revision {era} ({word} era)" in next(
         check.detail for check in diagnosis.checks if check.name == "handshake"
     )
+
+
+def test_a_server_that_never_gets_to_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.mcp.doctor.endpoint._SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def go_on() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                for _ in range(1000):
+                    connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    pause.wait(0.02)
+
+        pause = threading.Event()
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        *_, check = check_endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}/", {})
+        pause.set()
+        thread.join()
+    assert (check.name, check.verdict) == ("http", Verdict.FAIL)
+    assert check.detail == "no answer within 0.5 s"

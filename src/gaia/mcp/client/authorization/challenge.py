@@ -9,6 +9,9 @@ import msgspec
 
 __all__ = ["Challenge"]
 
+_MAX_CHALLENGE = 8 * 1024
+"""Characters that are kept of the header: they are searched, shown, and handed to the SDK."""
+
 _REVISION = "MCP-Protocol-Version"
 _PARAMETER = r'(?:^|[\s,]){}=(?:"([^"]*)"|([^\s,"]+))'
 _SCOPE = re.compile(_PARAMETER.format("scope"))
@@ -26,7 +29,7 @@ class Challenge(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, response: httpx2.Response) -> Challenge | None:
         """What `response` asks for; None if that has nothing to do with authorization."""
-        wanted = response.headers.get("WWW-Authenticate", "")
+        wanted = response.headers.get("WWW-Authenticate", "")[:_MAX_CHALLENGE]
         error = _parameter(_ERROR, wanted)
         if response.status_code == 401 or (response.status_code == 403 and error == "insufficient_scope"):
             return cls(response.status_code, wanted, response.request.headers.get(_REVISION))

@@ -26,10 +26,20 @@ from gaia.mcp.client.authorization.config import (
 from gaia.mcp.client.authorization.providers import LoginStorage, PersonProvider, credentials_provider
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
+from gaia.response_limits import ResponseLimits
 
 __all__ = ["OAuthFlowError", "log_in", "renew", "use_credentials"]
 
 _REQUEST_SECONDS = 30.0
+"""For one request, from its beginning to the end of the response."""
+
+_MAX_RESPONSE_BYTES = 1024 * 1024
+"""Of metadata documents, registrations and tokens, which take a few KiB."""
+
+_MAX_PHRASE = 100
+"""Characters of the reason phrase of a status, which is the server's own text."""
+
+_LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES, max_stream_bytes=_MAX_RESPONSE_BYTES)
 
 
 async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:
@@ -95,7 +105,11 @@ def _is_registered_for(login: Login, redirect_uri: str, *scopes: str | None) -> 
 async def _drive(provider: OAuthClientProvider, storage: LoginStorage, challenge: Challenge | None) -> Login | None:
     """Run the provider's flow until it has a token, or until nothing but `challenge` could get it further."""
     request, refusal = (challenge or Challenge()).replay(provider.context.server_url)
-    async with httpx2.AsyncClient(timeout=_REQUEST_SECONDS, follow_redirects=False) as http:
+    async with httpx2.AsyncClient(
+        timeout=_REQUEST_SECONDS,
+        follow_redirects=False,
+        event_hooks={"response": [_LIMITS.apply_async]},
+    ) as http:
         flow = provider.async_auth_flow(request)
         try:
             outgoing = await anext(flow)
@@ -119,10 +133,13 @@ async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, provider: OA
     ):
         # All endpoints of an authorization server are to be served over https ("Communication Security").
         raise OAuthFlowError(f"refused to send anything to {url.copy_with(query=None)}: it is not https")
-    response = await http.send(outgoing)
+    try:
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            response = await http.send(outgoing)
+    except TimeoutError as error:
+        raise httpx2.ReadTimeout(f"{url.host} did not answer within {_REQUEST_SECONDS:g} s") from error
     if outgoing.method == "POST" and (response.status_code >= 500 or response.status_code == 429):
         # Not an answer to what was asked: it says nothing about the login, and may work later.
-        raise ServerUnavailable(
-            f"the authorization server {url.host} answered {response.status_code} {response.reason_phrase}".rstrip()
-        )
+        answer = f"{response.status_code} {response.reason_phrase[:_MAX_PHRASE]}".rstrip()
+        raise ServerUnavailable(f"the authorization server {url.host} answered {answer}")
     return response

@@ -38,6 +38,9 @@ __all__ = ["LoginStorage", "PersonProvider", "credentials_provider"]
 # The SDK logs each failure with a traceback. It is ours to report; an application that wants it still gets it.
 logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
+_MAX_SECONDS = 10 * 365 * 24 * 3600
+"""A token is not believed to live longer; the number may be too large for a time."""
+
 _UNUSED_REDIRECT_URI = "http://127.0.0.1/callback"
 """The redirect URI of flows that never get as far as a browser."""
 
@@ -87,7 +90,9 @@ class LoginStorage:
             access_token=None if tokens is None else tokens.access_token,
             refresh_token=None if tokens is None else tokens.refresh_token,
             scope=None if tokens is None else tokens.scope,
-            expires_at=None if tokens is None or tokens.expires_in is None else time.time() + tokens.expires_in,
+            expires_at=None
+            if tokens is None or tokens.expires_in is None
+            else time.time() + min(tokens.expires_in, _MAX_SECONDS),
             client=_json(client_info or context.client_info),
             redirect_uri=next((str(uri) for uri in context.client_metadata.redirect_uris or ()), None),
             authorization_server=_json(metadata),

@@ -28,6 +28,9 @@ __all__ = ["ServerAuthorization"]
 
 logger = get_logger(__name__)
 
+_MAX_PROBLEM = 1000
+"""Characters of what went wrong: the SDK quotes the authorization server in full."""
+
 
 class ServerAuthorization(httpx2.Auth):
     """The login at one server, for a synchronous HTTP client. Thread-safe.
@@ -267,7 +270,7 @@ class ServerAuthorization(httpx2.Auth):
             raise CallCancelled(f"the login at server {self._name!r} was given up") from error
         except OAuthFlowError as error:
             raise self._needs(f"needs authorization, and logging in failed: {error}", None) from error
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             raise ServerUnavailable(
                 f"the authorization server of {self._name!r} cannot be reached: {str(error) or type(error).__name__}"
             ) from error
@@ -296,7 +299,7 @@ class ServerAuthorization(httpx2.Auth):
 
     def _needs(self, problem: str, challenge: Challenge | None) -> NeedsAuthorization:
         self._refused = self._file.stamp()
-        message = f"the server {problem}"
+        message = f"the server {problem[:_MAX_PROBLEM]}"
         if isinstance(self._config, OAuth):
             more = f" --scope {challenge.scope!r}" if challenge and challenge.wants_more and challenge.scope else ""
             message += f"; run: gaia mcp login {self._name}{more}"

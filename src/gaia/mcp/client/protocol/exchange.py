@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gaia.mcp.client.protocol.messages import encode_result
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import InvalidResponse, MCPError
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
+_MAX_BYTES = 16 * 1024 * 1024
 """No well-behaved server has more. A list that never ends must not keep the client for ever, or fill its memory."""
 
 
@@ -60,6 +62,7 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
     items: list[Any] = []
     seen: set[str] = set()
     cursor: str | None = None
+    size = 0
     for _ in range(_MAX_PAGES):
         result = yield Send(method, None if cursor is None else {"cursor": cursor})
         page = result.get(key)
@@ -73,6 +76,10 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
             return items
         if not isinstance(cursor, str):
             raise InvalidResponse(f"the answer to {method} has a cursor that is not a string")
+        # The last page needs no count: one message has a limit of its own.
+        size += len(encode_result(cursor, {key: page}))
+        if size > _MAX_BYTES:
+            raise InvalidResponse(f"{method} has more than {_MAX_BYTES} bytes")
         if cursor in seen:
             # The cursor itself is left out: it may be anything that the server knows.
             raise InvalidResponse(f"the answer to {method} repeats a cursor")

@@ -53,6 +53,9 @@ _END_LINE = orjson.OPT_APPEND_NEWLINE
 _MAX_ID = 1024
 """Characters."""
 
+_MAX_METHOD = 1024
+"""Characters. The names of spans and the fields of log events contain it."""
+
 RequestId = int | str
 
 T = TypeVar("T")
@@ -245,6 +248,8 @@ def _request_or_notification(value: dict[str, Any], identifier: RequestId | None
     method, params = value["method"], value.get("params")
     if type(method) is not str:
         raise NotAMessage("the method is not a string")
+    if len(method) > _MAX_METHOD:
+        raise NotAMessage(f"the method has {len(method)} characters")
     # An empty list is what PHP makes of an empty object.
     if params is None or params == []:
         params = {}

@@ -39,6 +39,12 @@ _NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "pattern
 _MAX_SHOWN = 100
 """Characters of a property's name in a message."""
 
+_MAX_TOOLS = 2_000
+"""Of one server, with marks: as many as it may offer."""
+
+_MAX_MARKS = 64
+"""Of one tool. Servers take some 100 headers, and 8 KiB of them."""
+
 Path = tuple[str, ...]
 """The names of properties, from the outermost to the one that is marked."""
 
@@ -54,7 +60,9 @@ class RequestHeaders:
         """`on_excluded` is given the name of each listed tool that must not be offered, and the reason."""
         self._on_excluded = on_excluded
         self._marks: dict[str, dict[Path, str]] = {}
-        """By tool. Each value is replaced as a whole."""
+        """By tool, for those that have any."""
+        self._listing: dict[str, dict[Path, str]] = {}
+        """What has come of the listing that is under way. The two are replaced as a whole, and so is each value."""
 
     def of(self, method: str | None, params: Mapping[str, Any] | None) -> dict[str, str]:
         """The headers of one message. A tool's argument that is missing or null has none."""
@@ -73,8 +81,8 @@ class RequestHeaders:
                     headers[f"Mcp-Param-{mark}"] = encode_value(value)
         return headers
 
-    def learn(self, method: str | None, answer: bytes) -> bytes:
-        """Note what the answer to `method` says of headers; returns it without the tools that must not be offered."""
+    def learn(self, method: str | None, params: Mapping[str, Any] | None, answer: bytes) -> bytes:
+        """Note what the answer to a request says of headers; returns it without the tools that must not be offered."""
         if method != "tools/list":
             return answer
         try:
@@ -85,26 +93,40 @@ class RequestHeaders:
         tools = result.get("tools") if isinstance(result, dict) else None
         if not isinstance(tools, list):
             return answer
-        offered = self.learn_tools(tools)
+        is_first, is_last = (params or {}).get("cursor") is None, message["result"].get("nextCursor") is None
+        offered = self.learn_tools(tools, is_first=is_first, is_last=is_last)
         if len(offered) == len(tools):
             return answer
         message["result"]["tools"] = offered
         return orjson.dumps(message)
 
-    def learn_tools(self, tools: list[Any]) -> list[Any]:
-        """Note the marks of the tools that a server lists; returns those that may be offered."""
-        offered = []
+    def learn_tools(self, tools: list[Any], *, is_first: bool = True, is_last: bool = True) -> list[Any]:
+        """Note the marks of the tools on one page of a listing; returns those that may be offered.
+
+        With the last page, tools that are not listed any more are forgotten. If two listings overlap, so may be some
+        that are: the server refuses their next call with `HEADER_MISMATCH`, for which the client lists again.
+        """
+        if is_first:
+            self._listing = {}
+        listing, offered = self._listing, []
         for tool in tools:
             name = tool.get("name") if isinstance(tool, dict) else None
             # What has no name is not a tool, which is not judged here.
             if isinstance(name, str):
                 try:
-                    self._marks[name] = marks(tool.get("inputSchema"))
+                    found = marks(tool.get("inputSchema"))
                 except InvalidMark as reason:
                     self._marks.pop(name, None)
                     self._on_excluded(name, reason)
                     continue
+                if found and len(listing) < _MAX_TOOLS:
+                    listing[name] = found
+                    if len(self._marks) < 2 * _MAX_TOOLS or name in self._marks:
+                        # Calls may come before the last page, which may never come.
+                        self._marks[name] = found
             offered.append(tool)
+        if is_last:
+            self._marks = listing
         return offered
 
     def update(self, method: str | None) -> Exchange[None] | None:
@@ -138,6 +160,8 @@ def marks(schema: Any) -> dict[Path, str]:
             raise InvalidMark(f"property {where!r}: only a {', '.join(_TYPES)} can be a header")
         if mark.lower() in (other.lower() for other in found.values()):
             raise InvalidMark(f"property {where!r}: the header {mark!r} is taken by another property")
+        if len(found) == _MAX_MARKS:
+            raise InvalidMark(f"more than {_MAX_MARKS} properties are marked")
         found[path] = mark
     return found
 

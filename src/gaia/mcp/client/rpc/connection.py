@@ -32,7 +32,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.rpc.channel import Channel, Frame
+from gaia.mcp.client.rpc.channel import Channel, Frame, Outgoing
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.incoming_requests import IncomingRequests
 from gaia.mcp.client.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
@@ -345,9 +345,11 @@ class Connection:
         if call.on_progress is not None:
             call.on_progress(message.params)
 
-    def _respond(self, answer: bytes) -> None:
-        if self.channel is not None and self.state is not ConnectionState.CLOSED:
-            self.channel.send(Frame(answer))
+    def _respond(self, answer: Outgoing) -> bool:
+        if self.channel is None or self.state is ConnectionState.CLOSED:
+            # It is not needed any more, so that it counts as written.
+            return answer.begin_write()
+        return self.channel.send(answer)
 
     def _answer_was_too_long(self, line: OversizedLine) -> None:
         identifier = line.answered_id()

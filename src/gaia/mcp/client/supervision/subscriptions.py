@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from http import HTTPStatus
 
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
-from gaia.mcp.client.protocol.messages import RequestId
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, RequestId
 from gaia.mcp.client.protocol.notifications import ServerNotification
 from gaia.mcp.client.supervision.exchange_runner import ExchangeRunner, RunExchange
-from gaia.mcp.errors import AnswerLost, CallCancelled, MCPError
+from gaia.mcp.errors import AnswerLost, CallCancelled, HttpError, JsonRpcError, MCPError, NeedsAuthorization
 
 __all__ = ["SubscriptionStream", "Subscriptions"]
 
 logger = get_logger(__name__)
+
+_NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 class Subscriptions:
@@ -49,7 +52,7 @@ class SubscriptionStream:
     """Keeps one `subscriptions/listen` open on one connection (2026-07-28, "Subscriptions").
 
     Belongs to the supervisor's thread. In the handshake era it does nothing. A request that was lost, or ended by the
-    server, is renewed by the next `keep`; a server that refuses it is not asked again.
+    server, is renewed by the next `keep`; a server that does not offer it is not asked again.
     """
 
     profile: ServerProfile
@@ -87,13 +90,13 @@ class SubscriptionStream:
         self._runner = runner = self.run_exchange(listening, ended, failed)
 
     def _failed(self, error: MCPError) -> None:
-        if not isinstance(error, AnswerLost):
+        if _says_not_offered(error):
             self._refused = True
             logger.warning("subscription_refused", server=self.run_exchange.connection.name, error=error.message)
             return
         # Proxies often end streams that are quiet. If it was the server that ended, the next request will show it.
         logger.debug("subscription_lost", server=self.run_exchange.connection.name, error=error.message)
-        if self._may_renew:
+        if self._may_renew and isinstance(error, AnswerLost):
             self._may_renew = False
             self._listen()
 
@@ -121,3 +124,11 @@ class SubscriptionStream:
         call = None if self._runner is None else self._runner.call
         # Type and value: the specification keeps the type of the id.
         return call is not None and type(identifier) is int and identifier == call.id
+
+
+def _says_not_offered(error: MCPError) -> bool:
+    """Whether a server that failed a subscription with `error` will do so again."""
+    if isinstance(error, JsonRpcError):
+        return error.code != INTERNAL_ERROR
+    # Other statuses often come from a proxy while there is no server behind it.
+    return isinstance(error, NeedsAuthorization) or (isinstance(error, HttpError) and error.status in _NOT_OFFERED)

@@ -25,6 +25,11 @@ def test_any_401_is_one(wanted: str) -> None:
     assert not challenge(401, wanted).wants_more
 
 
+def test_a_long_one_is_cut() -> None:
+    long = challenge(401, "Bearer scope=" + "x" * 100_000)
+    assert len(long.www_authenticate) == 8192
+
+
 @pytest.mark.parametrize(
     "wanted",
     [

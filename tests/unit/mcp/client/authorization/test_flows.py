@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import queue
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +21,9 @@ from gaia.mcp.client.authorization.config import ClientCredentials, OAuth
 from gaia.mcp.client.authorization.flows import OAuthFlowError
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
+from gaia.response_limits import ResponseTooLong
+from tests.servers.http_server import ENDLESS, ScriptedServer
+from tests.waiting import wait_until
 
 SERVER = "https://mcp.example.com/mcp"
 ISSUER = "https://login.example.com"
@@ -236,3 +240,47 @@ class TestPerson:
         with pytest.raises(NeedsAuthorization, match=r"within 0\.2 s"):
             run(flow)
         assert internet.forms == []
+
+
+class TestWhatIsRead:
+    """However much and however slowly an authorization server writes; `ENDLESS` is what it would have written."""
+
+    @pytest.fixture
+    def server(self) -> Iterator[ScriptedServer]:
+        with ScriptedServer().serving() as server:
+            yield server
+
+    @pytest.fixture
+    def login(self, server: ScriptedServer) -> Login:
+        endpoints = {**METADATA, "issuer": server.url, "token_endpoint": server.url}
+        return msgspec.structs.replace(LOGIN, server=server.url, issuer=server.url, authorization_server=endpoints)
+
+    def test_a_success_has_a_limit(self, server: ScriptedServer, login: Login) -> None:
+        written: queue.SimpleQueue[int] = queue.SimpleQueue()
+        server.on["POST"] = lambda exchange: written.put(exchange.endless())
+        with pytest.raises(ResponseTooLong):
+            run(flows.renew(OAuth(), login, TokenFile(server.url)))
+        assert written.get(timeout=10) < ENDLESS / 4
+
+    def test_an_error_is_cut(self, server: ScriptedServer, login: Login) -> None:
+        written: queue.SimpleQueue[int] = queue.SimpleQueue()
+        server.on["POST"] = lambda exchange: written.put(exchange.endless(400))
+        assert run(flows.renew(OAuth(), login, TokenFile(server.url))) is None
+        assert written.get(timeout=10) < ENDLESS / 4
+
+    def test_so_are_the_documents_about_it(self, server: ScriptedServer) -> None:
+        written: list[int] = []
+        server.on["GET"] = lambda exchange: written.append(exchange.endless())
+        config = ClientCredentials(client_id="id", client_secret="secret", issuer=ISSUER)
+        with pytest.raises((ResponseTooLong, OAuthFlowError)):
+            run(flows.use_credentials(config, Challenge(), TokenFile(server.url)))
+        assert wait_until(lambda: len(written) > 0)
+        assert max(written) < ENDLESS / 4
+
+    def test_one_that_comes_in_drops_is_given_up(
+        self, server: ScriptedServer, login: Login, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flows, "_REQUEST_SECONDS", 0.3)
+        server.on["POST"] = lambda exchange: exchange.endless(piece=b" ", pause=0.05)
+        with pytest.raises(httpx2.ReadTimeout, match="did not answer within"):
+            run(flows.renew(OAuth(), login, TokenFile(server.url)))

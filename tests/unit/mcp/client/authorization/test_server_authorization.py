@@ -23,6 +23,7 @@ from gaia.mcp.client.authorization.config import (
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.authorization.token_file import TokenFile
 from gaia.mcp.errors import CallCancelled, NeedsAuthorization, ServerUnavailable
+from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
 
 HELLO = {
@@ -388,3 +389,22 @@ class TestCredentials:
         with pytest.raises(NeedsAuthorization, match="issuer"):
             say_hello(guarded, authorization(guarded, self.config(guarded, issuer="https://login.example.com")))
         assert guarded.accounts.paths["/token"] == 0
+
+
+def test_the_error_of_an_authorization_server_is_not_quoted_in_full() -> None:
+    with ScriptedServer().serving() as server:
+        origin = server.url.removesuffix("/mcp")
+
+        def document(exchange: Exchange) -> None:
+            if "protected-resource" in exchange.seen.path:
+                exchange.json({"resource": server.url, "authorization_servers": [origin]})
+            else:
+                endpoints = {f"{name}_endpoint": f"{origin}/{name}" for name in ("authorization", "token")}
+                exchange.json({"issuer": origin, "response_types_supported": ["code"], **endpoints})
+
+        server.on["GET"] = document
+        server.on["POST"] = lambda exchange: exchange.body(b"x" * 1_000_000, status=400)
+        config = ClientCredentials(client_id="id", client_secret="secret", issuer=origin)
+        with pytest.raises(NeedsAuthorization, match="xxx") as error:
+            ServerAuthorization("web", server.url, config).log_in()
+    assert len(error.value.message) < 1200

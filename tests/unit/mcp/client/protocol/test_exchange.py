@@ -73,6 +73,13 @@ class TestPagination:
         with pytest.raises(InvalidResponse, match="more than 10 items"):
             exchange.send({"tools": [{}] * 11})
 
+    def test_pages_that_are_long_together_end_too(self) -> None:
+        page = [{"name": "x" * 1_000_000}]
+        server = Pages(*({"tools": page, "nextCursor": str(number)} for number in range(100)))
+        with pytest.raises(InvalidResponse, match="more than 16777216 bytes"):
+            server.items()
+        assert len(server.requests) == 17
+
     @pytest.mark.parametrize("cursor", [5, True, ["a"], {"a": 1}])
     def test_a_cursor_that_is_no_string_is_not_followed(self, cursor: Any) -> None:
         with pytest.raises(InvalidResponse, match="not a string"):

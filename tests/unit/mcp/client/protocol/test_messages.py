@@ -282,3 +282,9 @@ def test_an_id_without_end_is_no_id() -> None:
     assert isinstance(decode(line(id="x" * 1024, method="ping")), Request)
     with pytest.raises(NotAMessage):
         decode(line(id="x" * 1025, method="ping"))
+
+
+@pytest.mark.parametrize("identifier", [{}, {"id": 1}])
+def test_a_method_that_no_log_should_repeat_is_none(identifier: dict[str, int]) -> None:
+    with pytest.raises(NotAMessage, match="the method has 1025 characters"):
+        decode(line(**identifier, method="x" * 1025))

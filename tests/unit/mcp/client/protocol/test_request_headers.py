@@ -150,12 +150,61 @@ class TestListings:
         def answer(*tools: Any) -> bytes:
             return orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})
 
-        assert headers.learn("tools/list", answer(REGION, "?", {})) == answer(REGION, "?", {})
-        assert headers.learn("tools/call", answer(bad)) == answer(bad)
+        assert headers.learn("tools/list", None, answer(REGION, "?", {})) == answer(REGION, "?", {})
+        assert headers.learn("tools/call", None, answer(bad)) == answer(bad)
         assert excluded == []
-        assert headers.learn("tools/list", answer(REGION, bad)) == answer(REGION)
+        assert headers.learn("tools/list", None, answer(REGION, bad)) == answer(REGION)
         assert excluded == ["bad"]
+
+    def test_a_tool_that_is_not_listed_any_more_is_forgotten(self) -> None:
+        headers = RequestHeaders(lambda _name, _reason: None)
+        call = {"name": "deploy", "arguments": {"region": "a"}}
+        headers.learn_tools([REGION])
+        assert "Mcp-Param-Region" in headers.of("tools/call", call)
+        headers.learn_tools([])
+        assert "Mcp-Param-Region" not in headers.of("tools/call", call)
+
+    def test_pages_are_one_listing(self) -> None:
+        headers = RequestHeaders(lambda _name, _reason: None)
+
+        def page(cursor: str | None, following: str | None, *names: str) -> None:
+            result = {"tools": [{**REGION, "name": name} for name in names], "nextCursor": following}
+            answer = orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": result})
+            assert headers.learn("tools/list", None if cursor is None else {"cursor": cursor}, answer) == answer
+
+        def known() -> str:
+            calls = ((name, {"name": name, "arguments": {"region": "a"}}) for name in "abcd")
+            return "".join(name for name, call in calls if "Mcp-Param-Region" in headers.of("tools/call", call))
+
+        page(None, "2", "a", "b")
+        page("2", None, "c")
+        assert known() == "abc"
+        page(None, "2", "d")
+        assert known() == "abcd", "the listing is not complete"
+        page("2", None, "a")
+        assert known() == "ad"
+
+    @pytest.mark.parametrize("following", [None, "more"])
+    def test_no_server_fills_the_memory_with_them(self, following: str | None) -> None:
+        headers = RequestHeaders(lambda _name, _reason: None)
+        for listing in range(10):
+            tools = [{**REGION, "name": f"{listing}-{number}"} for number in range(3_000)]
+            result = {"tools": tools, "nextCursor": following}
+            headers.learn("tools/list", None, orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": result}))
+        assert len(headers._marks) <= 4_000
+
+    def test_a_tool_without_marks_takes_no_room(self) -> None:
+        headers = RequestHeaders(lambda _name, _reason: None)
+        headers.learn_tools([{"name": str(number), "inputSchema": {}} for number in range(100)])
+        assert not headers._marks
+
+    def test_a_tool_with_very_many_marks_is_left_out(self) -> None:
+        excluded: list[str] = []
+        headers = RequestHeaders(lambda name, _reason: excluded.append(name))
+        properties = {f"p{number}": {"type": "string", "x-mcp-header": f"P{number}"} for number in range(65)}
+        assert headers.learn_tools([{"name": "many", "inputSchema": schema(**properties)}]) == []
+        assert excluded == ["many"]
 
     @pytest.mark.parametrize("other", [b"{", b"[]", b'{"result": []}', b'{"result": {"tools": {}}}', b'{"error": {}}'])
     def test_what_is_no_list_stays_as_it_is(self, other: bytes) -> None:
-        assert RequestHeaders(lambda _name, _reason: None).learn("tools/list", other) == other
+        assert RequestHeaders(lambda _name, _reason: None).learn("tools/list", None, other) == other

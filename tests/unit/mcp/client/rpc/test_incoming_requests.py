@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND, Request
+from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.rpc.incoming_requests import IncomingRequests
 from tests.tracing import Tracing
 
@@ -22,14 +24,23 @@ class Fixture:
         self.known = True
         self.told: list[Request] = []
         self.sent: list[dict[str, Any]] = []
+        self.items: list[Outgoing] = []
+        self.reads = True
+        """Whether the server reads what it is sent."""
+        self.room = True
+        """Whether the channel takes anything."""
         self.requests = IncomingRequests(self._tell, self._send, Observer("s"), None)
 
     def _tell(self, request: Request) -> bool:
         self.told.append(request)
         return self.known
 
-    def _send(self, frame: bytes) -> None:
-        self.sent.append(json.loads(frame))
+    def _send(self, item: Outgoing) -> bool:
+        self.items.append(item)
+        if self.reads:
+            assert item.begin_write()
+        self.sent.append(json.loads(item.frame))
+        return self.room
 
 
 @pytest.fixture
@@ -96,3 +107,52 @@ def test_the_end_of_the_connection_ends_what_is_open_once(test: Fixture, tracing
     test.requests.close()
     test.requests.withdraw(ROOTS)
     assert ended(tracing) == ["connection_closed"]
+
+
+class TestAServerThatAsksAndDoesNotRead:
+    def test_few_responses_wait_for_it_and_that_is_said_once(
+        self, test: Fixture, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        test.reads = False
+        with caplog.at_level(logging.WARNING):
+            for number in range(5_000):
+                test.requests.received(Request(number, "ping", {}))
+        assert len(test.sent) == 256
+        assert caplog.text.count("answers_dropped") == 1
+
+    def test_it_gets_responses_again_when_it_reads(self, test: Fixture) -> None:
+        test.reads = False
+        for number in range(300):
+            test.requests.received(Request(number, "ping", {}))
+        for item in test.items:
+            assert item.begin_write()
+        # The writer had begun with one that did not fit into the pipe.
+        test.items[-1].undo_write()
+        test.sent.clear()
+        for number in range(300):
+            test.requests.received(Request(number, "ping", {}))
+        assert len(test.sent) == 255
+
+    def test_nor_do_long_ones_wait(self, test: Fixture) -> None:
+        test.reads = False
+        for number in range(10):
+            request = Request(number, "roots/list", {})
+            test.requests.received(request)
+            test.requests.answer(request, {"text": "x" * 6_000_000})
+        assert len(test.sent) == 2
+
+    def test_one_alone_may_be_longer(self, test: Fixture) -> None:
+        test.requests.received(ROOTS)
+        test.requests.answer(ROOTS, {"text": "x" * 20_000_000})
+        assert len(test.sent) == 1
+
+    def test_what_the_channel_does_not_take_does_not_wait(self, test: Fixture) -> None:
+        test.reads = test.room = False
+        for number in range(1_000):
+            test.requests.received(Request(number, "ping", {}))
+        assert len(test.sent) == 1_000
+
+    def test_a_long_method_is_not_repeated(self, test: Fixture) -> None:
+        test.known = False
+        test.requests.received(Request(1, "x" * 10_000, {}))
+        assert len(test.sent[0]["error"]["message"]) < 200

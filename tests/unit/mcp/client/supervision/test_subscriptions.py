@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.errors import HttpError
 from tests.supervised import Supervised
 
 Json = dict[str, Any]
@@ -88,6 +89,32 @@ class TestEnding:
         server.pass_time(30.0)
         channel.wait_for("server/discover", 2)
         assert len(channel.requests(LISTEN)) == 1
+
+    @pytest.mark.parametrize("status", [404, 405, 501])
+    def test_a_status_may_say_that_it_refuses(self, server: Supervised, status: int) -> None:
+        channel = server.transport.channel()
+        channel.fail(channel.wait_for(LISTEN), HttpError("no", status=status))
+        server.settle()
+        server.pass_time(30.0)
+        channel.wait_for("server/discover", 2)
+        assert len(channel.requests(LISTEN)) == 1
+
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_trouble_for_a_while_is_no_refusal(self, server: Supervised, status: int) -> None:
+        channel = server.transport.channel()
+        channel.fail(channel.wait_for(LISTEN), HttpError("unavailable", status=status))
+        server.settle()
+        assert len(channel.requests(LISTEN)) == 1
+        server.pass_time(30.0)
+        announce(server, channel.wait_for(LISTEN, 2)["id"])
+        server.wait_for_listing(2)
+
+    def test_nor_is_an_internal_error(self, server: Supervised) -> None:
+        channel = server.transport.channel()
+        channel.answer_error(channel.wait_for(LISTEN), -32603, "Internal error")
+        server.settle()
+        server.pass_time(30.0)
+        channel.wait_for(LISTEN, 2)
 
     def test_a_cancellation_of_anything_else_means_nothing(self, server: Supervised) -> None:
         channel = server.transport.channel()

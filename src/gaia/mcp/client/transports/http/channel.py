@@ -1,17 +1,19 @@
 """One server that is reached over HTTP: the threads that speak with it, what is under way, and how it ended.
 
 Each message is a POST of its own, carried out by a thread of a pool. A second, small pool carries what must never
-wait behind calls: notifications, answers to the server, and pings.
+wait behind calls: notifications, answers to the server, and pings. A third one carries what stays open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import httpx2
 
@@ -20,7 +22,8 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
-from gaia.mcp.client.transports.http.http_connection import HttpConnection
+from gaia.mcp.client.transports.http.deadlines import Deadlines
+from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
 from gaia.mcp.client.transports.http.http_session import HttpSession, is_stateless
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.server_streams import OldServerStream, ServerStream
@@ -31,7 +34,11 @@ __all__ = ["HttpChannel"]
 logger = get_logger(__name__)
 
 _MAX_URGENT_THREADS = 4
+_MAX_STANDING_THREADS = 2
+"""A subscription is replaced by opening the new one first."""
+
 _URGENT_METHODS = frozenset({"initialize", "ping", "server/discover"})
+_STANDING_METHODS = frozenset({"subscriptions/listen"})
 _MAX_LINGERING = 4
 """So many answered requests may read on to the end of their streams at the same time."""
 _JOIN_SECONDS = 2.0
@@ -66,6 +73,8 @@ class HttpChannel:
         self._max_pending = max_pending
         self._calls = ConnectionPool(f"mcp-{session.name}-http", max_threads, self._new_connection)
         self._urgent = ConnectionPool(f"mcp-{session.name}-http-urgent", _MAX_URGENT_THREADS, self._new_connection)
+        self._standing = ConnectionPool(f"mcp-{session.name}-http-listen", _MAX_STANDING_THREADS, self._new_connection)
+        self._deadlines = Deadlines(f"mcp-{session.name}-http-deadlines")
         self._connections: weakref.WeakSet[HttpConnection] = weakref.WeakSet()
 
         self._delivery = threading.Lock()
@@ -98,7 +107,8 @@ class HttpChannel:
 
     def send(self, item: Outgoing) -> bool:
         with self._lock:
-            if len(self._posts) >= self._max_pending and item.id is not None:
+            # Requests have room first: a notification often says that one is not needed any more.
+            if len(self._posts) >= self._max_pending * (1 if item.id is not None else 2):
                 return False
             if self._draining is not None:
                 # As if it waited: the next channel gets it.
@@ -142,16 +152,17 @@ class HttpChannel:
             self._held = None
             self._drained.set()
             streams = [stream for stream in (self._server_stream, self._old_stream) if stream is not None]
-        for pool in (self._calls, self._urgent):
+        for pool in (self._calls, self._standing):
             pool.request_close()
         for stream in streams:
             stream.interrupt()
         self._interrupt_all()
         if self._ending is None and self._session.id is not None and grace > 0:
             self._delete_session(min(grace, _DELETE_SECONDS))
+        self._urgent.request_close()
         deadline = time.monotonic() + _JOIN_SECONDS
-        threads: list[ConnectionPool | ServerStream | OldServerStream] = [self._calls, self._urgent, *streams]
-        late = [thread for thread in threads if not thread.join(max(0.0, deadline - time.monotonic()))]
+        joins = [thread.join for thread in (self._calls, self._urgent, self._standing, *streams)]
+        late = [join for join in (*joins, self._deadlines.close) if not join(max(0.0, deadline - time.monotonic()))]
         if late:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
             logger.warning("http_threads_late", server=self._session.name, seconds=round(time.monotonic() - began, 3))
@@ -165,9 +176,9 @@ class HttpChannel:
 
     # What the threads of the channel report; see `HttpSink`.
 
-    def message_received(self, data: bytes, method: str | None = None) -> None:
+    def message_received(self, data: bytes, method: str | None = None, params: Mapping[str, Any] | None = None) -> None:
         if is_stateless(self._session.negotiated):
-            data = self._session.request_headers.learn(method, data)
+            data = self._session.request_headers.learn(method, params, data)
         with self._delivery:
             self._listener.message_received(data)
 
@@ -180,8 +191,13 @@ class HttpChannel:
     def request_failed(self, call_id: int, error: MCPError) -> None:
         self._listener.request_failed(call_id, error)
 
-    def unreachable(self, error: Exception) -> None:
+    def unreachable(self, error: Exception, post: object | None = None) -> bool:
+        with self._lock:
+            answering = any(other.sent and other.is_awaited for other in self._posts if other is not post)
+            if answering and self._draining is None and not self._closed:
+                return False
         self._drain(Ending(cause=f"cannot be reached: {self._session.reason(error)}"))
+        return True
 
     def session_forgotten(self) -> None:
         self._drain(Ending(cause="has forgotten the session", renewable=True))
@@ -228,12 +244,15 @@ class HttpChannel:
         return connection
 
     def _submit(self, item: Outgoing) -> None:
-        post = Post(self._session, self, item)
+        post = Post(self._session, self, item, self._deadlines)
         with self._lock:
             if self._closed:
                 return
             self._posts[post] = None
-        pool = self._urgent if item.id is None or item.method in _URGENT_METHODS else self._calls
+        if item.id is None or item.method in _URGENT_METHODS:
+            pool = self._urgent
+        else:
+            pool = self._standing if item.method in _STANDING_METHODS else self._calls
         try:
             pool.submit(partial(self._run, post))
         except RuntimeError as error:
@@ -296,10 +315,30 @@ class HttpChannel:
             post.interrupt()
 
     def _delete_session(self, seconds: float) -> None:
-        """Tell the server that the session is not needed any more (2025-11-25, "Session Management")."""
-        session = self._session
-        try:
-            with self._new_client() as client:
-                client.delete(session.url, headers=session.stream_headers(None), timeout=seconds)
-        except (httpx2.HTTPError, MCPError, OSError, ValueError) as error:
-            logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
+        """Tell the server that the session is not needed any more (2025-11-25, "Session Management").
+
+        On another thread, and with a connection of its own: the answer does not matter, and is not waited for longer
+        than `seconds`.
+        """
+        session, connection = self._session, self._new_connection()
+        told, given_up = threading.Event(), threading.Event()
+
+        def check() -> None:
+            if given_up.is_set():
+                raise Interrupted
+
+        def delete(_: HttpConnection) -> None:
+            try:
+                with connection.request("DELETE", session.url, session.stream_headers(None), on_sending=check):
+                    pass
+            except (Interrupted, httpx2.HTTPError, MCPError, OSError, ValueError) as error:
+                logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
+            finally:
+                connection.close()
+                told.set()
+
+        with contextlib.suppress(RuntimeError):
+            self._urgent.submit(delete)
+            if not told.wait(seconds):
+                given_up.set()
+                connection.interrupt()

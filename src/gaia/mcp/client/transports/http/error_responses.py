@@ -16,6 +16,9 @@ from gaia.mcp.errors import HttpError, NeedsAuthorization
 __all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "refusal", "with_id"]
 
 _EXCERPT_CHARACTERS = 200
+_MAX_SEARCHED = 4096
+"""Characters of a body in which markup is looked for, which takes quadratic time."""
+
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
 _AUTHORIZATION = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
@@ -63,7 +66,10 @@ def refusal(response: httpx2.Response, body: bytes, server: str, redact: Callabl
 
 def excerpt(body: bytes, redact: Callable[[str], str]) -> str:
     """The beginning of a body, without markup, to be appended to a message."""
-    text = " ".join(redact(_MARKUP.sub(" ", body.decode("utf-8", "replace"))).split())
+    # Secrets are masked in the whole body, because half of one would not be recognised, and once more without the
+    # markup that kept its parts apart.
+    beginning = redact(body.decode("utf-8", "replace"))[:_MAX_SEARCHED]
+    text = " ".join(redact(_MARKUP.sub(" ", beginning)).split())
     if not text:
         return ""
     return f": {text[:_EXCERPT_CHARACTERS]}{'…' if len(text) > _EXCERPT_CHARACTERS else ''}"

@@ -18,6 +18,7 @@ __all__ = ["HttpConnection", "Interrupted"]
 
 _CONNECTED = ("connect_tcp.complete", "start_tls.complete")
 _SENDING = "http11.send_request_headers.started"
+_ANSWERED = "http11.receive_response_headers.complete"
 
 
 class Interrupted(Exception):
@@ -43,11 +44,14 @@ class HttpConnection:
         content: bytes | None = None,
         *,
         on_sending: Callable[[], None] = lambda: None,
+        on_status: Callable[[int], None] = lambda _: None,
     ) -> Iterator[httpx2.Response]:
         """Send a request and give the response, whose body is to be read inside of the context.
 
-        `on_sending` is called when there is a connection, right before the first byte. Raises `httpx2.HTTPError`, what
-        `on_sending` raises, and ValueError or OSError for proxies or certificates that cannot be used.
+        `on_sending` is called when there is a connection, right before the first byte; `on_status` with the status of
+        the response. An authorization may send the request, and get a response, several times. Raises
+        `httpx2.HTTPError`, what `on_sending` raises, and ValueError or OSError for proxies or certificates that cannot
+        be used.
         """
         self._cut = False
 
@@ -57,6 +61,8 @@ class HttpConnection:
             elif event == _SENDING and details["request"].method != b"CONNECT":
                 # To a proxy that only makes a tunnel, the message itself is not sent yet.
                 on_sending()
+            elif event == _ANSWERED:
+                on_status(details["return_value"][1])
 
         client = self._client = self._client or self._new_client()
         request = client.build_request(method, url, headers=headers, content=content, extensions={"trace": trace})

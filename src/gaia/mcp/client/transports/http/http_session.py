@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from http.cookiejar import Cookie, CookieJar
+from typing import Any, Protocol
 
 import httpx2
 
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import RequestHeaders
 from gaia.mcp.client.rpc.channel import Ending, Outgoing
-from gaia.mcp.errors import MCPError
+from gaia.mcp.errors import InvalidResponse, MCPError
 
-__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "is_stateless"]
+__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "SessionCookies", "is_stateless"]
 
 SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"
+
+_MAX_SESSION_ID = 4096
+_MAX_COOKIES = 8192
+"""Characters, as for the id: each request repeats them, and servers take some 8 KiB of headers."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,6 +43,17 @@ class HttpSession:
 
     Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
     """
+
+    def begin(self, identifier: str | None) -> None:
+        """Note what the server calls the session. Raises `InvalidResponse` for what is no id ("Session Management")."""
+        if identifier is not None:
+            visible = identifier.isascii() and identifier.isprintable() and " " not in identifier
+            if not visible or not 0 < len(identifier) <= _MAX_SESSION_ID:
+                raise InvalidResponse(
+                    f"the server gives a session id that cannot be used: it has {len(identifier)} characters"
+                    + ("" if visible else ", and not only visible ones of ASCII")
+                )
+        self.id = identifier
 
     def reason(self, error: Exception) -> str:
         """What went wrong with a connection, without secrets."""
@@ -73,8 +89,8 @@ class HttpSession:
 class HttpSink(Protocol):
     """What requests and streams report to their channel, each on its own thread."""
 
-    def message_received(self, data: bytes, method: str | None = None) -> None:
-        """The server sent a message, in answer to `method` if that is not None."""
+    def message_received(self, data: bytes, method: str | None = None, params: Mapping[str, Any] | None = None) -> None:
+        """The server sent a message, in answer to a request of `method` with `params` if that is not None."""
 
     def answered(self) -> None:
         """A request has its answer, and only reads on to the end of the stream on which that came."""
@@ -82,8 +98,12 @@ class HttpSink(Protocol):
     def request_failed(self, call_id: int, error: MCPError) -> None:
         """One request came to nothing, and the channel goes on."""
 
-    def unreachable(self, error: Exception) -> None:
-        """No connection to the server can be had."""
+    def unreachable(self, error: Exception, post: object | None = None) -> bool:
+        """No connection to the server can be had, for `post` if that is not None.
+
+        Whether the channel ends for it; False if the server is answering other requests, so that it should be tried
+        again.
+        """
 
     def session_forgotten(self) -> None:
         """The server says that there is no such session."""
@@ -96,6 +116,19 @@ class HttpSink(Protocol):
 
     def fall_back(self, item: Outgoing) -> bool:
         """Try the transport of 2024-11-05. If the server speaks it, `item` and all that follows go that way: True."""
+
+
+class SessionCookies(CookieJar):
+    """The cookies of one server: as many as a request can repeat, the first ones first."""
+
+    def set_cookie(self, cookie: Cookie) -> None:
+        others = sum(_size(other) for other in self if (other.name, other.path) != (cookie.name, cookie.path))
+        if others + _size(cookie) <= _MAX_COOKIES:
+            super().set_cookie(cookie)
+
+
+def _size(cookie: Cookie) -> int:
+    return len(cookie.name) + len(cookie.value or "") + len(cookie.path)
 
 
 def is_stateless(negotiated: NegotiatedProtocol) -> bool:

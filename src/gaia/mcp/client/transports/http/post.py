@@ -16,10 +16,12 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.rpc.channel import Frame, Outgoing
 from gaia.mcp.client.transports.http import error_responses
+from gaia.mcp.client.transports.http.deadlines import Deadlines
 from gaia.mcp.client.transports.http.event_stream import EventStream
 from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
 from gaia.mcp.client.transports.http.http_session import SESSION_ID, HttpSession, HttpSink, is_stateless
 from gaia.mcp.errors import AnswerLost, HttpError, InvalidResponse, MCPError
+from gaia.response_limits import ResponseTooLong
 
 __all__ = ["Post"]
 
@@ -29,21 +31,36 @@ _MAX_REDIRECTS = 3
 _MAX_RECONNECTIONS = 3
 """So many times in a row a broken stream is asked for without success before its answer counts as lost."""
 
+_MAX_BACKOFF_SECONDS = 5.0
+"""A caller waits for the answer that such a stream is to bring."""
+
 _LISTEN = "subscriptions/listen"
 _OWN_ID = "http"
 """The id of a request that this transport makes for itself; those of calls are numbers."""
 
-_MAX_REFUSAL_BYTES = 64 * 1024
+_MAX_RECONNECT_SECONDS = 2.0
+"""Between two attempts to connect to a server that refuses one and is answering other requests, at most."""
+
+_UNAWAITED_SECONDS = 30.0
+"""For a notification or an answer to the server. A request has the deadline of its caller."""
+
+_LINGER_SECONDS = 0.5
+"""How long the end of a stream is waited for after the answer, so that the connection can be used again."""
+
+_MAX_UNUSED_BYTES = 64 * 1024
+"""Of a body that means nothing."""
+
 _NOT_OFFERED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class Post:
     """Runs on a thread of the channel; `interrupt` may be called from any."""
 
-    def __init__(self, session: HttpSession, sink: HttpSink, item: Outgoing) -> None:
+    def __init__(self, session: HttpSession, sink: HttpSink, item: Outgoing, deadlines: Deadlines) -> None:
         self._session = session
         self._sink = sink
         self._item = item
+        self._deadlines = deadlines
         # A call that is repeated has another id and frame by then.
         self.id = item.id
         self.method = item.method
@@ -51,7 +68,10 @@ class Post:
         self._negotiated: NegotiatedProtocol = session.negotiated
         self._session_id: str | None = None
         """What the message was sent with."""
-        self._sent = False
+        self.sent = False
+        """Whether the server may have read it, or some of it. Other threads may look."""
+        self._refused = False
+        """Whether the server refused, by the status of its response, what was sent last: it has not acted on it."""
         self._mismatch: ErrorResponse | None = None
         """The server says that headers and body do not agree."""
         self.answered = False
@@ -80,12 +100,16 @@ class Post:
                 return
             self._connection = connection
         try:
-            self._run(connection)
+            if self.id is None:
+                with self._deadlines.limit(_UNAWAITED_SECONDS, self._expire):
+                    self._run_connected(connection)
+            else:
+                self._run_connected(connection)
         except Interrupted:
             pass
         except MCPError as error:
-            # An authorization that says why it cannot give one. The server has not acted.
-            self._item.undo_write()
+            # An authorization that says why it cannot give one.
+            self._take_back()
             # A subscription that is refused does not end the channel, because calls may be under way.
             if not (self.is_awaited and self._sink.login_required(error)):
                 self._fail(error)
@@ -98,6 +122,24 @@ class Post:
         finally:
             with self._lock:
                 self._connection = None
+
+    def _run_connected(self, connection: HttpConnection) -> None:
+        """As `_run`, again and again while there is no connection and the channel goes on nevertheless."""
+        wait = 0.1
+        while True:
+            try:
+                self._run(connection)
+            except (httpx2.TransportError, OSError) as error:
+                if self.sent or self._is_done():
+                    raise
+                if self._sink.unreachable(error, self):
+                    return
+                logger.debug("http_connect_failed", server=self._session.name, error=self._session.reason(error))
+            else:
+                return
+            if self._interrupted.wait(wait):
+                return
+            wait = min(2 * wait, _MAX_RECONNECT_SECONDS)
 
     def _run(self, connection: HttpConnection) -> None:
         stream = self._post(connection)
@@ -116,10 +158,13 @@ class Post:
             # After a redirect, again: the session may be known by now.
             headers = self._session.post_headers(self._item, self._negotiated)
             self._session_id = headers.get(SESSION_ID)
-            with connection.request("POST", url, headers, self._frame, on_sending=self._begin) as response:
+            with connection.request(
+                "POST", url, headers, self._frame, on_sending=self._begin, on_status=self._note_status
+            ) as response:
                 target = same_origin_redirect(response)
                 if target is None:
                     return self._receive(response)
+                # Only a connection whose response is read can be used again.
                 response.read()
             url = target
         self._fail(HttpError(f"the server redirects more than {_MAX_REDIRECTS} times"))
@@ -148,7 +193,7 @@ class Post:
         limit = self._session.max_message_bytes
         with connection.request("POST", self._session.url, headers, item.frame, on_sending=self._check) as response:
             streamed = content_type(response) == "text/event-stream"
-            for data in EventStream(limit).messages(response) if streamed else [read_up_to(response, limit)]:
+            for data in EventStream(limit).messages(response) if streamed else [response.read()]:
                 with contextlib.suppress(NotAMessage):
                     message = decode(data)
                     if isinstance(message, Response) and message.id == _OWN_ID and isinstance(message.result, dict):
@@ -158,9 +203,30 @@ class Post:
     def _begin(self) -> None:
         with self._lock:
             # Not even asked once it is interrupted: a closed channel promises that.
-            if self._interrupted.is_set() or not (self._sent or self._item.begin_write()):
+            if self._interrupted.is_set() or not (self.sent or self._item.begin_write()):
                 raise Interrupted
-            self._sent = True
+            if self.sent and not self._refused:
+                raise AnswerLost("the authorization wants to send it again, and the server may have acted on it")
+            self.sent, self._refused = True, False
+
+    def _note_status(self, status: int) -> None:
+        self._refused = 300 <= status < 500
+
+    def _take_back(self) -> None:
+        """The message counts as not sent, if the server has refused all that was sent of it.
+
+        Not after an interruption: the message belongs to another channel then, and may be on its way there.
+        """
+        with self._lock:
+            if self.sent and self._refused and not self._interrupted.is_set():
+                self._item.undo_write()
+
+    def _expire(self) -> None:
+        """For the thread of the deadlines."""
+        if not self._interrupted.is_set():
+            self.interrupt()
+            reason = f"it was not accepted within {_UNAWAITED_SECONDS:g} s"
+            logger.warning("http_message_lost", server=self._session.name, method=self.method, error=reason)
 
     def _check(self) -> None:
         if self._interrupted.is_set():
@@ -173,15 +239,15 @@ class Post:
 
     def _receive(self, response: httpx2.Response) -> EventStream | None:
         if not response.is_success:
-            self._refused(response, read_up_to(response, _MAX_REFUSAL_BYTES))
+            self._receive_refusal(response, response.read())
             return None
         if self.method == "initialize":
-            self._session.id = response.headers.get(SESSION_ID)
+            self._session.begin(response.headers.get(SESSION_ID))
         kind = content_type(response)
         if self.id is None or self._session.endpoint is not None:
             if kind != "text/event-stream":
                 # Nothing that matters, but a connection whose response is read can be used again.
-                read_up_to(response, _MAX_REFUSAL_BYTES)
+                read_up_to(response, _MAX_UNUSED_BYTES)
             return None
         if kind == "text/event-stream":
             stream = EventStream(self._session.max_message_bytes)
@@ -192,29 +258,32 @@ class Post:
         elif response.status_code in (HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT):
             self._fail(HttpError("the server accepted the request and will not answer it", status=response.status_code))
         else:
-            text = error_responses.excerpt(read_up_to(response, _MAX_REFUSAL_BYTES), self._session.redact)
+            text = error_responses.excerpt(read_up_to(response, _MAX_UNUSED_BYTES), self._session.redact)
             self._fail(HttpError(f"the server answered with {kind or 'no content type'}, which is no MCP{text}"))
         return None
 
     def _receive_body(self, response: httpx2.Response) -> None:
         limit = self._session.max_message_bytes
-        body = read_up_to(response, limit + 1)
-        if len(body) > limit:
+        try:
+            body = response.read()
+        except ResponseTooLong:
             self._fail(InvalidResponse(f"the answer is longer than the {limit} bytes that maxMessageBytes allows"))
             return
-        self._sink.message_received(body, self.method)
+        self._sink.message_received(body, self.method, self._item.params)
         if not self._is_done():
             self._fail(InvalidResponse("the body of the response is not the answer to the request"))
 
     def _read(self, stream: EventStream, response: httpx2.Response) -> None:
         """Hand over the messages of a stream, until its end or until the message is given up."""
         try:
-            for data in stream.messages(response):
-                self._sink.message_received(data, self.method)
-                if self._item.ended and not self.answered:
-                    # It ends right after the answer. Read to its end, the connection can be used again.
-                    self.answered = True
-                    self._sink.answered()
+            with contextlib.ExitStack() as lingering:
+                for data in stream.messages(response):
+                    self._sink.message_received(data, self.method, self._item.params)
+                    if self._item.ended and not self.answered:
+                        # It ends right after the answer. Read to its end, the connection can be used again.
+                        self.answered = True
+                        self._sink.answered()
+                        lingering.enter_context(self._deadlines.limit(_LINGER_SECONDS, self.interrupt))
         except httpx2.SSEError as error:
             self._fail(InvalidResponse(f"a message on the stream cannot be read: {self._session.reason(error)}"))
         except httpx2.TransportError:
@@ -225,7 +294,7 @@ class Post:
     def _resume(self, connection: HttpConnection, stream: EventStream) -> None:
         """Ask for the rest of a stream that ended early (2025-11-25, "Resumability and Redelivery")."""
         failed = 0
-        while not self._is_done() and not self._interrupted.wait(stream.retry):
+        while not self._is_done() and not self._interrupted.wait(stream.pause(_MAX_BACKOFF_SECONDS)):
             headers = self._session.stream_headers(stream.last_id)
             try:
                 with connection.request("GET", self._session.url, headers, on_sending=self._check) as response:
@@ -236,11 +305,11 @@ class Post:
                         raise httpx2.RemoteProtocolError(f"resuming was answered with {response.status_code}")
                     self._read(stream, response)
                     failed = 0
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                self._sink.unreachable(error)
-                return
             except httpx2.TransportError as error:
                 failed += 1
+                refused = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+                if refused and self._sink.unreachable(error, self):
+                    return
                 if failed >= _MAX_RECONNECTIONS:
                     self._broken(error)
                     return
@@ -249,12 +318,12 @@ class Post:
 
     # What goes wrong.
 
-    def _refused(self, response: httpx2.Response, body: bytes) -> None:
+    def _receive_refusal(self, response: httpx2.Response, body: bytes) -> None:
         session, status = self._session, response.status_code
         error = error_responses.error_in(body)
         if error_responses.is_forgotten(response, self._session_id, error):
             # It did not look at the message: that goes to the next session.
-            self._item.undo_write()
+            self._take_back()
             self._sink.session_forgotten()
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
             if not self._sink.fall_back(self._item):
@@ -266,7 +335,7 @@ class Post:
                 self._hand_over(error)
         else:
             if status == HTTPStatus.UNAUTHORIZED:
-                self._item.undo_write()
+                self._take_back()
             self._fail(error_responses.refusal(response, body, session.name, session.redact))
 
     def _hand_over(self, error: ErrorResponse) -> None:
@@ -274,10 +343,13 @@ class Post:
         self._sink.message_received(error_responses.with_id(error, self.id), self.method)
 
     def _broken(self, error: Exception) -> None:
-        if not self._sent:
-            self._sink.unreachable(error)
+        if not self.sent:
+            if not self._sink.unreachable(error):
+                self._fail(HttpError(f"the request cannot be sent: {self._session.reason(error)}"))
         elif isinstance(error, httpx2.LocalProtocolError):
-            self._item.undo_write()
+            # httpx2 has not written anything.
+            self._refused = True
+            self._take_back()
             self._fail(HttpError(f"the request cannot be sent: {self._session.reason(error)}"))
         else:
             self._fail(AnswerLost(f"the connection broke before the answer: {self._session.reason(error)}"))

@@ -23,7 +23,8 @@ __all__ = ["OldServerStream", "ServerStream"]
 
 logger = get_logger(__name__)
 
-_MAX_WAIT_SECONDS = 60.0
+_NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+_MAX_BACKOFF_SECONDS = 60.0
 _ENDPOINT_SECONDS = 10.0
 """How long a server gets to say where messages are to be sent."""
 
@@ -87,44 +88,37 @@ class ServerStream(_StreamThread):
 
     def _run(self) -> None:
         stream = EventStream(self._session.max_message_bytes)
-        wait = 0.0
         try:
-            while not self._closing.wait(wait):
-                heard = self._listen(stream)
-                if heard is None:
-                    return
-                # A server that only ever closes the stream is not asked more and more often.
-                wait = stream.retry if heard else min(max(stream.retry, wait * 2), _MAX_WAIT_SECONDS)
+            while self._listen(stream) and not self._closing.wait(stream.pause(_MAX_BACKOFF_SECONDS)):
+                pass
         finally:
             self._connection.close()
 
-    def _listen(self, stream: EventStream) -> bool | None:
-        """Read one response to its end. Whether anything came; None if it is of no use to ask again."""
-        heard = False
+    def _listen(self, stream: EventStream) -> bool:
+        """Read one response to its end. Whether it is of use to ask again."""
         try:
             with self._get(stream.last_id) as response:
                 if self._closing.is_set() or not self._is_offered(response):
-                    return None
-                self._opened = True
-                for data in stream.messages(response):
-                    heard = True
-                    self._sink.message_received(data)
+                    return False
+                if response.status_code == HTTPStatus.OK:
+                    self._opened = True
+                    for data in stream.messages(response):
+                        self._sink.message_received(data)
         except Interrupted:
-            return None
+            return False
         except NeedsAuthorization as error:
             # The next call finds out, too; those that are under way must not be lost for the sake of this.
             logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
-            return None
+            return False
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            if not self._closing.is_set():
-                self._sink.unreachable(error)
-            return None
+            return not self._closing.is_set() and not self._sink.unreachable(error)
         except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
-        return None if self._closing.is_set() else heard
+        return not self._closing.is_set()
 
     def _is_offered(self, response: httpx2.Response) -> bool:
-        if response.status_code == HTTPStatus.OK:
+        """Any other status, such as that of a proxy without a server behind it, may be another one the next time."""
+        if response.status_code not in _NOT_OFFERED:
             return True
         # The very first request may be answered with 404 by a server that knows no GET.
         if self._opened and error_responses.is_forgotten(response, self._session_id):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -37,7 +38,9 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _MAX_SHOWN = 100
 """Characters of a name that a server gave."""
 
-_OURS = frozenset({"accept", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"})
+_OURS = frozenset(
+    {"accept", "accept-encoding", "content-length", "content-type", "mcp-protocol-version", "mcp-session-id"}
+)
 """Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
 
 Authorize = Callable[[], "httpx2.Auth | None"]
@@ -190,24 +193,33 @@ class HttpTransport(StandaloneTransport):
 
     def _clients(self, headers: Mapping[str, str], auth: httpx2.Auth | None) -> Callable[[], httpx2.Client]:
         """Makes clients that share what is expensive, and what a server expects to be one client's."""
-        from http.cookiejar import CookieJar
-
         import httpx2
+
+        from gaia.mcp.client.transports.http.http_session import SessionCookies
+        from gaia.response_limits import ACCEPT_ENCODING, ResponseLimits
 
         if self._tls is None:
             # Reading the certificates takes a tenth of a second.
             self._tls = httpx2.create_ssl_context()
         context = self._tls
-        cookies = CookieJar()
+        cookies = SessionCookies()
         # Proxies often close idle connections after 5 s, and a request that is sent in that moment is lost.
         limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=3.0)
         # Calls have deadlines of their own, and are interrupted when they pass.
         timeout = httpx2.Timeout(None, connect=min(10.0, self.timeout))
-        complete = {"User-Agent": "gaia-mcp", **headers}
+        complete = {"User-Agent": "gaia-mcp", **ACCEPT_ENCODING, **headers}
+        # On a stream each message has the same limit.
+        read = ResponseLimits(self._max_message_bytes, max_stream_bytes=math.inf)
 
         def new_client() -> httpx2.Client:
             return httpx2.Client(
-                verify=context, auth=auth, headers=complete, cookies=cookies, limits=limits, timeout=timeout
+                verify=context,
+                auth=auth,
+                headers=complete,
+                cookies=cookies,
+                limits=limits,
+                timeout=timeout,
+                event_hooks={"response": [read.apply]},
             )
 
         return new_client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 
@@ -9,6 +10,7 @@ import pytest
 
 from gaia.mcp import MCPClient
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from gaia.mcp.client.transports.http.transport import HttpTransport
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.client.protocol.test_request_headers import REGION, marked, schema
 from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
@@ -191,7 +193,8 @@ class TestGivingUp:
         server.on["tools/call"] = stay
         for _ in range(12):
             assert client.call_tool("echo", {}) == TEXT
-        assert wait_until(lambda: len(threads()) <= 8)
+        # Two for calls, four for ends of streams, one each for notifications, the server's own stream and deadlines.
+        assert wait_until(lambda: len(threads()) <= 9)
 
 
 class TestSessions:
@@ -278,3 +281,108 @@ class TestTheServer:
         assert result["error_type"] == "server_unavailable"
         assert "cannot be reached" in result["error"]
         client.disconnect()
+
+
+class TestOneConnection:
+    def test_listening_takes_none_from_calls(self, serve: Serve) -> None:
+        server = serve(era=MODERN, changes={"listChanged": True})
+        listening = threading.Event()
+
+        def listen(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            acknowledged = {"_meta": {"io.modelcontextprotocol/subscriptionId": exchange.id}}
+            method = "notifications/subscriptions/acknowledged"
+            exchange.event({"jsonrpc": "2.0", "method": method, "params": acknowledged})
+            listening.set()
+            exchange.wait_for_client_to_leave()
+
+        server.on["subscriptions/listen"] = listen
+        with MCPClient("web", HttpTransport(server.url, max_connections=1)) as client:
+            assert listening.wait(10)
+            assert text_of(client.call_tool("echo", {"text": "hi"}, timeout=5)) == "hi"
+
+    def test_nor_does_a_stream_that_goes_on_after_its_answer(self, serve: Serve) -> None:
+        server = serve()
+
+        def go_on(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event(exchange.answer(TEXT))
+            exchange.wait_for_client_to_leave()
+
+        with MCPClient("web", HttpTransport(server.url, max_connections=1)) as client:
+            server.on["tools/call"] = go_on
+            assert client.call_tool("echo", {}, timeout=5) == TEXT
+            assert client.call_tool("echo", {}, timeout=5) == TEXT
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
+    def test_the_answer_to_the_goodbye_is_not_waited_for(
+        self, drip: bytes, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.channel._DELETE_SECONDS", 0.2)
+        server = serve()
+        client = connect(server)
+        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+        def go_on(exchange: Exchange) -> None:
+            connection = exchange._handler.connection
+            exchange._handler.close_connection = True
+            try:
+                connection.sendall(drip)
+                for _ in range(200):
+                    connection.sendall(b"x")
+                    server.stopping.wait(0.05)
+                left.put(False)
+            except OSError:
+                left.put(True)
+
+        server.on["DELETE"] = go_on
+        client.disconnect()
+        assert threads() == []
+        assert left.get(timeout=20), "the client went away before the end"
+
+    def test_one_that_is_never_answered_is_given_up(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.channel._DELETE_SECONDS", 0.1)
+        server = serve()
+        client = connect(server)
+        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        server.on["DELETE"] = lambda exchange: left.put(exchange.wait_for_client_to_leave())
+        client.disconnect()
+        assert left.get(timeout=10)
+        assert threads() == []
+
+
+def test_a_server_that_asks_and_takes_no_answers_fills_no_memory(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve()
+    flooded, go = threading.Event(), threading.Event()
+
+    def flood(exchange: Exchange) -> None:
+        exchange.begin_stream()
+        for number in range(3_000):
+            exchange.event({"jsonrpc": "2.0", "id": f"{number}-{'x' * 1000}", "method": "ping"})
+        flooded.set()
+        exchange.wait_for_client_to_leave()
+
+    def answer(exchange: Exchange) -> None:
+        if exchange.seen.verb == "POST" and "method" not in exchange.seen.body:
+            go.wait(10)
+        known(exchange)
+
+    known = server.handle
+    server.handle = answer  # type: ignore[method-assign]
+    server.on["GET"] = flood
+    client = connect(server)
+    assert flooded.wait(10)
+    assert wait_until(lambda: "answers_dropped" in caplog.text)
+    # Those that wait, those that four threads carry, and the call.
+    assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
+    go.set()
+    assert wait_until(lambda: any("method" not in seen.body for seen in server.seen))
+    client.disconnect()
+    assert sum("result" in seen.body for seen in server.seen) <= 300
+    assert caplog.text.count("answers_dropped") == 1

@@ -140,3 +140,55 @@ def test_without_any_it_says_so(hire: Callable[[int], Setting], monkeypatch: pyt
     with pytest.raises(RuntimeError, match="new thread"):
         setting.pool.submit(lambda _: None)
     monkeypatch.undo()
+
+
+def test_none_is_forgotten_when_a_thread_leaves_in_that_moment(
+    hire: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = hire(1)
+    monkeypatch.setattr(setting.pool._threads, "_idle_seconds", 0.0)
+    done = threading.Semaphore(0)
+    for _ in range(500):
+        setting.pool.submit(lambda _: done.release())
+        assert done.acquire(timeout=10)
+
+
+def test_none_is_forgotten_when_many_come_at_once(hire: Callable[[int], Setting]) -> None:
+    setting = hire(2)
+    done = threading.Semaphore(0)
+
+    def submit() -> None:
+        for _ in range(200):
+            setting.pool.submit(lambda _: done.release())
+
+    threads = [threading.Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(done.acquire(timeout=10) for _ in range(800))
+
+
+def test_none_is_forgotten_that_waited_while_no_thread_could_be_started(
+    hire: Callable[[int], Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done by the thread that was about to have nothing to do."""
+    setting = hire(2)
+    for _ in range(50):
+        go, done = threading.Event(), threading.Semaphore(0)
+
+        def job(_: object, go: threading.Event = go, done: threading.Semaphore = done) -> None:
+            go.wait(10)
+            done.release()
+
+        setting.pool.submit(job)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", no_thread)
+            go.set()
+            setting.pool.submit(job)
+        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=10)
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx2
@@ -10,6 +11,7 @@ import pytest
 
 from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.errors import HttpError, NeedsAuthorization
+from gaia.response_limits import MAX_ERROR_BYTES
 from tests.servers.http_server import Exchange
 from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve
 
@@ -56,6 +58,8 @@ class TestExcerpt:
             (b"\xff", ": \ufffd"),
             (b"x" * 200, f": {'x' * 200}"),
             (b"x" * 201, f": {'x' * 200}…"),
+            (b"<br>" * 1023 + b"xhunter2", ": x***"),
+            (b"hun<br>ter2", ": hun ter2"),
         ],
     )
     def test_it_is_the_beginning_of_the_text_without_markup_and_secrets(self, said: bytes, expected: str) -> None:
@@ -64,6 +68,12 @@ class TestExcerpt:
     def test_no_part_of_a_secret_is_left_at_its_end(self) -> None:
         said = b"x" * 197 + b" hunter2"
         assert "hun" not in error_responses.excerpt(said, lambda text: text.replace("hunter2", "***"))
+
+    @pytest.mark.parametrize("said", ["<script ", "<", "<style", "<script></", " "])
+    def test_a_body_that_is_made_to_be_searched_for_ever_is_not(self, said: str) -> None:
+        began = time.process_time()
+        error_responses.excerpt((said * 100_000).encode()[:MAX_ERROR_BYTES], str)
+        assert time.process_time() - began < 2
 
 
 class TestRefusal:

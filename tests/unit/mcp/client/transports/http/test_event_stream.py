@@ -39,6 +39,14 @@ class TestMessages:
         with pytest.raises(httpx2.SSEError):
             list(stream.messages(response("data: a\n\n", "text/html")))
 
+    def test_what_never_ends_a_line_or_an_event_is_an_error(self, stream: EventStream) -> None:
+        for text in ("x" * 1001, ":" + "x" * 1001, "event: a\n" * 200, "id: 1\n" * 201, "data:\n" * 201):
+            with pytest.raises(httpx2.SSEError):
+                list(stream.messages(response(text)))
+
+    def test_comments_may_go_on_for_ever(self, stream: EventStream) -> None:
+        assert list(stream.messages(response(":\n" * 5000 + "data: a\n\n"))) == [b"a"]
+
 
 class TestPlace:
     def test_it_is_the_last_id_over_all_responses(self, stream: EventStream) -> None:
@@ -54,10 +62,37 @@ class TestPlace:
 
     @pytest.mark.parametrize(
         ("said", "seconds"),
-        [("", 1.0), ("retry: 10\n", 0.01), ("retry: 0\n", 0.0), ("retry: 900000000\n", 300.0), ("retry: soon\n", 1.0)],
+        [
+            ("", 1.0),
+            ("retry: 500\n", 0.5),
+            ("retry: 10\n", 0.1),
+            ("retry: 0\n", 0.1),
+            ("retry: -5\n", 0.1),
+            ("retry: 900000000\n", 300.0),
+            pytest.param(f"retry: {'9' * 400}\n", 300.0, id="more than a float holds"),
+            pytest.param(f"retry: {'9' * 5000}\n", 1.0, id="more than Python reads"),
+            ("retry: soon\n", 1.0),
+        ],
     )
-    def test_the_server_says_how_long_to_wait_within_limits(
-        self, stream: EventStream, said: str, seconds: float
-    ) -> None:
+    def test_the_server_says_how_long_to_wait_within_limits(self, said: str, seconds: float) -> None:
+        stream = EventStream(max_message_bytes=10_000)
         list(stream.messages(response(f"{said}data: a\n\n")))
         assert stream.retry == seconds
+
+    @pytest.mark.parametrize("identifier", ["x" * 5000, "ü", "\x1b[2J", "\x7f"])
+    def test_an_id_that_no_header_can_carry_is_not_kept(self, identifier: str) -> None:
+        stream = EventStream(max_message_bytes=10_000)
+        list(stream.messages(response(f"id: 1\ndata: a\n\nid: {identifier}\ndata: b\n\n")))
+        assert stream.last_id == "1"
+
+
+class TestPause:
+    def test_it_grows_while_nothing_comes(self, stream: EventStream) -> None:
+        list(stream.messages(response("retry: 0\ndata:\n\n")))
+        assert [stream.pause(1.0) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+        list(stream.messages(response("data: a\n\n")))
+        assert [stream.pause(1.0) for _ in range(2)] == [0.1, 0.2]
+
+    def test_it_is_never_shorter_than_the_server_wants(self, stream: EventStream) -> None:
+        list(stream.messages(response("retry: 90000\ndata:\n\n")))
+        assert [stream.pause(1.0) for _ in range(100)] == [90.0] * 100

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx2
 import pytest
 
+from gaia.mcp import MCPClient
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import RequestHeaders
 from gaia.mcp.client.rpc.channel import Frame
 from gaia.mcp.client.transports.http.http_session import SESSION_ID, HttpSession, is_stateless
-from tests.servers.http_server import LEGACY, MODERN
-from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
+from gaia.mcp.errors import InvalidResponse
+from tests.servers.http_server import LEGACY, MODERN, Exchange
+from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve
 
 INITIALIZE, CALL = Frame(b"", "initialize"), Frame(b"", "tools/call", {"name": "echo"})
 HANDSHAKE, STATELESS = NegotiatedProtocol(LEGACY), NegotiatedProtocol(MODERN, server_may_ask=False)
@@ -104,3 +108,56 @@ class TestWhatIsSent:
         client.disconnect()
         assert {seen.verb for seen in server.seen} == {"POST"}
         assert not any("mcp-session-id" in seen.headers for seen in server.seen)
+
+
+class TestBeginning:
+    @pytest.mark.parametrize("identifier", ["s", "!~", "x" * 4096])
+    def test_visible_characters_are_an_id(self, session: HttpSession, identifier: str) -> None:
+        session.begin(identifier)
+        assert session.stream_headers(None)["Mcp-Session-Id"] == identifier
+
+    @pytest.mark.parametrize("identifier", ["", "x" * 4097, "a b", "a\tb", "ü", "\x7f"])
+    def test_nothing_else_is_repeated_in_each_request(self, session: HttpSession, identifier: str) -> None:
+        with pytest.raises(InvalidResponse, match=f"it has {len(identifier)} characters"):
+            session.begin(identifier)
+        assert session.id is None
+
+    def test_a_server_may_have_none(self, session: HttpSession) -> None:
+        session.begin("s")
+        session.begin(None)
+        assert session.id is None
+
+    def test_a_server_with_one_that_is_too_long_does_not_get_ready(self, serve: Serve) -> None:
+        server = serve()
+        server.on["initialize"] = lambda exchange: exchange.json(
+            exchange.answer({"protocolVersion": LEGACY, "capabilities": {}}), headers={"Mcp-Session-Id": "x" * 5000}
+        )
+        client = MCPClient.from_config("web", {"url": server.url})
+        assert not client.connect()
+        assert "it has 5000 characters" in str(client.last_error)
+        client.disconnect()
+
+
+def test_only_as_many_cookies_are_kept_as_a_request_can_repeat(serve: Serve, connect: Connect) -> None:
+    server = serve()
+
+    def set_cookies(exchange: Exchange) -> None:
+        number = len(server.of("tools/call"))
+        handler = exchange._handler
+        handler.send_response(200)
+        for cookie in range(20):
+            handler.send_header("Set-Cookie", f"c{number}-{cookie}={'x' * 100}")
+        handler.send_header("Set-Cookie", "c1-0=new")
+        data = json.dumps(exchange.answer(TEXT)).encode()
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    client = connect(server)
+    server.on["tools/call"] = set_cookies
+    for _ in range(20):
+        client.call_tool("echo", {})
+    sent = server.of("tools/call")[-1].headers["cookie"]
+    assert "c1-0=new" in sent
+    assert 4000 < len(sent) < 9000

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import logging
+import queue
+import threading
 import time
+from collections.abc import Generator
 from typing import Any
 from unittest.mock import Mock
 
 import httpx2
 import pytest
 
+from gaia.mcp import MCPClient
 from gaia.mcp.client.protocol.request_headers import RequestHeaders, encode_value
 from gaia.mcp.client.rpc.channel import Outgoing
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.transports.http.deadlines import Deadlines
 from gaia.mcp.client.transports.http.http_connection import HttpConnection
 from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.client.transports.http.post import Post
-from tests.servers.http_server import MODERN, Exchange
+from gaia.mcp.client.transports.http.transport import HttpTransport
+from gaia.mcp.errors import NeedsAuthorization, ServerCrashed
+from tests.servers.http_server import ENDLESS, MODERN, Exchange
 from tests.unit.mcp.client.protocol.test_request_headers import REGION, schema
-from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, threads
+from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 
 
 class TestAnswers:
@@ -198,6 +208,151 @@ class TestOneRequest:
         assert "redirects more than" in client.call_tool("echo", {})["error"]
 
 
+class TestWhatIsRead:
+    """However much the server sends: `ENDLESS` is what it would have sent."""
+
+    def test_an_answer_is_read_up_to_its_limit(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server, maxMessageBytes=1024 * 1024)
+        written: queue.SimpleQueue[int] = queue.SimpleQueue()
+        server.on["tools/call"] = lambda exchange: written.put(exchange.endless())
+        result = client.call_tool("echo", {})
+        assert (result["error_type"], "maxMessageBytes" in result["error"]) == ("invalid_response", True)
+        assert written.get(timeout=10) < ENDLESS / 4
+
+    @pytest.mark.parametrize("status", [307, 401, 500])
+    def test_of_a_refusal_only_the_beginning_is_read(self, status: int, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        written: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+        def refuse(exchange: Exchange) -> None:
+            if exchange.seen.path == "/mcp":
+                written.put(exchange.endless(status, headers={"Location": "/elsewhere"}))
+            else:
+                server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = refuse
+        result = client.call_tool("echo", {})
+        assert result == TEXT if status == 307 else "error" in result
+        assert written.get(timeout=10) < ENDLESS / 4
+
+    def test_a_login_reads_as_little_of_it(self, serve: Serve) -> None:
+        class Login(httpx2.Auth):
+            def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+                response = yield request
+                if response.status_code == 401:
+                    request.headers["Authorization"] = "Bearer new"
+                    yield request
+
+        server = serve()
+        written: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+        def refuse(exchange: Exchange) -> None:
+            if "authorization" not in exchange.seen.headers:
+                written.put(exchange.endless(401))
+            else:
+                server.respond(exchange, exchange.answer(TEXT))
+
+        client = MCPClient("web", HttpTransport(server.url, auth=Login()))
+        with client:
+            server.on["tools/call"] = refuse
+            assert client.call_tool("echo", {}) == TEXT
+        assert written.get(timeout=10) < ENDLESS / 4
+
+    def test_a_small_error_that_stands_for_much_is_no_work(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        bomb = gzip.compress(b"<script" * 150_000)
+        gzipped = {"Content-Encoding": "gzip"}
+        server.on["tools/call"] = lambda exchange: exchange.body(bomb, "text/html", 500, gzipped)
+        began = time.process_time()
+        assert client.call_tool("echo", {})["error_type"] == "http"
+        assert time.process_time() - began < 5
+
+    def test_a_stream_is_text_whatever_charset_it_names(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+
+        def answer(exchange: Exchange) -> None:
+            exchange.begin_stream(kind="text/event-stream; charset=bz2")
+            exchange.chunk(b"\xef\xbb\xbf")
+            exchange.event(exchange.answer(TEXT))
+            exchange.end_stream()
+
+        server.on["tools/call"] = answer
+        assert client.call_tool("echo", {}) == TEXT
+
+    def test_a_stream_that_goes_on_after_the_answer_keeps_no_connection(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server)
+        left: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+        def go_on(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event(exchange.answer(TEXT))
+            left.put(exchange.wait_for_client_to_leave())
+
+        server.on["tools/call"] = go_on
+        assert client.call_tool("echo", {}) == TEXT
+        assert left.get(timeout=10)
+
+
+class TestUnawaited:
+    def test_a_notification_that_is_not_accepted_holds_up_nothing_for_long(
+        self, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.post._UNAWAITED_SECONDS", 0.2)
+        server = serve()
+        left: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        server.on["notifications/initialized"] = lambda exchange: left.put(exchange.wait_for_client_to_leave())
+        client = MCPClient.from_config("web", {"url": server.url})
+        with caplog.at_level(logging.WARNING), client:
+            assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
+            assert left.get(timeout=10)
+        assert "not accepted within 0.2 s" in caplog.text
+
+
+class TestConnecting:
+    def test_a_refused_connection_does_not_end_calls_that_are_under_way(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.channel._DRAIN_SECONDS", 0.1)
+        server = serve()
+        client = connect(server)
+        assert server.wait_for("GET")
+        go = threading.Event()
+
+        def slow(exchange: Exchange) -> None:
+            if exchange.arguments == {"text": "slow"}:
+                go.wait(10)
+            server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = slow
+        running = client.submit_tool("echo", {"text": "slow"})
+        assert server.wait_for("tools/call")
+        with server.refusing_connections():
+            refused = client.submit_tool("echo", {"text": "other"})
+            # Longer than the channel would wait for the end of the first call.
+            with pytest.raises(TimeoutError):
+                refused.result(0.5)
+            go.set()
+            assert running.result(10) == TEXT
+        assert refused.result(10) == TEXT
+        assert client.status.restarts <= 1
+        assert len(server.of("tools/call")) == 2
+
+    def test_when_nothing_else_is_under_way_the_server_is_gone(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        client = connect(server, restart={"restart": "never"})
+        assert server.wait_for("GET")
+        server.on["tools/call"] = lambda exchange: exchange.drop()
+        with server.refusing_connections():
+            client.call_tool("echo", {})
+            result = client.call_tool("echo", {}, timeout=5)
+        assert (result["error_type"], result["delivery"]) == ("server_unavailable", "not_sent")
+
+
 class TestHeaders:
     """Arguments as headers (2026-07-28, "Streamable HTTP": "Custom Headers")."""
 
@@ -237,12 +392,122 @@ class TestHeaders:
         assert len(server.of("tools/call")) == 1
 
 
-def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
+def a_post(item: Any, sink: Any = None) -> Post:
     session = HttpSession("web", httpx2.URL("http://host/"), str, 1000, RequestHeaders(lambda *_: None))
+    return Post(session, sink or Mock(spec=HttpSink), item, Deadlines("deadlines"))
+
+
+def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
     item, connection = Mock(spec=Outgoing), Mock(spec=HttpConnection)
-    post = Post(session, Mock(spec=HttpSink), item)
+    post = a_post(item)
     post.interrupt()
     post.run(connection)
     connection.request.assert_not_called()
     item.begin_write.assert_not_called()
     item.undo_write.assert_not_called()
+
+
+class Gate(httpx2.Auth):
+    """An authorization that waits where a test wants it to, and then gives up."""
+
+    def __init__(self, *, after_refusal: bool) -> None:
+        self.after_refusal = after_refusal
+        self.closed = threading.Event()
+        self.reached, self.go = threading.Event(), threading.Event()
+        self.thread = threading.current_thread()
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        if self.closed.is_set() and not self.reached.is_set() and b"tools/call" in request.content:
+            if self.after_refusal:
+                yield request
+            self.thread = threading.current_thread()
+            self.reached.set()
+            self.go.wait(10)
+            raise NeedsAuthorization("nobody is let in")
+        yield request
+
+
+class TestWhatWasSentTwice:
+    @pytest.mark.parametrize("interrupted", [True, False])
+    def test_once_it_is_given_up_it_is_not_called_unsent(self, interrupted: bool, serve: Serve) -> None:
+        """By then it may be on its way over the next channel."""
+        server = serve()
+        server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
+        item, sink, gate = Mock(spec=Outgoing), Mock(spec=HttpSink), Gate(after_refusal=True)
+        item.id, item.method, item.params, item.ended = 1, "tools/call", {}, False
+        item.frame = b'{"method": "tools/call"}'
+        gate.closed.set()
+        post = a_post(item, sink)
+        post._session.url = httpx2.URL(server.url)
+        connection = HttpConnection(lambda: httpx2.Client(auth=gate))
+        thread = threading.Thread(target=post.run, args=(connection,))
+        thread.start()
+        assert gate.reached.wait(10)
+        if interrupted:
+            post.interrupt()
+        gate.go.set()
+        thread.join(10)
+        connection.close()
+        assert item.undo_write.called is not interrupted
+
+    def test_a_call_that_a_late_thread_gives_up_is_not_written_again(
+        self, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("_DRAIN_SECONDS", "_JOIN_SECONDS"):
+            monkeypatch.setattr(f"gaia.mcp.client.transports.http.channel.{name}", 0.1)
+        server, gate = serve(), Gate(after_refusal=False)
+        restart = RestartPolicy(initial_delay=0.01, max_delay=0.02)
+        client = MCPClient("web", HttpTransport(server.url, auth=gate), restart_policy=restart)
+
+        def forget() -> None:
+            server.open_sessions.clear()
+            server.outbox.put(None)
+
+        def keep(exchange: Exchange) -> None:
+            exchange.wait_for_client_to_leave()
+
+        def listen(exchange: Exchange) -> None:
+            if not server._knows_session(exchange):
+                exchange.body(b"", status=404)
+                return
+            exchange.begin_stream()
+            exchange.event(retry=0)
+            server.outbox.get()
+            exchange.end_stream()
+
+        server.on["GET"] = listen
+        with client:
+            assert server.wait_for("GET")
+            server.on["tools/call"] = keep
+            gate.closed.set()
+            call = client.submit_tool("echo", {})
+            # Its thread is about to send it, and is held up.
+            assert gate.reached.wait(10)
+            forget()
+            # The next channel has sent it now.
+            assert server.wait_for("tools/call")
+            gate.go.set()
+            gate.thread.join(10)
+            forget()
+            with pytest.raises(ServerCrashed) as lost:
+                call.result(10)
+        assert lost.value.delivery == "unknown"
+        assert len(server.of("tools/call")) == 1
+
+    def test_an_authorization_cannot_have_it_sent_again_after_a_success(self, serve: Serve) -> None:
+        class Eager(httpx2.Auth):
+            def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+                yield request
+                yield request
+
+        server = serve()
+        item, sink = Mock(spec=Outgoing), Mock(spec=HttpSink)
+        item.id, item.method, item.params, item.ended = 1, "tools/call", {}, False
+        item.frame = b'{"id": 1, "method": "tools/call", "params": {}}'
+        post = a_post(item, sink)
+        post._session.url = httpx2.URL(server.url)
+        connection = HttpConnection(lambda: httpx2.Client(auth=Eager()))
+        post.run(connection)
+        connection.close()
+        assert len(server.of("tools/call")) == 1
+        item.undo_write.assert_not_called()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from gaia.mcp import MCPClient
@@ -46,6 +49,80 @@ class TestWhatTheServerSays:
         connect(server)
         assert "last-event-id" not in server.wait_for("GET").headers
         assert server.wait_for("GET").headers["last-event-id"] == "event-7"
+
+    @pytest.mark.parametrize("status", [400, 503])
+    def test_trouble_for_a_while_is_no_refusal(self, status: int, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        asked = []
+
+        def listen(exchange: Exchange) -> None:
+            asked.append(exchange)
+            if len(asked) == 1:
+                exchange.body(b"", status=status)
+            else:
+                server._listen(exchange)
+
+        server.on["GET"] = listen
+        client = connect(server)
+        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
+        server.outbox.put({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
+
+    def test_a_server_that_wants_to_be_asked_at_once_is_asked_less_and_less_often(
+        self, serve: Serve, connect: Connect
+    ) -> None:
+        server = serve()
+        times = []
+
+        def end(exchange: Exchange) -> None:
+            times.append(time.monotonic())
+            exchange.begin_stream()
+            exchange.event("", retry=0)
+            exchange.end_stream()
+
+        server.on["GET"] = end
+        connect(server)
+        assert wait_until(lambda: len(times) >= 4)
+        assert times[3] - times[0] >= 0.1 + 0.2 + 0.4
+
+    def test_a_pause_that_is_no_number_for_a_clock_ends_no_thread(self, serve: Serve, connect: Connect) -> None:
+        server = serve()
+
+        def say(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            exchange.event("", retry="9" * 400)
+            exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            exchange.wait_for_client_to_leave()
+
+        server.on["GET"] = say
+        client = connect(server)
+        server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
+        assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
+
+    def test_a_refused_connection_does_not_end_calls_that_are_under_way(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.channel._DRAIN_SECONDS", 0.1)
+        server = serve()
+        client = connect(server)
+        assert server.wait_for("GET")
+        go = threading.Event()
+
+        def slow(exchange: Exchange) -> None:
+            go.wait(10)
+            server.respond(exchange, exchange.answer(TEXT))
+
+        server.on["tools/call"] = slow
+        running = client.submit_tool("echo", {})
+        assert server.wait_for("tools/call")
+        with server.refusing_connections():
+            server.outbox.put(None)
+            # More than the pause, and than the channel waits before it ends.
+            with pytest.raises(TimeoutError):
+                running.result(1.5)
+        go.set()
+        assert running.result(10) == TEXT
+        assert client.status.generation == 1
 
 
 class TestForgottenSession:
