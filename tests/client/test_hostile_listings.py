@@ -72,13 +72,13 @@ class TestSchemas:
         client = connect(serve(tools=[{"name": "t", "inputSchema": schema}], only_tools=True))
         assert text(client.call_tool("t", {"p": "a" * 64 + "b"})) == "t"
 
-    @pytest.mark.parametrize("pattern", ["((a+))+b", "a*a*a*a*a*a*b", "(a?){40}a{40}b"])
+    @pytest.mark.parametrize("pattern", ["((a+))+b", "a*a*a*a*a*a*b", "(a?){40}a{40}b", "(?x)^(a+) +$", "^(a+)(?#)+$"])
     def test_a_promise_that_would_take_for_ever_to_check_holds_up_no_result(
         self, pattern: str, serve: Serve, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
     ) -> None:
         """The server has chosen both the pattern and the text."""
         schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": pattern}}}
-        result = {"content": [{"type": "text", "text": "ok"}], "structuredContent": {"p": "a" * 5000}}
+        result = {"content": [{"type": "text", "text": "ok"}], "structuredContent": {"p": "a" * 5000 + "!"}}
         tools = [{"name": "t", "outputSchema": schema}]
         client = connect(serve(tools=tools, only_tools=True, faults=[{"tool": "t", "result": result}]))
         assert text(client.call_tool("t", timeout=20)) == "ok"

@@ -34,7 +34,7 @@ class TestTools:
                 TOOL | {"inputSchema": {"type": "object", "properties": {"a": {"type": "text"}}}},
                 "schemas",
                 "fail",
-                "greet: inputSchema is no JSON Schema: 'text' is not valid",
+                "greet: inputSchema is no JSON Schema: properties.a.type: 'text' is not valid",
             ),
             (TOOL | {"outputSchema": {"type": 3}}, "schemas", "fail", "greet: outputSchema is no JSON Schema"),
             ({"name": 7}, "schemas", "fail", "not a tool with a name: {'name': 7}"),
