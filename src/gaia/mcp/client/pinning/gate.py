@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
@@ -88,7 +89,7 @@ class ToolGate:
         """Why a tool that `review` did not let through cannot be called."""
         reason = self._problem or (
             f"its definition has changed since it was approved, or it is new: see and approve it with "
-            f"`gaia mcp approve {self._server}`"
+            f"`gaia mcp approve {shlex.quote(self._server)}`"
         )
         return ToolNotApproved(f"the tool {tool!r} of server {self._server!r} is blocked: {reason}")
 
