@@ -133,7 +133,7 @@ class ToolDenied(MCPError, ValueError):
 
 
 class ToolNotApproved(ToolDenied):
-    """Tool definitions are pinned, and this tool's definition is not the approved one."""
+    """Definitions are pinned, and that of this tool, or of this prompt, is not the approved one."""
 
     error_type = "not_approved"
 
