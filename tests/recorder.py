@@ -23,7 +23,7 @@ class Recorder:
             self.events.append(event)
             self._happened.notify_all()
 
-    def of(self, kind: type[E], **fields: Any) -> list[E]:
+    def of(self, kind: type[E], /, **fields: Any) -> list[E]:
         """The events so far that are of this kind and have these fields."""
         return [
             event
@@ -31,7 +31,7 @@ class Recorder:
             if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items())
         ]
 
-    def wait_for(self, kind: type[E], **fields: Any) -> E:
+    def wait_for(self, kind: type[E], /, **fields: Any) -> E:
         """Wait for such an event, unless there was one already; return the first."""
         with self._happened:
             assert self._happened.wait_for(lambda: self.of(kind, **fields), PATIENCE), self.events

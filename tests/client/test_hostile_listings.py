@@ -72,13 +72,13 @@ class TestSchemas:
         client = connect(serve(tools=[{"name": "t", "inputSchema": schema}], only_tools=True))
         assert text(client.call_tool("t", {"p": "a" * 64 + "b"})) == "t"
 
-    @pytest.mark.parametrize("pattern", ["((a+))+b", "a*a*a*a*a*a*b", "(a?){40}a{40}b"])
+    @pytest.mark.parametrize("pattern", ["((a+))+b", "a*a*a*a*a*a*b", "(a?){40}a{40}b", "(?x)^(a+) +$", "^(a+)(?#)+$"])
     def test_a_promise_that_would_take_for_ever_to_check_holds_up_no_result(
         self, pattern: str, serve: Serve, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture
     ) -> None:
         """The server has chosen both the pattern and the text."""
         schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": pattern}}}
-        result = {"content": [{"type": "text", "text": "ok"}], "structuredContent": {"p": "a" * 5000}}
+        result = {"content": [{"type": "text", "text": "ok"}], "structuredContent": {"p": "a" * 5000 + "!"}}
         tools = [{"name": "t", "outputSchema": schema}]
         client = connect(serve(tools=tools, only_tools=True, faults=[{"tool": "t", "result": result}]))
         assert text(client.call_tool("t", timeout=20)) == "ok"
@@ -142,7 +142,7 @@ class TestNames:
     def test_no_server_can_take_a_name_that_leads_to_another(
         self, managed: Callable[[dict[str, Json]], MCPClientManager], serve: Serve
     ) -> None:
-        """`b_read` of ``a`` and `read` of ``a_b`` are the same words; neither gets the name for itself."""
+        """`b_read` of ``a`` and `read` of ``a_b`` are the same words; the longer name of a server decides."""
 
         def server(*names: str) -> Json:
             answers = [
@@ -156,7 +156,7 @@ class TestNames:
         tools = {(tool.server, tool.name): tool.namespaced_name for tool in manager.list_tools()}
         assert len(set(tools.values())) == len(tools) == 5
         assert text(manager.call_tool(str(tools["a_b", "read"]))) == "read's read"
-        assert manager.call_tool("mcp_a_b_read")["error_type"] == "unknown_tool"
+        assert tools["a_b", "read"] == "mcp_a_b_read"
 
     def test_names_that_no_api_takes_become_some_that_all_take(
         self, managed: Callable[[dict[str, Json]], MCPClientManager], serve: Serve

@@ -1,4 +1,4 @@
-"""`gaia mcp approve`: what has changed about a server's tools, and the approval of it."""
+"""`gaia mcp approve`: what has changed about a server's tools, prompts and instructions, and the approval of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from gaia.cli.servers import complete_name, connected, entry_of
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
+    from gaia.mcp.client import MCPClient
     from gaia.mcp.client.pinning.gate import Review
-    from gaia.mcp.client.pinning.lock_file import Pin
+    from gaia.mcp.client.pinning.lock_file import Pin, PinKind
 
 __all__ = ["approve"]
 
 
 @dataclass(frozen=True)
 class _Change:
-    tool: str
+    of: PinKind
+    name: str
     kind: Literal["new", "changed", "removed"]
     lines: list[str]
 
@@ -37,40 +39,47 @@ def approve(
     ] = None,
     assume_yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
-    r"""Show what a server says of its tools that was not approved yet, and approve it.
+    r"""Show what a server says of its tools and prompts, and its instructions, that was not approved yet; approve it.
 
-    The server is started to list its tools; no tool is called. Characters that would not be seen are shown as
-    \u{...}. With "pinTools": "block" in its configuration, tools that are new or have changed cannot be used before
-    this. The exit status is 1 if something was left unapproved.
+    The server is started to list its tools and prompts; no tool is called. Characters that would not be seen are shown
+    as \u{...}. With "pinTools": "block" in its configuration, what is new or has changed cannot be used before this.
+    The exit status is 1 if something was left unapproved.
     """
     from gaia.mcp.client.pinning.gate import compare
-    from gaia.mcp.client.pinning.lock_file import pin_of, pins_of
+    from gaia.mcp.client.pinning.lock_file import pins_of
 
     servers = load_to_start(options)
     # Nothing is to be approved by its first use here: that is what is being asked.
     with connected(name, options, servers, pinTools="off") as client:
-        pins = {tool.name: pin_of(tool) for tool in client.list_tools()}
-        listed, problem = {*pins, *client.denied_tools}, client.last_error
+        pins = _pins(client)
+        listed, problem = {*pins["tools"], *client.denied_tools}, client.last_error
     if not listed and problem is not None:
         raise CommandFailed(f"server {name!r} does not list its tools: {problem}", error_type="server_unavailable")
     store = pins_of(servers, name)
-    approved = store.read() or {}
+    approved = {kind: store.of(kind).read() or {} for kind in pins}
     for tool in tools or ():
-        if tool not in pins and tool not in approved:
-            raise unknown_name("tool", tool, {*pins, *approved}, place=f" on server {name!r}")
+        if tool not in pins["tools"] and tool not in approved["tools"]:
+            raise unknown_name("tool", tool, {*pins["tools"], *approved["tools"]}, place=f" on server {name!r}")
     changes = [
         change
-        for change in _changes(compare(approved, pins, listed), approved, pins)
-        if not tools or change.tool in tools
+        for kind, found in pins.items()
+        for change in _changes(
+            kind, compare(approved[kind], found, listed if kind == "tools" else found), approved[kind], found
+        )
+        if not tools or (kind == "tools" and change.name in tools)
     ]
     if not options.json:
-        _show(name, changes, len(pins))
+        _show(name, changes, len(pins["tools"]))
     agreed = not changes or assume_yes or _agreed(len(changes), options)
-    if agreed and changes:
-        new = {change.tool: pins[change.tool] for change in changes if change.kind != "removed"}
-        store.approve(new, [change.tool for change in changes if change.kind == "removed"])
+    if agreed:
+        for kind in dict.fromkeys(change.of for change in changes):
+            of_kind = [change for change in changes if change.of == kind]
+            new = {change.name: pins[kind][change.name] for change in of_kind if change.kind != "removed"}
+            store.of(kind).approve(new, [change.name for change in of_kind if change.kind == "removed"])
     if options.json:
-        found = [{"tool": change.tool, "kind": change.kind, "diff": change.lines} for change in changes]
+        found = [
+            {"of": change.of, "tool": change.name, "kind": change.kind, "diff": change.lines} for change in changes
+        ]
         terminal.print_json({"server": name, "changes": found, "approved": agreed, "file": str(store.file)})
     elif changes:
         _conclude(name, entry_of(servers, name), store.file, agreed=agreed)
@@ -78,17 +87,28 @@ def approve(
         raise typer.Exit(FAILED)
 
 
-def _changes(review: Review, approved: dict[str, Pin], pins: dict[str, Pin]) -> list[_Change]:
+def _pins(client: MCPClient) -> dict[PinKind, dict[str, Pin]]:
+    """What the server says now."""
+    from gaia.mcp.client.pinning.lock_file import pin_of, pins_of_prompts, pins_of_text
+
+    return {
+        "tools": {tool.name: pin_of(tool) for tool in client.list_tools()},
+        "prompts": pins_of_prompts(client.list_prompts() if "prompts" in client.capabilities else []),
+        "instructions": pins_of_text(client.instructions),
+    }
+
+
+def _changes(kind: PinKind, review: Review, approved: dict[str, Pin], pins: dict[str, Pin]) -> list[_Change]:
     from gaia.mcp.client.difference import difference
 
-    def lines(tool: str) -> list[str]:
-        old, new = approved.get(tool), pins.get(tool)
+    def lines(name: str) -> list[str]:
+        old, new = approved.get(name), pins.get(name)
         return difference(None if old is None else old.definition, None if new is None else new.definition)
 
     return [
-        *(_Change(tool, "changed", lines(tool)) for tool in review.changed),
-        *(_Change(tool, "new", lines(tool)) for tool in review.added),
-        *(_Change(tool, "removed", []) for tool in review.removed),
+        *(_Change(kind, name, "changed", lines(name)) for name in review.changed),
+        *(_Change(kind, name, "new", lines(name)) for name in review.added),
+        *(_Change(kind, name, "removed", []) for name in review.removed),
     ]
 
 
@@ -98,7 +118,8 @@ def _show(name: str, changes: list[_Change], count: int) -> None:
     if not changes:
         terminal.say(f"{name}: all {count} tools are as they were approved.")
     for change in changes:
-        terminal.say(f"{change.kind}: {escaped(change.tool)}", "bold yellow")
+        what = "prompt " if change.of == "prompts" else ""
+        terminal.say(f"{change.kind}: {what}{escaped(change.name)}", "bold yellow")
         if change.lines:
             terminal.show(difference_text(change.lines))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +83,7 @@ def add(
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
         terminal.say(f"{'Replaced' if replaced else 'Added'} {name!r} in {servers.config_file}")
-        terminal.say(f"Try it: gaia mcp test-client {name}", "dim")
+        terminal.say(f"Try it: gaia mcp test-client {shlex.quote(name)}", "dim")
 
 
 @with_options("config", "as_json", "debug")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -153,7 +154,8 @@ def _warnings(name: str, entry: dict[str, Any], seen: Inspection) -> list[str]:
         for variable in secret_in_arguments(ServerConfig.from_dict(name, entry))
     ]
     if seen.blocked:
-        found.append(f"{len(seen.blocked)} tools are blocked until you approve them: gaia mcp approve {name}")
+        remedy = f"gaia mcp approve {shlex.quote(name)}"
+        found.append(f"{len(seen.blocked)} tools are blocked until you approve them: {remedy}")
     if seen.status is not None and (lines := seen.status.noise_lines):
         found.append(
             f"it wrote {lines} lines to its standard output that are no messages; logs belong on standard error"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,7 +63,7 @@ def list_tools(
     elif tools or blocked:
         terminal.show(tool_table(tools, blocked))
         if blocked:
-            terminal.say(f"Blocked until you have seen what changed: gaia mcp approve {name}", "red")
+            terminal.say(f"Blocked until you have seen what changed: gaia mcp approve {shlex.quote(name)}", "red")
     else:
         terminal.say(f"{name} offers no tools{'' if problem is None else f': {problem}'}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def connected(name: str, options: Options, servers: MCPConfig | None = None, **k
         if not ready:
             raise CommandFailed(
                 f"server {name!r} could not be started: {client.last_error}",
-                hint=f"`gaia mcp test-client {name}` shows where it fails.",
+                hint=f"`gaia mcp test-client {shlex.quote(name)}` shows where it fails.",
                 error_type="server_unavailable",
             )
         yield client

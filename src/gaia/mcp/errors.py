@@ -12,7 +12,9 @@ The classes also derive from the built-in exceptions that the abstract transport
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 __all__ = [
     "AnswerLost",
@@ -131,7 +133,7 @@ class ToolDenied(MCPError, ValueError):
 
 
 class ToolNotApproved(ToolDenied):
-    """Tool definitions are pinned, and this tool's definition is not the approved one."""
+    """Definitions are pinned, and that of this tool, or of this prompt, is not the approved one."""
 
     error_type = "not_approved"
 
@@ -183,9 +185,29 @@ class UrlElicitationRequired(JsonRpcError):
 
     @property
     def elicitations(self) -> list[dict[str, Any]]:
-        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}``, each."""
+        """``{"mode": "url", "message": …, "url": …, "elicitationId": …}``, each; without URLs that are no web pages."""
         listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
-        return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        return [one for one in found if "url" not in one or is_web_page(one["url"])]
+
+
+def is_web_page(url: object) -> bool:
+    """Whether a person can be sent to a URL of a server: https, or http on this machine, and no script, file or app."""
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def answered_error(code: int, message: str, data: Any = None) -> JsonRpcError:

@@ -1,37 +1,57 @@
 """JSON Schema as MCP wants it: 2020-12 unless the schema declares another dialect; nothing is ever fetched.
 
 Most schemas come from servers (specification 2026-07-28, "Base protocol", "JSON Schema"). A check by one of those does
-a bounded amount of work, whatever the schema asks for.
+a bounded amount of work in a bounded time, whatever the schema asks for, and its patterns are matched in linear time.
 """
 
 from __future__ import annotations
 
-import re
+import math
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from itertools import count, islice
+from itertools import islice
 from typing import Any, cast
 
 import orjson
 
-__all__ = ["JsonSchema", "SchemaUnusable", "problems_by_own_schema", "steps_to_match"]
+__all__ = ["JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
 
-_MAX_NODES = 20_000
+_MAX_PARTS = 20_000
 _MAX_DEPTH = 100
-_MAX_STEPS = 200_000
-"""How many keywords are evaluated, at most; takes a few seconds at worst."""
+_MAX_REFERENCE = 1000
+"""Characters of ``$id``, ``$ref`` and the like: each is joined with those that it is within."""
+
+_MAX_WORK = 6_000_000
+"""Units of work in one check; a unit takes about 0.2 µs."""
+_MAX_SECONDS = 2.0
+"""The time for one check: once to make a schema ready, and once for each value."""
+_STEP = 10
+"""Units for one part of a value, one schema that is applied, one keyword that is evaluated."""
+_PROBLEM = 200
+"""Units for a problem, which takes 3 KB."""
+
 _MAX_PROBLEMS = 5
-_MATCHER_STEPS = 100
-"""So many steps of a regular expression's matcher take as long as one keyword."""
+_MAX_QUOTED = 30
+"""Larger arrays and objects, in parts, are not quoted in a problem."""
+_MAX_TEXT = 100
+
+_MAX_PATTERN = 10_000
+_PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
+"""Bytes of a compiled pattern: a search takes time for each character, at worst in proportion to this."""
 
 _VERBATIM = frozenset(("const", "enum", "default", "examples"))
 """Keywords whose value is data, not schema."""
 
-_MATCH_KEYS = frozenset(("patternProperties", "additionalProperties", "unevaluatedProperties"))
-"""Keywords that match an object's keys with the patterns of ``patternProperties``."""
+_FORMATS = ("date", "email", "idn-email", "ipv4", "ipv6", "uuid")
+"""Those that take linear time, and that are checked whatever other packages are installed."""
 
-_steps_left: ContextVar[list[int]] = ContextVar("json_schema_steps_left")
+_NOT_MONOTONIC = frozenset(("not", "oneOf", "if", "contains", "disallow"))
+"""Keywords by which a value may be wrong *because* a part of the schema permits it."""
+
+_current_check: ContextVar[_Check] = ContextVar("json_schema_check")
 
 
 class SchemaUnusable(ValueError):
@@ -41,17 +61,19 @@ class SchemaUnusable(ValueError):
 class JsonSchema:
     """A schema that was checked and made ready. Thread-safe."""
 
-    def __init__(self, schema: Any, *, trusted: bool = False) -> None:
+    def __init__(
+        self, schema: Any, *, trusted: bool = False, on_skipped: Callable[[str], object] | None = None
+    ) -> None:
         """`trusted` is for the application's own schemas: their work is not bounded, and formats are annotations only.
+
+        `on_skipped` is called once, when a check meets a part of the schema that cannot be checked in bounded time, and
+        is told which; values count as fitting that part.
 
         Raises SchemaUnusable for what is no schema, or one of a dialect that is not supported.
         """
         # The import takes a tenth of a second, which only clients of servers with schemas have to spend.
-        import attrs
         from jsonschema import validators
-        from jsonschema.exceptions import SchemaError
         from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
-        from referencing import Registry
 
         if not isinstance(schema, (dict, bool)):
             raise SchemaUnusable("it is neither an object nor a boolean")
@@ -60,48 +82,56 @@ class JsonSchema:
         if declared is not None:
             kind = validators.validator_for(schema, default=cast("Any", None))
         if kind is None:
-            raise SchemaUnusable(f"its dialect {declared!r} is not supported")
-        if not trusted:
-            schema = _without_dialects(schema, count(1))
-        try:
-            kind.check_schema(schema)
-        except SchemaError as error:
-            where = _place(error)
-            raise SchemaUnusable(f"{error.message[:200]}{f' (at {where})' if where else ''}") from None
-        except RecursionError:
-            raise SchemaUnusable("it is too deeply nested") from None
-        if trusted:
-            # The registry of the dialects, which are in the package: without any, jsonschema fetches what it misses.
-            self._validator = kind(schema, registry=REGISTRY)
-        else:
-            counting: Any = validators.extend(  # type: ignore[no-untyped-call]
-                kind, {name: _counted(name, check) for name, check in kind.VALIDATORS.items()}
-            )
-            # Validators are attrs classes, whose own `evolve` changes to the class of a dialect that a part of the
-            # schema declares or refers to. That class counts nothing.
-            counting.evolve = attrs.evolve
-            self._validator = counting(schema, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
-        self._max_found = None if trusted else _MAX_PROBLEMS
+            raise SchemaUnusable(f"its dialect {str(declared)[:_MAX_TEXT]!r} is not supported")
+        self._trusted = trusted
+        self._on_skipped = on_skipped
+        with self._bounded() as check:
+            if trusted:
+                # The registry of the dialects, which are in the package: without it, jsonschema fetches them.
+                meta = kind(kind.META_SCHEMA, registry=REGISTRY, format_checker=kind.FORMAT_CHECKER)
+            else:
+                schema, meta = _measured(_without_dialects(schema), check), _of_dialect(kind)
+            for error in meta.iter_errors(schema):
+                raise SchemaUnusable(_worded(error))
+            self._validator = kind(schema, registry=REGISTRY) if trusted else _counting_validator(kind, schema)
 
     def problems(self, value: Any) -> list[str]:
         """What is wrong with `value`, the first few things; empty if nothing is.
 
         Raises SchemaUnusable when that cannot be found out: a reference leads nowhere, or it would take too long.
         """
+        with self._bounded() as check:
+            if self._trusted:
+                found = list(self._validator.iter_errors(value))
+            else:
+                found = list(islice(self._validator.iter_errors(_measured(value, check)), _MAX_PROBLEMS))
+        found.sort(key=lambda error: list(map(str, error.absolute_path)))
+        more = len(found) - _MAX_PROBLEMS
+        return [*map(_worded, found[:_MAX_PROBLEMS]), *([f"and {more} more"] if more > 0 else [])]
+
+    @contextmanager
+    def _bounded(self) -> Iterator[_Check]:
         from referencing.exceptions import Unresolvable
 
-        token = _steps_left.set([_MAX_STEPS])
+        check = _Check(math.inf if self._trusted else _MAX_WORK, self._skipped)
+        token = _current_check.set(check)
         try:
-            found = list(islice(self._validator.iter_errors(value), self._max_found))
+            yield check
+        except SchemaUnusable:
+            raise
         except Unresolvable as error:
             raise SchemaUnusable(f"it refers to {error.ref!r}, which is not in it; nothing is fetched") from None
         except RecursionError:
             raise SchemaUnusable("schema or value are too deeply nested") from None
+        except Exception as error:  # noqa: BLE001 - where a reference leads to what is no schema, jsonschema raises anything
+            raise SchemaUnusable(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}") from None
         finally:
-            _steps_left.reset(token)
-        found.sort(key=lambda error: list(map(str, error.absolute_path)))
-        more = len(found) - _MAX_PROBLEMS
-        return [*map(_worded, found[:_MAX_PROBLEMS]), *([f"and {more} more"] if more > 0 else [])]
+            _current_check.reset(token)
+
+    def _skipped(self, what: str) -> None:
+        told, self._on_skipped = self._on_skipped, None
+        if told is not None:
+            told(what)
 
 
 def problems_by_own_schema(schema: dict[str, Any], value: Any) -> list[str]:
@@ -117,57 +147,257 @@ def _own_schema(schema: bytes) -> JsonSchema:
     return JsonSchema(orjson.loads(schema), trusted=True)
 
 
-def _without_dialects(node: Any, parts: Iterator[int], depth: int = 0) -> Any:
-    """A copy without ``$schema``: one dialect holds for the whole schema. `parts` counts what has been seen of it."""
-    if next(parts) > _MAX_NODES or depth > _MAX_DEPTH:
-        raise SchemaUnusable(f"it has more than {_MAX_NODES} parts, or more than {_MAX_DEPTH} within one another")
-    if isinstance(node, dict):
-        return {
-            key: value if key in _VERBATIM else _without_dialects(value, parts, depth + 1)
-            for key, value in node.items()
-            if key != "$schema" or not isinstance(value, str)
-        }
-    if isinstance(node, list):
-        return [_without_dialects(item, parts, depth + 1) for item in node]
-    return node
+class _Check:
+    """The work of one check, in the thread that does it."""
 
+    def __init__(self, work: float, skipped: Callable[[str], None]) -> None:
+        self._left = work
+        self._end = time.monotonic() + (_MAX_SECONDS if math.isfinite(work) else math.inf)
+        self._skipped = skipped
+        self.is_complete = True
 
-Check = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
-
-
-def _counted(name: str, check: Check) -> Check:
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        left = _steps_left.get()
-        left[0] -= _cost(name, value, instance, schema)
-        if left[0] < 0:
+    def spend(self, work: int) -> None:
+        self._left -= work
+        if self._left < 0 or time.monotonic() > self._end:
             raise SchemaUnusable("the check takes too long")
-        try:
-            yield from check(validator, value, instance, schema) or ()
-        except re.error as error:
-            # Other languages' regular expressions are not all Python's.
-            raise SchemaUnusable(f"its pattern cannot be used: {error}") from None
+
+    def skip(self, what: str) -> None:
+        """Something is not checked."""
+        self.is_complete = False
+        self._skipped(what)
+
+
+# Values are copied into types that know their size, and that quote themselves in a few words: jsonschema quotes what is
+# wrong in each of its problems, those of all alternatives of an `anyOf` among them.
+
+
+class _Array(list[Any]):
+    __slots__ = ("size",)
+
+    size: int
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.size <= _MAX_QUOTED else f"[… {len(self)} items …]"
+
+
+class _Object(dict[Any, Any]):
+    __slots__ = ("size",)
+
+    size: int
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.size <= _MAX_QUOTED else f"{{… {len(self)} members …}}"
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{self[: _MAX_TEXT - 20]!r}…{self[-10:]!r}"
+
+
+def _measured(value: Any, check: _Check) -> Any:
+    if isinstance(value, str):
+        if len(value) <= _MAX_TEXT:
+            return value
+        check.spend(len(value) // 64)
+        return _Text(value)
+    copy: _Array | _Object
+    if isinstance(value, dict):
+        check.spend(_STEP * (1 + len(value)))
+        copy = _Object((_measured(key, check), _measured(part, check)) for key, part in value.items())
+        copy.size = 1 + sum(_size(key) + _size(part) for key, part in copy.items())
+        return copy
+    if isinstance(value, list):
+        check.spend(_STEP * (1 + len(value)))
+        copy = _Array(_measured(part, check) for part in value)
+        copy.size = 1 + sum(map(_size, copy))
+        return copy
+    return value
+
+
+def _size(value: Any) -> int:
+    """How many parts a value has; each 64 characters of a string are one."""
+    if isinstance(value, str):
+        return 1 + len(value) // 64
+    size: int = getattr(value, "size", 1)
+    return size
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) // 64
+    return len(value) if isinstance(value, (list, dict)) else 0
+
+
+def _without_dialects(schema: Any) -> Any:
+    """A copy without ``$schema``: one dialect holds for the whole schema. Raises SchemaUnusable for a huge schema."""
+    parts = 0
+
+    def copied(node: Any, depth: int, *, is_data: bool = False) -> Any:
+        nonlocal parts
+        parts += 1
+        if parts > _MAX_PARTS or depth > _MAX_DEPTH:
+            raise SchemaUnusable(f"it has more than {_MAX_PARTS} parts, or more than {_MAX_DEPTH} within one another")
+        if isinstance(node, list):
+            return [copied(item, depth + 1, is_data=is_data) for item in node]
+        if not isinstance(node, dict):
+            return node
+        for key in ("$id", "id", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor"):
+            if isinstance(node.get(key), str) and len(node[key]) > _MAX_REFERENCE:
+                raise SchemaUnusable(f"its {key} has more than {_MAX_REFERENCE} characters")
+        return {
+            key: copied(value, depth + 1, is_data=is_data or key in _VERBATIM)
+            for key, value in node.items()
+            if is_data or key != "$schema" or not isinstance(value, str)
+        }
+
+    return copied(schema, 0)
+
+
+def _counting_validator(kind: Any, schema: Any) -> Any:
+    from jsonschema import FormatChecker
+    from jsonschema_specifications import REGISTRY
+    from referencing.jsonschema import specification_with
+
+    counting = _counting_class(kind)
+    resource = specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema)
+    base = resource.id() or ""
+    # A registry that has not been searched for anchors and ids is searched anew for each reference to one.
+    registry = REGISTRY.with_resource(base, resource).crawl()
+    return counting(schema, format_checker=FormatChecker(_FORMATS), _resolver=registry.resolver(base))
+
+
+@lru_cache(maxsize=16)
+def _of_dialect(kind: Any) -> Any:
+    return _counting_validator(kind, kind.META_SCHEMA)
+
+
+@lru_cache(maxsize=16)
+def _counting_class(kind: Any) -> Any:
+    import attrs
+    from jsonschema import validators
+
+    counting: Any = validators.extend(  # type: ignore[no-untyped-call]
+        kind, {name: _counted(name, _SAFE.get(name, check)) for name, check in kind.VALIDATORS.items()}
+    )
+    # Validators are attrs classes, whose own `evolve` changes to the class of a dialect that a part of the schema
+    # declares or refers to. That class counts nothing.
+    counting.evolve = attrs.evolve
+    counting.descend = _counted_descend(kind.descend)
+    return counting
+
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+
+
+def _counted(name: str, keyword: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        check = _current_check.get()
+        check.spend(_STEP + _length(value) + _length(instance) + _comparisons(name, value, instance))
+        for error in keyword(validator, value, instance, schema) or ():
+            if name in _NOT_MONOTONIC and not check.is_complete:
+                raise SchemaUnusable("a part of it that cannot be checked decides")
+            yield error
 
     return counted
 
 
-def _cost(name: str, value: Any, instance: Any, schema: Any) -> int:
-    if name == "pattern" and isinstance(instance, str):
-        return 1 + _matching(value, instance)
-    if name in _MATCH_KEYS and isinstance(instance, dict):
-        patterns = schema.get("patternProperties") or ()
-        return 1 + sum(_matching(pattern, key) for pattern in patterns for key in instance)
-    if name == "uniqueItems" and isinstance(instance, list):
-        # In the worst case each item is compared with each other one.
-        return 1 + len(instance) ** 2 // 50
-    return 1
+def _comparisons(name: str, value: Any, instance: Any) -> int:
+    """How many parts are compared with each other at worst."""
+    if name == "const":
+        return min(_size(value), _size(instance))
+    if name == "enum":
+        return min(_size(value), len(value) * _size(instance))
+    if name == "uniqueItems" and value and isinstance(instance, list):
+        # Strings are sorted, and so are numbers; others are compared with each other.
+        sortable = all(isinstance(item, str) for item in instance) or {*map(type, instance)} <= {int, float}
+        return _size(instance) * (_STEP if sortable else len(instance))
+    return 0
 
 
-def _matching(pattern: str, text: str) -> int:
-    """What it costs to search a text with a pattern. Raises SchemaUnusable if that has no bound."""
-    steps = steps_to_match(pattern, len(text))
-    if steps is None:
-        raise SchemaUnusable(f"its pattern {pattern[:80]!r} repeats something that repeats, and could take for ever")
-    return steps // _MATCHER_STEPS
+def _counted_descend(descend: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def counted(validator: Any, instance: Any, schema: Any, *args: Any, **options: Any) -> Iterator[Any]:
+        check = _current_check.get()
+        check.spend(_STEP)
+        for error in descend(validator, instance, schema, *args, **options):
+            check.spend(_PROBLEM + len(error.message) // 16)
+            yield error
+
+    return counted
+
+
+# Keywords that jsonschema evaluates with Python's `re`, whose matcher takes exponential time for some patterns and
+# cannot be interrupted, or with lists that it searches again and again.
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001 - as jsonschema calls it
+    from jsonschema import ValidationError
+
+    if validator.is_type(instance, "string") and _matches(pattern, instance) is False:
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
+    if validator.is_type(instance, "object"):
+        for pattern, part in patterns.items():
+            for key, value in instance.items():
+                if _matches(pattern, key):
+                    yield from validator.descend(value, part, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if validator.is_type(instance, "object"):
+        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for key, value in instance.items():
+            if key in known or any(_matches(pattern, key) is not False for pattern in patterns):
+                continue
+            if part is False:
+                yield ValidationError(f"Additional properties are not allowed ({key!r} was unexpected)")
+            else:
+                yield from validator.descend(value, part, path=key)
+
+
+def _unevaluated(validator: Any, part: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
+    """Not evaluated: jsonschema would go through all other parts of the schema, and count nothing."""
+    _current_check.get().skip("unevaluatedItems and unevaluatedProperties")
+    return iter(())
+
+
+_SAFE: dict[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "unevaluatedProperties": _unevaluated,
+    "unevaluatedItems": _unevaluated,
+}
+
+
+def _matches(pattern: str, text: str) -> bool | None:
+    """Whether a pattern occurs in a text, by the rules of ECMA 262; None if that is not found out in linear time."""
+    check = _current_check.get()
+    compiled = _compiled(pattern)
+    if compiled is None:
+        check.skip(f"the pattern {pattern!r}")
+        return None
+    matcher, size = compiled
+    check.spend(_STEP + len(text) * size // 4096)
+    # The matcher takes no subclasses of str.
+    return bool(matcher.is_valid(str(text)))
+
+
+@lru_cache(maxsize=128)
+def _compiled(pattern: str) -> tuple[Any, int] | None:
+    """A pattern for the linear-time engine of Rust, and the limit in bytes that it was compiled within."""
+    import jsonschema_rs
+
+    for size in _PATTERN_SIZES if len(pattern) <= _MAX_PATTERN else ():
+        options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
+        with suppress(ValueError):
+            return jsonschema_rs.validator_for({"pattern": str(pattern)}, pattern_options=options), size
+    return None
 
 
 def _place(error: Any) -> str:
@@ -176,66 +406,9 @@ def _place(error: Any) -> str:
 
 
 def _worded(error: Any) -> str:
-    where, text = _place(error), error.message
-    if len(text) > 300:
-        text = f"{text[:200]} … {text[-90:]}"
+    where, text = _shortened(_place(error)), _shortened(error.message)
     return f"{where}: {text}" if where else text
 
 
-# Python's matcher tries alternatives one after the other, takes exponential time for some patterns, and cannot be
-# interrupted meanwhile. So patterns are judged by their form before they are run, and rather too strictly than not
-# strictly enough.
-_PIECE = (
-    r"\\."  # an escape
-    r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a set
-    r"|\((?:\?(?:P?<[=!]?|P=|P>|[:=!>]|#)?)?"  # the beginning of a group
-    r"|\)|\|"
-    r"|(?:[*+?]|\{\d*,?\d*\})[?+]?"  # a repetition
-    r"|."
-)
-_REPETITION = r"[*+]|\{(\d*)(,?)(\d*)\}"
-_MAX_CHOICES = 64
-
-
-def steps_to_match(pattern: str, length: int) -> int | None:
-    """Roughly how many steps a search in a text of `length` characters takes at worst; None if that has no bound.
-
-    A text can be split between repetitions in as many ways as its length to the power of their number; each alternative
-    doubles the ways; and the search begins anew at each character. What repeats something that can match in several
-    ways has no bound.
-    """
-    repetitions, ways = 0, 1
-    # For each open group, whether what is in it can match in several ways.
-    varied = [False]
-    # The same of the group that has just been closed, which the next piece may repeat.
-    group: bool | None = None
-    for piece in re.findall(_PIECE, pattern, re.DOTALL):
-        if piece == ")":
-            if len(varied) == 1:
-                return None
-            group = varied.pop()
-            varied[-1] |= group
-            continue
-        if piece.startswith("("):
-            varied.append(False)
-        elif piece == "|" or piece.startswith("?"):
-            ways *= 2
-            varied[-1] = True
-        elif _is_back_reference(piece):
-            repetitions += 1
-        elif repetition := re.match(_REPETITION, piece):
-            least, comma, _ = repetition.groups(default="")
-            if group:
-                return None
-            if group is not None:
-                ways *= int(least[:9] or 1)
-            if comma or not least:
-                repetitions += 1
-                varied[-1] = True
-        group = None
-    most = max(repetitions, ways.bit_length())
-    return ways * (length + 1) ** (repetitions + 1) if most <= _MAX_CHOICES else None
-
-
-def _is_back_reference(piece: str) -> bool:
-    return piece == "(?P=" or (piece.startswith("\\") and piece[1:].isdigit())
+def _shortened(text: str) -> str:
+    return f"{text[:200]} … {text[-90:]}" if len(text) > 300 else text

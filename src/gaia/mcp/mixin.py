@@ -209,6 +209,7 @@ class MCPClientMixin(ConstructionHook):
         printed on the agent's console.
         """
         manager = self._mcp_manager
+        self._mcp_state.tools.expect(manager.config.get_servers())
         manager.load_from_config()
         registered = 0
         for name in manager.list_servers():

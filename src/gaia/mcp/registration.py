@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, ItemsView, Iterable, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, ValuesView
 from typing import Any, Protocol
 
 from gaia.log import get_logger
@@ -52,14 +52,20 @@ class RegisteredTools:
     """What the MCP servers of one agent have in its registry. Thread-safe.
 
     A tool is registered under its plain name, ``mcp_<server>_<tool>``. All tools that compete for one name take their
-    hashed forms, and get the plain one back when their rivals are gone. What was not registered here is never
-    replaced. A tool that stays is there at every moment.
+    hashed forms; one whose plain name belongs to another server keeps it for good, because models remember names of
+    servers that are gone. What was not registered here is never replaced. A tool that stays is there at every moment.
     """
 
     def __init__(self) -> None:
         self._tickets = itertools.count(1)
         self._applied: dict[str, int] = {}
-        """The newest ticket of each server that reached the registry. Owned by `_lock`."""
+        """The newest ticket of each server that reached the registry, or 0. Owned by `_lock`."""
+
+    def expect(self, servers: Iterable[str]) -> None:
+        """Servers that are configured. Names of tools that belong to one of them never lead to another."""
+        with _lock:
+            for server in servers:
+                self._applied.setdefault(server, 0)
 
     def ticket(self) -> int:
         """A number to take before asking a server for its tools, so that old news never replaces newer."""
@@ -72,7 +78,7 @@ class RegisteredTools:
             if ticket < self._applied.get(server, 0):
                 return
             self._applied[server] = ticket
-            nameless = _replace(registry, self, server, entries)
+            nameless = _replace(registry, self, server, entries, self._applied)
         for tool in nameless:
             logger.warning("mcp_tool_not_registered", server=server, tool=tool, reason="other tools have its names")
 
@@ -91,15 +97,21 @@ class RegisteredTools:
             self.remove(registry, server)
 
 
-def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: list[_Entry]) -> list[str]:
-    """Put `entries` in the place of those that `owner` has for `server`. Returns the tools that got no name."""
+def _replace(
+    registry: Registry, owner: RegisteredTools, server: str, entries: list[_Entry], servers: Collection[str]
+) -> list[str]:
+    """Put `entries` in the place of those that `owner` has for `server`. Returns the tools that got no name.
+
+    `servers` are all that the owner knows.
+    """
     present = [entry for entry in registry.values() if isinstance(entry, _Entry)]
     staying = [entry for entry in present if entry.owner is not owner or entry["_mcp_server"] != server]
     tools = {(entry["_mcp_server"], entry["_mcp_tool_name"]): entry for entry in (*staying, *entries)}
+    servers = {*servers, *(one for one, _ in tools)}
     taken = {key for key, entry in registry.items() if not isinstance(entry, _Entry)}
     named: dict[str, _Entry] = {}
     nameless = []
-    for name, pair in naming.assign(tools).items():
+    for name, pair in naming.assign(tools, servers).items():
         key = next((key for key in (name, naming.disambiguated(*pair)) if key not in taken), None)
         if key is None:
             nameless.append(pair[1])
@@ -109,6 +121,10 @@ def _replace(registry: Registry, owner: RegisteredTools, server: str, entries: l
     # First what is new, then what is gone, so that a tool which only moves can be found all the time.
     for key, entry in named.items():
         entry["name"] = key
+        own, tool = entry["_mcp_server"], entry["_mcp_tool_name"]
+        # Models leave out parts of names; what is left must not be the name of another server's tool.
+        aliases = (f"{own}_{tool}", tool)
+        entry["_mcp_aliases"] = [alias for alias in aliases if not naming.is_of_another(alias, own, servers)]
         registry[key] = entry
     for key, present_entry in registry.copy().items():
         if isinstance(present_entry, _Entry) and key not in named:

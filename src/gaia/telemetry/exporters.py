@@ -10,6 +10,8 @@ from pathlib import Path
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from gaia.untrusted_text import escaped
+
 __all__ = ["JsonLinesExporter", "readable_line"]
 
 
@@ -46,7 +48,10 @@ class JsonLinesExporter(SpanExporter):
 
 
 def readable_line(span: ReadableSpan) -> str:
-    """One line for a person: ``span tools/call echo CLIENT 1.2 ms  trace=… attribute=value``."""
+    """One line for a person: ``span tools/call echo CLIENT 1.2 ms  trace=… attribute=value``.
+
+    Names and values may come from servers: what a terminal would act on is shown escaped.
+    """
     milliseconds = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     context = span.get_span_context()
     parts = [f"span {span.name} {span.kind.name} {milliseconds:.1f} ms"]
@@ -58,4 +63,4 @@ def readable_line(span: ReadableSpan) -> str:
         parts.append(f"parent={span.parent.span_id:016x}")
     parts += [f"{key}={value!r}" for key, value in (span.attributes or {}).items()]
     parts += [f"[{event.name}]" for event in span.events]
-    return "  ".join(parts).replace("\n", "\\n") + "\n"
+    return escaped("  ".join(parts).replace("\n", "\\n")) + "\n"

@@ -1,6 +1,7 @@
 """`gaia mcp list` and `gaia mcp tools`."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,34 @@ def test_a_server_cannot_write_to_the_terminal(
     if command[0] == "tools":
         assert "[red]First[/red]" in written
         assert "second" not in written
+
+
+def test_neither_can_it_through_spans(
+    configure: Callable[..., Path], run: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+) -> None:
+    name = "e\x1b[2Jvil"
+    error = {"code": -32000, "message": "\x1b]0;owned\x07 \x9b31m"}
+    server = fault_server(tools=[{"name": name}], only_tools=True, faults=[{"tool": name, "error": error}])
+    configure(evil=server)
+    written = run("call", "evil", name, "--trace", "console").stderr
+
+    assert "span tools/call e\\u{001b}[2Jvil CLIENT" in written
+    assert not {char for char in written if not char.isprintable() and char != "\n"}
+
+
+@pytest.mark.parametrize("name", ["$(touch owned)", "a b; touch owned", "it's"])
+def test_commands_to_type_are_quoted_for_the_shell(
+    name: str, invoke: Callable[..., Any], configure: Callable[..., Path], fault_server: Callable[..., dict[str, Any]]
+) -> None:
+    configure(**{name: {**fault_server(exit_at_start={"code": 1})}})
+    assert f"gaia mcp test-client {shlex.quote(name)}`" in invoke("tools", name).stderr
+    tool = {"name": "t"}
+    configure(**{name: {**fault_server(tools=[tool], only_tools=True), "pinTools": "block"}})
+    assert invoke("tools", name).exit_code == 0
+    configure(**{name: {**fault_server(tools=[{**tool, "title": "T"}], only_tools=True), "pinTools": "block"}})
+    for command in (["tools", name], ["call", name, "t"], ["test-client", name]):
+        result = invoke(*command)
+        assert f"gaia mcp approve {shlex.quote(name)}" in " ".join((result.stdout + result.stderr).split())
 
 
 def test_a_server_that_cannot_be_started_says_why(

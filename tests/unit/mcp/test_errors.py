@@ -104,6 +104,7 @@ class TestErrorsOfAServer:
         ("data", "listed"),
         [
             ({"elicitations": [{"url": "https://a.example"}, "junk", None]}, [{"url": "https://a.example"}]),
+            ({"elicitations": [{"url": "javascript:alert(1)"}, {"url": "file:///etc/passwd"}, {"url": 5}]}, []),
             ({"elicitations": {"url": "https://a.example"}}, []),
             ({}, []),
             ("junk", []),

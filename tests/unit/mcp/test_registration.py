@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gaia.agents.base.tools import ToolNotFound, resolve_tool_name
 from gaia.mcp.client import naming
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.registration import RegisteredTools, with_worded_response
@@ -25,31 +26,56 @@ def table(registry: Registry) -> dict[str, tuple[str, str]]:
 
 class TestNames:
     @pytest.mark.parametrize("first", [("a", "b_c"), ("a_b", "c")])
-    def test_both_tools_that_compete_for_a_name_take_the_hashed_form(self, first: tuple[str, str]) -> None:
+    def test_a_name_belongs_to_the_server_with_the_longest_name(self, first: tuple[str, str]) -> None:
         pairs = sorted([("a", "b_c"), ("a_b", "c")], key=lambda pair: pair != first)
         registry: Registry = {}
         owner = RegisteredTools()
         for server, tool in pairs:
             put(owner, registry, server, tool)
-        assert table(registry) == {naming.disambiguated(*pair): pair for pair in pairs}
+        assert table(registry) == {naming.disambiguated("a", "b_c"): ("a", "b_c"), "mcp_a_b_c": ("a_b", "c")}
         assert all(entry["name"] == key for key, entry in registry.items())
 
-    def test_a_third_rival_does_not_get_the_plain_name_either(self) -> None:
-        pairs = [("a", "b_c_d"), ("a_b", "c_d"), ("a_b_c", "d")]
+    def test_also_while_that_server_is_gone_or_has_never_been_there(self) -> None:
         registry: Registry = {}
         owner = RegisteredTools()
-        for server, tool in pairs:
-            put(owner, registry, server, tool)
-        assert table(registry) == {naming.disambiguated(*pair): pair for pair in pairs}
-
-    def test_the_plain_name_comes_back_when_the_rival_is_gone(self) -> None:
-        registry: Registry = {}
-        owner = RegisteredTools()
-        put(owner, registry, "a", "b_c")
+        owner.expect(["a_b", "a_x"])
         put(owner, registry, "a_b", "c")
-        owner.remove(registry, "a")
-        assert table(registry) == {"mcp_a_b_c": ("a_b", "c")}
-        assert registry["mcp_a_b_c"]["name"] == "mcp_a_b_c"
+        put(owner, registry, "a", "b_c", "x_y")
+        owner.remove(registry, "a_b")
+        assert table(registry) == {naming.disambiguated("a", tool): ("a", tool) for tool in ("b_c", "x_y")}
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            "mcp_files_read",
+            "files_read",
+            "FILES_READ",
+            "mcp_Files_read",
+            "mcp_x_files_list",
+            "x_files_list",
+            "Mcp_read",
+        ],
+    )
+    def test_no_form_of_a_name_leads_to_another_server(self, asked: str) -> None:
+        """Models leave out parts of names; the servers here chose the names of their tools so that this helps them."""
+        registry: Registry = {"files_read": {"name": "files_read"}} if asked == "mcp_files_read" else {}
+        owner = RegisteredTools()
+        owner.expect(["files", "x_files", "read"])
+        put(owner, registry, "files", "read")
+        put(owner, registry, "x", "files_read", "mcp_files_read", "files_list", "mcp_read")
+        put(owner, registry, "mcp", "files_read", "read")
+        owner.remove(registry, "files")
+        with pytest.raises(ToolNotFound):
+            resolve_tool_name(asked, registry)
+
+    def test_a_tool_answers_to_the_short_forms_that_are_its_own(self) -> None:
+        registry: Registry = {}
+        owner = RegisteredTools()
+        owner.expect(["time_zone", "now"])
+        put(owner, registry, "time", "time_now", "now")
+        assert resolve_tool_name("now", registry) == "mcp_time_now"
+        assert resolve_tool_name("time_now", registry) == "mcp_time_now"
+        assert resolve_tool_name("TIME_TIME_NOW", registry) == "mcp_time_time_now"
 
     def test_a_native_tool_keeps_its_name(self) -> None:
         native = {"name": "mcp_a_b"}
@@ -70,7 +96,7 @@ class TestNames:
         owner = RegisteredTools()
         for server in dict.fromkeys(server for server, _ in pairs):
             put(owner, registry, server, *(tool for name, tool in pairs if name == server))
-        assert table(registry) == naming.assign(pairs)
+        assert table(registry) == naming.assign(pairs, {"a", "a_b", "ä"})
 
 
 class TestOwnership:

@@ -90,6 +90,18 @@ class TestReadableLine:
         assert line.endswith("text='one\\ntwo'\n")
         assert line.count("\n") == 1
 
+    def test_no_terminal_acts_on_it(self, tracing: Tracing) -> None:
+        tracer = tracing.provider.get_tracer("test")
+        with tracer.start_as_current_span(
+            "a\x1b[2J", attributes={"b\u202e": "c\x9b1m", "d": ["e\x1b]0;f\x07"]}
+        ) as span:
+            span.add_event("g\x1b[8m\r")
+            span.set_status(StatusCode.ERROR, "h\u2800\x1b[5m")
+        line = readable_line(tracing.only("a\x1b[2J"))
+        assert all(character.isprintable() for character in line.removesuffix("\n"))
+        assert "span a\\u{001b}[2J" in line
+        assert "[g\\u{001b}[8m\\u{000d}]" in line
+
     def test_it_names_the_parent_the_failure_and_the_events(self, tracing: Tracing) -> None:
         tracer = tracing.provider.get_tracer("test")
         with tracer.start_as_current_span("parent") as parent, tracer.start_as_current_span("child") as child:

@@ -24,8 +24,9 @@ __all__ = ["AgentConsole", "Console", "SilentConsole"]
 _TOOL_ACTIVITIES = {"query_documents": "Searching through indexed documents..."}
 """Tools whose work is told in words; any other tool is shown by its name."""
 
-_SHOWN_ARGUMENTS = 4000
-"""Characters of a call's arguments that a question for confirmation shows."""
+_PAGE = 4000
+"""Characters of a call's arguments that are shown at a time."""
+_PAGE_LINES = 60
 
 
 class Console(Protocol):
@@ -87,14 +88,25 @@ class AgentConsole:
             self._print(f"  ✗ {name}: {outcome} ({duration:.1f} s)", style="red")
 
     def confirm(self, request: ConfirmationRequest) -> bool:
-        """Show a tool call and ask whether to make it. Anything but yes is no, and so is the end of the input."""
-        arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str)
-        if len(arguments) > _SHOWN_ARGUMENTS:
-            arguments = f"{arguments[:_SHOWN_ARGUMENTS]}… ({len(arguments)} characters)"
+        """Show a tool call and ask whether to make it. Anything but yes is no, and so is the end of the input.
+
+        Long arguments are shown page by page, and the call can be made only after the last page.
+        """
+        # The person has to see all of it: characters that a terminal would not show are named.
+        arguments = escaped(json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str))
         with self._lock:
             self._print(f"The model wants to call {one_line(request.display_name)} with", style="bold yellow")
-            # The person has to see all of it: characters that a terminal would not show are named.
-            self._print(escaped(arguments))
+            shown = 0
+            while shown < len(arguments):
+                if shown:
+                    hidden = len(arguments) - shown
+                    self._print(f"HIDDEN: {hidden:,} of {len(arguments):,} characters.", style="bold yellow")
+                    self._print("Press Enter to see more; n refuses the call. ", end="")
+                    if sys.stdin.readline() != "\n":
+                        return False
+                page = "".join(arguments[shown : shown + _PAGE].splitlines(keepends=True)[:_PAGE_LINES])
+                self._print(page.removesuffix("\n"))
+                shown += len(page)
             self._print("Make this call? [y/N] ", end="")
             answer = sys.stdin.readline()
         return answer.strip().casefold() in {"y", "yes"}

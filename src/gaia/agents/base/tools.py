@@ -173,9 +173,12 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
     The first of these rules that finds a tool decides:
 
     1. the key itself;
-    2. the key with or without ``mcp_`` in front, or the server's and the tool's own names as ``server_tool``;
+    2. the key without its ``mcp_``, or the server's and the tool's own names as ``server_tool`` or ``mcp_server_tool``;
     3. a tool's own name on its MCP server;
     4. rules 1 to 3 again, whatever the case of the letters.
+
+    A name that belongs to another server, connected or not, never leads to a tool: such names are left out of the
+    ``_mcp_aliases`` of an entry.
 
     Raises `AmbiguousToolName` if a rule finds several tools, and `ToolNotFound` if none finds any.
     """
@@ -195,15 +198,17 @@ def resolve_tool_name(name: str, registry: Mapping[str, Mapping[str, Any]]) -> s
 
 def _aliases(key: str, entry: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
     """The names under which a tool can be called, one list for each rule of `resolve_tool_name`."""
-    prefixed = [_MCP_PREFIX + key]
-    if key.startswith(_MCP_PREFIX):
-        prefixed.append(key.removeprefix(_MCP_PREFIX))
     if "_mcp_tool_name" not in entry:
-        return [key], prefixed, []
+        return [key], [], []
     bare = str(entry["_mcp_tool_name"])
-    # The key may be a shortened or cleaned form; these are the names that the server's operator knows.
+    # The key may be a shortened or cleaned form; this is the name that the server's operator knows.
     qualified = f"{entry.get('_mcp_server')}_{bare}"
-    return [key], [*prefixed, qualified, _MCP_PREFIX + qualified], [bare, _MCP_PREFIX + bare]
+    allowed = entry.get("_mcp_aliases", (qualified, bare))
+    full = [key.removeprefix(_MCP_PREFIX), *([qualified] if qualified in allowed else [])]
+    short = [bare] if bare in allowed else []
+    # With ``mcp_`` in front a name is complete.
+    full, short = ([name for name in names if not name.casefold().startswith(_MCP_PREFIX)] for names in (full, short))
+    return [key], [*full, *([_MCP_PREFIX + qualified] if qualified in allowed else [])], short
 
 
 def _close_matches(name: str, aliases: Mapping[str, tuple[list[str], list[str], list[str]]]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gaia.mcp.client.pinning.gate import PinGate
+from gaia.mcp.client.pinning.lock_file import pins_of_prompts
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import NotOffered
@@ -21,10 +23,11 @@ class ServerFeatures:
     Thread-safe. Methods raise the exceptions of `gaia.mcp.errors`.
     """
 
-    def __init__(self, trips: RoundTrips, subscriptions: Subscriptions) -> None:
+    def __init__(self, trips: RoundTrips, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
         """`trips` makes the requests. The changes and log messages that the client wants go into `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions
+        self._prompt_gate = prompt_gate
 
     def list_resources(self) -> list[Json]:
         return self._trips.list_all("resources/list", "resources")
@@ -52,10 +55,23 @@ class ServerFeatures:
         self._trips.session.subscriptions_changed()
 
     def list_prompts(self) -> list[Json]:
-        return self._trips.list_all("prompts/list", "prompts")
+        listed = self._trips.list_all("prompts/list", "prompts")
+        if self._prompt_gate.mode == "off":
+            return listed
+        pins = pins_of_prompts(listed)
+        withheld = self._prompt_gate.review_pins(pins, pins)
+        # As they were compared: of two with one name the last one counts.
+        return [pin.definition for name, pin in pins.items() if name not in withheld]
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None) -> Json:
-        return self._trips.send("prompts/get", {"name": name, "arguments": arguments or {}}, target=name)
+        return self.request_prompt({"name": name, "arguments": arguments or {}}, None)
+
+    def request_prompt(self, params: Json, timeout: float | None) -> Json:
+        """A `prompts/get`, unless the prompt is not approved. Every request for a prompt passes here."""
+        name = params.get("name")
+        if self._prompt_gate.blocks and name not in [prompt["name"] for prompt in self.list_prompts()]:
+            raise self._prompt_gate.refusal(str(name))
+        return self._trips.send("prompts/get", params, timeout, target=name if isinstance(name, str) else None)
 
     def complete(self, ref: Json, argument: dict[str, str], context: dict[str, str] | None) -> Json:
         params: Json = {"ref": ref, "argument": argument}

@@ -12,7 +12,8 @@ from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices, settings_of
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.pinning.lock_file import ServerPins
+from gaia.mcp.client.pinning.gate import PinGate
+from gaia.mcp.client.pinning.lock_file import PinKind, ServerPins, pins_of_text
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.response_cache import ResponseCache
@@ -106,7 +107,14 @@ class MCPClient:
         self._trips = trips
         self.tool_calls = ToolCalls(self.name, options, services, trips, self._observer, self._cache, self.happened)
         """The part that calls tools; the manager calls it directly."""
-        self._features = ServerFeatures(trips, self.subscriptions)
+
+        def gate(kind: PinKind) -> PinGate:
+            pins = options.pins
+            store = services.pins if pins is None else lambda _: pins
+            return PinGate(self.name, options.pin_tools or "off", lambda: store(self.name), self.happened, kind)
+
+        self._features = ServerFeatures(trips, self.subscriptions, gate("prompts"))
+        self._instructions_gate = gate("instructions")
 
     # Other constructors.
 
@@ -252,11 +260,17 @@ class MCPClient:
     def instructions(self) -> str | None:
         """The server's hints for a model. They come from the server, so they are as trustworthy as the server.
 
-        At most 64 Ki characters of them.
+        At most 64 Ki characters of them. With pinned tools they are pinned too, when they are first read here; under
+        ``block`` they are None if they are not the approved ones. That reads a file.
         """
         profile = self._session.profile
-        instructions = None if profile is None else profile.instructions
-        return None if instructions is None else instructions[:_MAX_INSTRUCTIONS]
+        if profile is None or profile.instructions is None:
+            return None
+        instructions = profile.instructions[:_MAX_INSTRUCTIONS]
+        if self._instructions_gate.mode == "off":
+            return instructions
+        pins = pins_of_text(instructions)
+        return None if self._instructions_gate.review_pins(pins, pins) else instructions
 
     # Tools.
 
@@ -353,8 +367,9 @@ class MCPClient:
         if method == "tools/call":
             arguments = (params or {}).get("arguments")
             return self._trips.request(self.tool_calls.new_request(name, arguments, CallOptions(timeout)))
-        prompt = name if method == "prompts/get" and isinstance(name, str) else None
-        return self._trips.send(method, params, timeout, prompt)
+        if method == "prompts/get":
+            return self._features.request_prompt(params or {}, timeout)
+        return self._trips.send(method, params, timeout)
 
     def list_resources(self) -> list[dict[str, Any]]:
         """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""

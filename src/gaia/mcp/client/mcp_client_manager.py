@@ -177,9 +177,11 @@ class MCPClientManager:
         if timeout not in (None, 0):
             require_seconds("timeout", timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
+        entries = self.config.get_servers()
+        self._registry.expect(entries)
         clients = {
             name: self._make_configured(name, config)
-            for name, config in self.config.get_servers().items()
+            for name, config in entries.items()
             if not config.get("disabled") and name not in self._registry
         }
         threads = []

@@ -3,14 +3,17 @@
 APIs of language models accept names of at most 64 letters, digits, ``_`` and ``-``. A name that is not like that, or
 that two tools compete for, gets a safe form which ends in a hash of the originals: the same on every machine, on every
 day and in every order of servers.
+
+A plain name belongs to the known server with the longest name that it begins with, also while that server is not
+connected: ``mcp_files_archive_read`` is a tool of ``files_archive``, and never becomes the `archive_read` of ``files``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-__all__ = ["assign", "disambiguated", "namespaced"]
+__all__ = ["assign", "disambiguated", "is_of_another", "namespaced"]
 
 _MAX_LENGTH = 64
 _HASH_DIGITS = 8
@@ -30,14 +33,26 @@ def disambiguated(server: str, tool: str) -> str:
     return _hashed(server, tool, blocks=1)
 
 
-def assign(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+def is_of_another(name: str, server: str, servers: Iterable[str]) -> bool:
+    """Whether ``mcp_<name>`` belongs to one of `servers` rather than to `server`, in whatever case it is written."""
+    folded = name.casefold()
+    own, *others = (one.casefold() for one in (server, *servers))
+    return max((one for one in (own, *others) if folded.startswith(f"{one}_")), key=len, default=own) != own
+
+
+def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> dict[str, tuple[str, str]]:
     """Give every (server, tool) a name of its own; returns name → (server, tool), in the order of `pairs`.
 
-    All that compete for one plain name take their hashed form, so the order does not matter. A pair that is
-    named twice counts once.
+    All that compete for one plain name take their hashed form, so the order does not matter; so do those whose plain
+    name belongs to another one of `servers`. A pair that is named twice counts once.
     """
     # How many blocks of hash digits each pair's name carries; 0 is the plain name.
-    blocks = {(server, tool): int(namespaced(server, tool) != f"mcp_{server}_{tool}") for server, tool in pairs}
+    blocks = {
+        (server, tool): int(
+            namespaced(server, tool) != f"mcp_{server}_{tool}" or is_of_another(f"{server}_{tool}", server, servers)
+        )
+        for server, tool in pairs
+    }
     while True:
         claims: dict[str, list[tuple[str, str]]] = {}
         for (server, tool), count in blocks.items():

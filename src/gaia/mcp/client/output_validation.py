@@ -75,12 +75,15 @@ class OutputValidation:
         if len(self._ready) >= _MAX_SCHEMAS:
             self._ready.clear()
         try:
-            usable = JsonSchema(schema)
+            usable = JsonSchema(schema, on_skipped=lambda part: self._skipped(tool, part))
         except SchemaUnusable as error:
             self._give_up(tool, schema, error)
             return None
         self._ready[tool] = (schema, usable)
         return usable
+
+    def _skipped(self, tool: str, part: str) -> None:
+        logger.warning("output_partly_unchecked", server=self._server, tool=tool, part=self._redact(part))
 
     def _give_up(self, tool: str, schema: dict[str, Any], error: SchemaUnusable) -> None:
         """Results are not checked by this schema any more, which is logged once; they are returned unchecked."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gaia.mcp.client.mcp_client import MCPClient
@@ -15,7 +15,7 @@ from gaia.mcp.client.naming import assign
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.errors import ToolDenied, UnknownTool
+from gaia.mcp.errors import ServerUnavailable, ToolDenied, UnknownTool
 
 __all__ = ["Route", "ServerRegistry"]
 
@@ -56,6 +56,8 @@ class ServerRegistry:
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
+        self._known: set[str] = set()
+        """All servers that were not dropped. Names of tools that belong to one of them never lead to another."""
 
     # Starting.
 
@@ -73,6 +75,13 @@ class ServerRegistry:
             if name in self:
                 raise ValueError(f"server {name!r} already exists; remove it first, or choose another name")
             self._starting[name] = client
+            self._known.add(name)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Servers that are configured, whether they will be connected or not."""
+        with self._lock:
+            self._known.update(names)
+        self._rebuild_routes()
 
     def connect(self, name: str, client: MCPClient) -> bool:
         """Connect a client that has its name reserved. True if it belongs to the registry now."""
@@ -140,20 +149,26 @@ class ServerRegistry:
                     self.connected[server],
                     dataclasses.replace(tools[server, tool], server=server, namespaced_name=unique),
                 )
-                for unique, (server, tool) in assign(tools).items()
+                for unique, (server, tool) in assign(tools, self._known).items()
             }
 
-    def no_route(self, name: str) -> UnknownTool | ToolDenied:
-        """Why no route has this name: a connected server has the tool and it must not be called, or none has it."""
+    def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
+        """Why no route has this name: its server is not connected, or permits no calls of it, or none has the tool."""
         hidden = {
             (server, tool): client
             for server, client in dict(self.connected).items()
             for tool in (*client.denied_tools, *client.blocked_tools)
         }
-        pair = assign(hidden).get(name)
+        with self._lock:
+            known, failed = set(self._known), dict(self._failed)
+        pair = assign(hidden, known).get(name)
         refusal = None if pair is None else hidden[pair].refusal_of(pair[1])
         if refusal is not None:
             return refusal
+        own = [server for server in known if name.startswith(f"mcp_{server}_")]
+        if own and (server := max(own, key=len)) not in self.connected:
+            reason = failed[server].last_error if server in failed else None
+            return ServerUnavailable(f"server {server!r} is not connected{f': {reason}' if reason else ''}")
         import difflib
 
         close = difflib.get_close_matches(name, self.routes, n=3)
@@ -174,6 +189,7 @@ class ServerRegistry:
         with self._lock:
             client = self.connected.pop(name, None) or self._starting.pop(name, None)
             self._offers.pop(name, None)
+            self._known.discard(name)
         self._rebuild_routes()
         return client
 

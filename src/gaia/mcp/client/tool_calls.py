@@ -15,7 +15,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.output_validation import OutputValidation
-from gaia.mcp.client.pinning.gate import ToolGate
+from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
@@ -50,7 +50,7 @@ class ToolCalls:
         self.catalog = ToolCatalog(name)
         pins = options.pins
         self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
-        self._gate = ToolGate(
+        self._gate = PinGate(
             name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
         )
         self._name = name

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from gaia.mcp.client.transports.command import argument_vector
+
 __all__ = ["Check", "Diagnosis", "Verdict", "failed", "for_handshake", "for_missing_program", "ok", "skipped", "warned"]
 
 
@@ -91,7 +93,7 @@ def for_missing_program(program: str) -> str | None:
 def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: bool = True) -> str | None:
     """The server was started, or its endpoint was reached, and there was no handshake."""
     if not stdio:
-        log_in = f'Run `gaia mcp login {name}`, or give an "Authorization" in "headers".'
+        log_in = f'Run `gaia mcp login {shlex.quote(name)}`, or give an "Authorization" in "headers".'
         return log_in if _REFUSED.search(error) else None
     if "not answered within" in error:
         return (
@@ -102,7 +104,6 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
 
 
 def _by_hand(entry: Mapping[str, Any]) -> str:
-    """The command line to type. As in the file: variables are not filled in."""
+    """The command line to type: what the server was started with, before variables are filled in."""
     args = entry.get("args")
-    command = str(entry.get("command", ""))
-    return command if args is None else shlex.join([command, *map(str, args)])
+    return shlex.join(argument_vector(str(entry.get("command", "")), None if args is None else list(map(str, args))))

@@ -57,11 +57,10 @@ def check_names(server: str, definitions: Sequence[Any]) -> Check:
 def colliding(tools: Mapping[str, Sequence[str]]) -> dict[str, Check]:
     """For each server a check of the names that another server's tools have too. `tools` are names by server."""
     pairs = [(server, name) for server, names in tools.items() for name in dict.fromkeys(names)]
-    plain = Counter(namespaced(server, name) for server, name in pairs)
-    final = {pair: name for name, pair in assign(pairs).items()}
+    final = {pair: name for name, pair in assign(pairs, tools.keys()).items()}
     found: dict[str, list[str]] = {}
     for server, name in pairs:
-        if plain[namespaced(server, name)] > 1:
+        if final[server, name] != namespaced(server, name):
             found.setdefault(server, []).append(f"{name} becomes {final[server, name]}")
     remedy = "A tool of another server would have the same name. Rename one of the servers."
     return {server: warned("names", _listed(shown), remedy) for server, shown in found.items()}

@@ -146,12 +146,34 @@ class TestARun:
         assert shown.endswith("Make this call? [y/N] ")
         assert "\x1b" not in shown
 
-    def test_long_arguments_are_shown_as_far_as_they_fit(
+    LONG = ConfirmationRequest("t", "t", {"text": "x" * 9000, "then": "rm -rf /"})
+
+    @pytest.mark.parametrize("typed", ["y\n", "yes\n", "n\n", " \n", "\ny", "\ny\ny\n", ""])
+    def test_a_call_is_not_made_before_all_of_it_was_shown(
+        self, typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "stdin", Terminal(typed))
+        assert AgentConsole().confirm(self.LONG) is False
+        shown = capsys.readouterr().out
+        assert "HIDDEN: 5,038 of 9,038 characters." in shown
+        assert "rm -rf" not in shown
+        assert "Make this call?" not in shown
+
+    def test_all_of_it_is_shown_before_it_is_made(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-        AgentConsole().confirm(ConfirmationRequest("t", "t", {"text": "x" * 10_000}))
-        assert "… (10016 characters)" in capsys.readouterr().out
+        monkeypatch.setattr(sys, "stdin", Terminal("\n\ny\n"))
+        assert AgentConsole().confirm(self.LONG) is True
+        shown = capsys.readouterr().out
+        assert shown.count("x") == 9000 + 1
+        assert '"then": "rm -rf /"' in shown
+
+    def test_a_page_fits_on_a_screen(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.setattr(sys, "stdin", Terminal("\n\ny\n"))
+        assert AgentConsole().confirm(ConfirmationRequest("t", "t", {"a": [1] * 150})) is True
+        pages = capsys.readouterr().out.split("HIDDEN")
+        assert [page.count("\n") for page in pages] == [61, 61, 35]
+        assert "".join(pages).count("    1") == 150
 
     def test_nothing_in_the_arguments_is_hidden_from_who_confirms_them(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

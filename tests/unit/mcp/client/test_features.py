@@ -207,12 +207,13 @@ class TestThePartAlone:
         return Mock(**{"session.profile": None, "send.return_value": {"messages": []}})
 
     def test_a_prompt_is_requested_by_its_name_which_traces_are_told(self, trips: Mock) -> None:
-        assert ServerFeatures(trips, Subscriptions()).get_prompt("greet", None) == {"messages": []}
-        trips.send.assert_called_once_with("prompts/get", {"name": "greet", "arguments": {}}, target="greet")
+        features = ServerFeatures(trips, Subscriptions(), Mock(blocks=False))
+        assert features.get_prompt("greet", None) == {"messages": []}
+        trips.send.assert_called_once_with("prompts/get", {"name": "greet", "arguments": {}}, None, target="greet")
 
     def test_what_is_wanted_before_the_first_handshake_is_told_to_the_session(self, trips: Mock) -> None:
         subscriptions = Subscriptions()
-        features = ServerFeatures(trips, subscriptions)
+        features = ServerFeatures(trips, subscriptions, Mock())
         features.subscribe_resource("file:///a")
         features.set_logging_level("error")
         assert (subscriptions.resources, subscriptions.log_level) == (("file:///a",), "error")

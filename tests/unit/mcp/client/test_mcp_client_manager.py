@@ -290,7 +290,8 @@ class TestLoading:
         manager.subscribe(events)
         manager.load_from_config(timeout=0.01)
         assert manager.list_servers() == []
-        assert manager.call_tool("mcp_slow_echo", {"text": "hi"})["error_type"] == "unknown_tool"
+        outcome = manager.call_tool("mcp_slow_echo", {"text": "hi"})
+        assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
         events.wait_for(ToolsChanged)
         assert manager.list_servers() == ["slow"]
         assert text(manager.call_tool("mcp_slow_echo", {"text": "hi"})) == "hi"
@@ -345,17 +346,31 @@ class TestRouting:
         pids = {name: int(text(manager.call_tool(f"mcp_{name}_pid"))) for name in ("one", "two")}
         assert pids == {status.name: status.pid for status in manager.status()}
 
-    def test_names_that_collide_all_get_another_form(
+    def test_a_name_belongs_to_the_server_with_the_longest_name(
         self, fault_server: FaultServer, manager: MCPClientManager
     ) -> None:
         manager.add_server("a", fault_server(only_tools=True, tools=[{"name": "b_c"}]))
         assert names(manager) == {"mcp_a_b_c"}
         manager.add_server("a_b", fault_server(only_tools=True, tools=[{"name": "c"}]))
-        assert names(manager) == {disambiguated("a", "b_c"), disambiguated("a_b", "c")}
+        assert names(manager) == {disambiguated("a", "b_c"), "mcp_a_b_c"}
         assert text(manager.call_tool(disambiguated("a", "b_c"))) == "b_c"
-        assert text(manager.call_tool(disambiguated("a_b", "c"))) == "c"
+        assert text(manager.call_tool("mcp_a_b_c")) == "c"
         manager.remove_server("a_b")
         assert names(manager) == {"mcp_a_b_c"}
+
+    def test_a_name_of_a_configured_server_that_is_gone_leads_to_no_other(
+        self, fault_server: FaultServer, manage: Manage
+    ) -> None:
+        gone = {**fault_server(exit_at_start={"code": 3}), "timeout": 20}
+        others = fault_server(only_tools=True, tools=[{"name": "archive_read"}, {"name": "off_read"}])
+        manager = manage({"files": others, "files_archive": gone, "files_off": {**others, "disabled": True}})
+        manager.load_from_config()
+        assert names(manager) == {disambiguated("files", "archive_read"), disambiguated("files", "off_read")}
+        outcome = manager.call_tool("mcp_files_archive_read")
+        assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
+        assert "'files_archive' is not connected: " in outcome["error"]
+        assert "3" in outcome["error"]
+        assert "'files_off' is not connected" in manager.call_tool("mcp_files_off_read")["error"]
 
     def test_names_that_no_model_api_accepts_get_a_safe_form(
         self, fault_server: FaultServer, manager: MCPClientManager

@@ -66,6 +66,18 @@ def test_all_that_compete_for_a_name_get_a_hashed_one() -> None:
     }
 
 
+def test_a_plain_name_belongs_to_the_known_server_with_the_longest_name() -> None:
+    pairs = [("a", "b_c"), ("a", "B_d"), ("a_b", "c"), ("a", "bb")]
+    assert assign(pairs, {"a_b"}) == {
+        disambiguated("a", "b_c"): ("a", "b_c"),
+        disambiguated("a", "B_d"): ("a", "B_d"),
+        "mcp_a_b_c": ("a_b", "c"),
+        "mcp_a_bb": ("a", "bb"),
+    }
+    assert assign(pairs[:1], {"a_b", "x", "b"}) == {disambiguated("a", "b_c"): ("a", "b_c")}
+    assert assign([("A", "x")], {"a"}) == {"mcp_A_x": ("A", "x")}
+
+
 def test_a_pair_does_not_compete_with_itself() -> None:
     assert assign([("time", "now"), ("time", "now")]) == {"mcp_time_now": ("time", "now")}
 

@@ -90,6 +90,19 @@ class TestSchemasOfNoUse:
             assert check(BAD) is None
         assert caplog.text.count("output_schema_unusable") == 1
 
+    def test_a_part_that_cannot_be_checked_is_said_once_and_the_others_are_checked(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        outputs = OutputValidation("fake", "error", lambda text: text.replace("secret", "***"))
+        schema = {"properties": {"n": {"pattern": "^(?!secret)"}, "m": {"type": "integer"}}}
+        check = outputs.check_of(tool(schema))
+        assert check is not None
+        for _ in range(3):
+            assert check(BAD) is None
+            assert check({"structuredContent": {"n": "one", "m": "two"}}) is not None
+        assert caplog.text.count("output_partly_unchecked") == 1
+        assert "^(?!***)" in caplog.text
+
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., MCPClient]]:

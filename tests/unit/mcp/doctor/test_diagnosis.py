@@ -60,6 +60,11 @@ class TestRemedies:
 
         assert ("gaia mcp login web" in (remedy or "")) == is_login
 
+    def test_the_name_is_quoted_for_the_shell(self) -> None:
+        remedy = for_handshake("a; $(b)", {"url": "https://example.com"}, "401", stdio=False)
+
+        assert "`gaia mcp login 'a; $(b)'`" in (remedy or "")
+
     def test_a_server_that_does_not_answer_may_need_longer(self) -> None:
         remedy = for_handshake("it", {"command": "x"}, "initialize was not answered within 30 s")
 
@@ -70,6 +75,7 @@ class TestRemedies:
         [
             ({"command": "my server", "args": ["--key", "${KEY}", 5]}, "'my server' --key '${KEY}' 5"),
             ({"command": "uvx some-server --fast"}, "uvx some-server --fast"),
+            ({"command": "server\nrm '$HOME' *"}, "server rm '$HOME' '*'"),
         ],
     )
     def test_the_command_line_can_be_typed_and_shows_no_values_of_variables(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import threading
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
@@ -301,8 +302,10 @@ class ServerAuthorization(httpx2.Auth):
         self._refused = self._file.stamp()
         message = f"the server {problem[:_MAX_PROBLEM]}"
         if isinstance(self._config, OAuth):
-            more = f" --scope {challenge.scope!r}" if challenge and challenge.wants_more and challenge.scope else ""
-            message += f"; run: gaia mcp login {self._name}{more}"
+            command = ["gaia", "mcp", "login", self._name]
+            if challenge and challenge.wants_more and challenge.scope:
+                command += ["--scope", challenge.scope]
+            message += f"; run: {shlex.join(command)}"
         return NeedsAuthorization(message, status=401 if challenge is None else challenge.status, delivery="not_sent")
 
     @contextlib.contextmanager

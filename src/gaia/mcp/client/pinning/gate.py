@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from gaia.log import get_logger
-from gaia.mcp.client.pinning.lock_file import Pin, ServerPins, pin_of
+from gaia.mcp.client.pinning.lock_file import Pin, PinKind, ServerPins, pin_of
 from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import ConfigError, ToolNotApproved
 
-__all__ = ["Review", "ToolGate", "compare"]
+__all__ = ["PinGate", "Review", "compare"]
 
 logger = get_logger(__name__)
 
@@ -41,8 +42,8 @@ def compare(approved: Mapping[str, Pin], pins: Mapping[str, Pin], listed: Collec
     )
 
 
-class ToolGate:
-    """The pins of one server at work. Thread-safe.
+class PinGate:
+    """The pins of one server's tools, prompts or instructions at work. Thread-safe.
 
     The first listing of a server that is not in the lock file is approved as it is. A lock file that cannot be used is
     reported, and with ``block`` nothing is approved then.
@@ -54,12 +55,14 @@ class ToolGate:
         mode: PinMode,
         pins: Callable[[], ServerPins],
         on_changed: Callable[[ToolDefinitionsChanged], None],
+        kind: PinKind = "tools",
     ) -> None:
         """`pins` is called when the pins are first needed, so a client that pins nothing needs no lock file."""
         self._server = server
+        self._kind = kind
         self.mode = mode
         self.blocks = mode == "block"
-        """Whether tools that are not approved are withheld. Each call asks."""
+        """Whether what is not approved is withheld. Each call asks."""
         self._pins = pins
         self._on_changed = on_changed
         self._reported = Review()
@@ -67,33 +70,36 @@ class ToolGate:
         self._problem: str | None = None
 
     def review(self, tools: Mapping[str, MCPTool], listed: Collection[str]) -> frozenset[str]:
-        """Compare the tools that may be used with what was approved, and report what is new about it.
-
-        `listed` names all tools, denied ones too. Returns the names of those that must not be used. May wait for the
-        lock file, at the first use of a server only.
-        """
+        """`review_pins` of the tools that may be used; `listed` names all tools, denied ones too."""
         if self.mode == "off":
             return frozenset()
+        return self.review_pins({name: pin_of(tool) for name, tool in tools.items()}, listed)
+
+    def review_pins(self, pins: Mapping[str, Pin], listed: Collection[str]) -> frozenset[str]:
+        """Compare `pins` with what was approved, and report what is new about them.
+
+        Returns the names of what must not be used. May wait for the lock file, at the first use of a server only.
+        """
         try:
-            review = self._compare({name: pin_of(tool) for name, tool in tools.items()}, listed)
+            review = self._compare(pins, listed)
         except ConfigError as error:
             self._problem = error.message
             logger.error("tool_lock_unusable", server=self._server, error=error.message, blocked=self.blocks)
-            return frozenset(tools) if self.blocks else frozenset()
+            return frozenset(pins) if self.blocks else frozenset()
         self._problem = None
         self._report(review)
         return review.unapproved if self.blocks else frozenset()
 
-    def refusal(self, tool: str) -> ToolNotApproved:
-        """Why a tool that `review` did not let through cannot be called."""
+    def refusal(self, name: str) -> ToolNotApproved:
+        """Why a tool or prompt that was not let through cannot be used."""
         reason = self._problem or (
             f"its definition has changed since it was approved, or it is new: see and approve it with "
-            f"`gaia mcp approve {self._server}`"
+            f"`gaia mcp approve {shlex.quote(self._server)}`"
         )
-        return ToolNotApproved(f"the tool {tool!r} of server {self._server!r} is blocked: {reason}")
+        return ToolNotApproved(f"the {self._kind[:-1]} {name!r} of server {self._server!r} is blocked: {reason}")
 
     def _compare(self, pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
-        store = self._pins()
+        store = self._pins().of(self._kind)
         # A server that lists nothing may just be unable to, so its first use is still to come.
         approved = store.read_or_pin(pins) if pins else store.read() or {}
         return compare(approved, pins, listed)
@@ -103,5 +109,5 @@ class ToolGate:
         if review in (before, Review()):
             return
         names = msgspec.structs.asdict(review)
-        logger.warning("tool_definitions_changed", server=self._server, **names, blocked=self.blocks)
-        self._on_changed(ToolDefinitionsChanged(self._server, **names, blocked=self.blocks))
+        logger.warning("tool_definitions_changed", server=self._server, kind=self._kind, **names, blocked=self.blocks)
+        self._on_changed(ToolDefinitionsChanged(self._server, **names, blocked=self.blocks, kind=self._kind))

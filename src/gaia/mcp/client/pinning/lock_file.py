@@ -1,24 +1,41 @@
-"""The lock file: which tool definitions of which servers have been approved.
+"""The lock file: which definitions of tools and prompts, and which instructions of servers have been approved.
 
-``{"version": 1, "servers": {server: {tool: {"sha256": …, "definition": {…}}}}}``. It belongs to the user and lies
-beside the user's configuration, never in a project's folder: a project must not be able to approve its own servers'
-tools.
+``{"version": 1, "servers": {server: {tool: {"sha256": …, "definition": {…}}}}}``, with ``prompts`` and ``instructions``
+beside ``servers`` in the same form. It belongs to the user and lies in ``~/.gaia``, never in a project's folder: a
+project must not be able to approve its own servers' tools.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from gaia.mcp.client import json_file
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_catalog import size_within_limits
+from gaia.mcp.errors import InvalidResponse
 
-__all__ = ["LOCK_FILE_NAME", "Pin", "ServerPins", "default_pins", "pin_of", "pins_of"]
+__all__ = [
+    "LOCK_FILE_NAME",
+    "Pin",
+    "PinKind",
+    "ServerPins",
+    "default_pins",
+    "pin_of",
+    "pins_of",
+    "pins_of_prompts",
+    "pins_of_text",
+]
+
+PinKind = Literal["tools", "prompts", "instructions"]
+
+_SECTIONS: dict[PinKind, str] = {"tools": "servers", "prompts": "prompts", "instructions": "instructions"}
 
 LOCK_FILE_NAME = "mcp_tools.lock.json"
 
@@ -28,7 +45,7 @@ _EXAMPLE = '{"version": 1, "servers": {…}}'
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """One approved tool: all that a model, or the person who confirms a call, is told about it."""
+    """One approved tool, prompt or text: all that a model, or the person who confirms a call, is told about it."""
 
     sha256: str
     """Of the canonical JSON of the definition, in hexadecimal. This is what counts."""
@@ -38,8 +55,6 @@ class Pin(msgspec.Struct, frozen=True):
 
 def pin_of(tool: MCPTool) -> Pin:
     """The pin of a tool as it is now. The order of keys does not matter to it, everything else does."""
-    import hashlib
-
     parts = {
         "name": tool.name,
         "title": tool.title,
@@ -48,25 +63,52 @@ def pin_of(tool: MCPTool) -> Pin:
         "outputSchema": tool.output_schema,
         "annotations": tool.annotations,
     }
-    definition = {key: value for key, value in parts.items() if value not in (None, "", {})}
+    return _pin({key: value for key, value in parts.items() if value not in (None, "", {})})
+
+
+def pins_of_prompts(prompts: Iterable[Any]) -> dict[str, Pin]:
+    """The pins of listed prompts by name; without those that have none, or whose definitions are beyond all limits."""
+    found = {}
+    for prompt in prompts:
+        with contextlib.suppress(InvalidResponse):
+            size_within_limits(prompt)
+            if isinstance(prompt, dict) and isinstance(name := prompt.get("name"), str):
+                found[name] = _pin(prompt)
+    return found
+
+
+def pins_of_text(instructions: str | None) -> dict[str, Pin]:
+    """The pin of a server's instructions, under the name ``instructions``; none if there are no instructions."""
+    return {"instructions": _pin({"instructions": instructions})} if instructions else {}
+
+
+def _pin(definition: dict[str, Any]) -> Pin:
+    """The pin of a JSON object, whatever the order of its keys."""
+    import hashlib
+
     # ASCII, so that what cannot be encoded (half of a surrogate pair) has a hash too.
     canonical = json.dumps(definition, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return Pin(hashlib.sha256(canonical.encode()).hexdigest(), definition)
 
 
 class ServerPins:
-    """The approved tools of one server. Every method reads the file anew, so it may be shared with other processes.
+    """What was approved of one server. Every method reads the file anew, so it may be shared with other processes.
 
     Thread-safe. All methods raise ConfigError for a file that cannot be read, understood or saved; it is left as it is.
     """
 
-    def __init__(self, file: Path, key: str) -> None:
-        """`key` names the server in `file`."""
+    def __init__(self, file: Path, key: str, kind: PinKind = "tools") -> None:
+        """`key` names the server in `file`; `kind` is what this object is about, except for `forget`."""
         self.file = file
         self._key = key
+        self._section = _SECTIONS[kind]
+
+    def of(self, kind: PinKind) -> ServerPins:
+        """What was approved of the same server, of another kind."""
+        return ServerPins(self.file, self._key, kind)
 
     def read(self) -> dict[str, Pin] | None:
-        """The pins by tool; None if this server was never pinned."""
+        """The pins by tool, or by prompt; None if this server was never pinned."""
         return self._find(self._document())
 
     def read_or_pin(self, pins: Mapping[str, Pin]) -> dict[str, Pin]:
@@ -92,33 +134,35 @@ class ServerPins:
 
     def forget(self) -> bool:
         """Forget the server, so that its next use is the first again. False if it was never pinned."""
-        if self.read() is None:
+        if not any(self._key in self._document().get(section, {}) for section in _SECTIONS.values()):
             return False
         with json_file.locked(self.file) as target:
             document = self._document()
-            document.get("servers", {}).pop(self._key, None)
+            for section in _SECTIONS.values():
+                document.get(section, {}).pop(self._key, None)
             json_file.write(target, document)
             return True
 
     def _document(self) -> dict[str, Any]:
         document = json_file.read_version(self.file, _EXAMPLE, _VERSION)
-        if not isinstance(document.get("servers", {}), dict):
-            json_file.broken(self.file, f"servers: expected an object as in {_EXAMPLE}")
+        for section in _SECTIONS.values():
+            if not isinstance(document.get(section, {}), dict):
+                json_file.broken(self.file, f"{section}: expected an object as in {_EXAMPLE}")
         return document
 
     def _find(self, document: dict[str, Any]) -> dict[str, Pin] | None:
-        tools = document.get("servers", {}).get(self._key)
+        tools = document.get(self._section, {}).get(self._key)
         if tools is None:
             return None
         try:
             return msgspec.convert(tools, dict[str, Pin])
         except msgspec.ValidationError as error:
-            json_file.broken(self.file, f"servers.{self._key}: {error}", cause=error)
+            json_file.broken(self.file, f"{self._section}.{self._key}: {error}", cause=error)
 
     def _write(self, target: Path, document: dict[str, Any], pins: Mapping[str, Pin]) -> None:
-        servers = document.get("servers", {})
+        servers = document.get(self._section, {})
         servers[self._key] = {tool: msgspec.to_builtins(pin) for tool, pin in sorted(pins.items())}
-        json_file.write(target, {**document, "version": _VERSION, "servers": servers})
+        json_file.write(target, {**document, "version": _VERSION, self._section: servers})
 
 
 def default_pins(server: str) -> ServerPins:
@@ -127,11 +171,12 @@ def default_pins(server: str) -> ServerPins:
 
 
 def pins_of(config: MCPConfig, server: str, file: Path | None = None) -> ServerPins:
-    """The pins of a configured server: in `file`, by default in the lock file beside the user's configuration.
+    """The pins of a configured server: in `file`, by default in the lock file in ``~/.gaia``.
 
-    Servers of other configuration files, a project's for one, are kept apart by the path of their file.
+    Servers of other configuration files, a project's for one, are kept apart by the path of their file. Raises
+    ConfigError if there is no home directory.
     """
-    file = file or config.user_file.with_name(LOCK_FILE_NAME)
+    file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
     source = config.source_of(server) or config.config_file
     own = source == file.with_name(_CONFIG_NAME)
     return ServerPins(file, server if own else f"{server} in {source}")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, optional, required
+from gaia.mcp.errors import is_web_page
 from gaia.mcp.json_schema import JsonSchema, SchemaUnusable
 
 __all__ = ["ElicitationAnswer", "ElicitationMode", "ElicitationRequest", "elicitation_id", "elicitation_result"]
@@ -38,7 +39,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
     requested_schema: dict[str, Any] = {}
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None
-    """Where the person has to go, in mode "url"."""
+    """Where the person has to go, in mode "url": an https URL, or an http URL on this machine; others are refused."""
     elicitation_id: str | None = None
     """Which `ElicitationCompleted` belongs to it, in mode "url"."""
 
@@ -52,7 +53,11 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError("a question with a URL is accepted without content: the answer is given there")
             return ElicitationAnswer("accept")
         complete = {**_defaults(self.requested_schema), **(content or {})}
-        problems = JsonSchema(self.requested_schema).problems(complete)
+        try:
+            problems = JsonSchema(self.requested_schema).problems(complete)
+        except SchemaUnusable:
+            # The server checks the answer anyway, and a form that cannot be checked here can still be answered.
+            problems = []
         if problems:
             raise ValueError(f"the answer does not fit the form of server {self.server!r}: {'; '.join(problems)}")
         return ElicitationAnswer("accept", complete)
@@ -76,6 +81,8 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
         message = required(params, "message", str)
         if mode == "url":
             url, identifier = required(params, "url", str), optional(params, "elicitationId", str)
+            if not is_web_page(url):
+                raise Refusal(INVALID_PARAMS, "url: only https is shown to users, and http on this machine")
             return cls(server=server, message=message, mode="url", url=url, elicitation_id=identifier)
         schema = required(params, "requestedSchema", dict)
         try:

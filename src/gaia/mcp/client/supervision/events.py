@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -93,7 +93,7 @@ class ToolsChanged(Event, frozen=True):
 
 
 class ToolDefinitionsChanged(Event, frozen=True):
-    """What the server says of its tools is not what was approved (see the configuration's ``pinTools``).
+    """What the server says of its tools or prompts is not what was approved (see the configuration's ``pinTools``).
 
     Compared with the approved definitions, not with the last listing, and reported again only when it differs from
     the last report. Names are the server's own.
@@ -103,7 +103,9 @@ class ToolDefinitionsChanged(Event, frozen=True):
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     blocked: bool = False
-    """Whether added and changed tools are withheld until they are approved."""
+    """Whether what was added or changed is withheld until it is approved."""
+    kind: Literal["tools", "prompts", "instructions"] = "tools"
+    """What the names are of; the server's instructions have the name ``instructions``."""
 
 
 class ServerLog(Event, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import (
     AuthorizationRequest,
     ClientCredentials,
@@ -323,10 +325,20 @@ class TestAskingForMore:
     def test_without_a_callback_only_that_call_fails(self, server: Protected) -> None:
         authorization(server, OAuth(scopes=["read"]), on_authorization=server.browser).log_in()
         auth = authorization(server)
-        with pytest.raises(NeedsAuthorization, match="gaia mcp login notes --scope 'write'") as caught:
+        with pytest.raises(NeedsAuthorization, match="gaia mcp login notes --scope write") as caught:
             call_write(server, auth)
         assert caught.value.status == 403
         assert say_hello(server, auth).is_success
+
+    def test_the_command_to_type_is_quoted_for_the_shell(self, server: Protected, mocker: Any) -> None:
+        authorization(server, OAuth(scopes=["read"]), on_authorization=server.browser).log_in()
+        auth = authorization(server)
+        mocker.patch.object(Challenge, "scope", "a' $(touch owned) \"b")
+        with pytest.raises(NeedsAuthorization) as caught:
+            call_write(server, auth)
+        command = caught.value.message.rpartition("run: ")[2]
+        assert shlex.split(command) == ["gaia", "mcp", "login", "notes", "--scope", "a' $(touch owned) \"b"]
+        assert "$" not in command.replace(shlex.quote("a' $(touch owned) \"b"), "")
 
     def test_it_is_asked_for_once(self, server: Protected) -> None:
         auth = authorization(server, on_authorization=server.browser)

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gaia.mcp.client.pinning.gate import Review, ToolGate, compare
+from gaia.mcp.client.pinning.gate import PinGate, Review, compare
 from gaia.mcp.client.pinning.lock_file import Pin, ServerPins, pin_of
 from gaia.mcp.client.server_config import PinMode
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged
@@ -29,7 +29,7 @@ class Gate:
     def __init__(self, folder: Path, mode: PinMode) -> None:
         self.events: list[ToolDefinitionsChanged] = []
         self.store = ServerPins(folder / "mcp_tools.lock.json", "time")
-        self.gate = ToolGate("time", mode, lambda: self.store, self.events.append)
+        self.gate = PinGate("time", mode, lambda: self.store, self.events.append)
 
     def review(self, offered: Mapping[str, MCPTool], *hidden: str) -> frozenset[str]:
         return self.gate.review(offered, [*offered, *hidden])
@@ -123,5 +123,5 @@ class TestWarn:
 
 def test_off_asks_for_no_lock_file() -> None:
     store: Any = Mock(side_effect=ConfigError("there is no home directory"))
-    assert ToolGate("time", "off", store, Mock()).review(tools(add="Adds."), ["add"]) == frozenset()
+    assert PinGate("time", "off", store, Mock()).review(tools(add="Adds."), ["add"]) == frozenset()
     store.assert_not_called()

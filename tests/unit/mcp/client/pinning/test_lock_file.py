@@ -4,13 +4,22 @@ import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gaia.mcp.client import MCPTool
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.pinning.lock_file import Pin, ServerPins, default_pins, pin_of, pins_of
+from gaia.mcp.client.pinning.lock_file import (
+    Pin,
+    PinKind,
+    ServerPins,
+    default_pins,
+    pin_of,
+    pins_of,
+    pins_of_prompts,
+    pins_of_text,
+)
 from gaia.mcp.errors import ConfigError
 
 ADD = Pin("a" * 64, {"name": "add"})
@@ -103,6 +112,44 @@ class TestFilesThatAreNotUnderstood:
         assert document["servers"].keys() == {"x", "time"}
 
 
+class TestKinds:
+    def test_tools_prompts_and_instructions_are_apart(self, pins: ServerPins) -> None:
+        pins.approve({"add": ADD})
+        pins.of("prompts").approve({"add": pins_of_prompts([{"name": "add"}])["add"]})
+        pins.of("instructions").approve(pins_of_text("Add."))
+        assert pins.read() == {"add": ADD}
+        assert pins.of("prompts").read() == pins_of_prompts([{"name": "add"}])
+        assert pins.of("instructions").of("instructions").read() == pins_of_text("Add.")
+        assert pins.of("prompts").forget()
+        assert [pins.of(kind).read() for kind in get_args(PinKind)] == [None] * 3
+        assert not pins.forget()
+
+    def test_a_file_without_the_others_is_as_good_as_before(self, pins: ServerPins) -> None:
+        pins.file.parent.mkdir()
+        pins.file.write_text(json.dumps({"version": 1, "servers": {"time": {}}, "more": 1}))
+        assert (pins.read(), pins.of("prompts").read()) == ({}, None)
+        assert pins.of("instructions").read_or_pin(pins_of_text("a")) == pins_of_text("a")
+        document = json.loads(pins.file.read_text())
+        assert (document["servers"], document["more"]) == ({"time": {}}, 1)
+
+    def test_prompts_that_cannot_be_pinned_are_left_out(self) -> None:
+        deep: Any = {}
+        for _ in range(5000):
+            deep = {"a": deep}
+        listed = [
+            None,
+            "text",
+            {},
+            {"name": 5},
+            {"name": "deep", "x": deep},
+            {"name": "a"},
+            {"name": "a", "title": "A"},
+        ]
+        (pin,) = pins_of_prompts(listed).values()
+        assert pin.definition == {"name": "a", "title": "A"}
+        assert pins_of_text(None) == pins_of_text("") == {}
+
+
 class TestWhereItIs:
     def test_beside_the_users_configuration(self, home: Path) -> None:
         assert pins_of(MCPConfig(), "time").file == home / ".gaia" / "mcp_tools.lock.json"
@@ -114,6 +161,20 @@ class TestWhereItIs:
         pins.approve({"add": ADD})
         assert pins.file.parent == home / ".gaia"
         assert not (tmp_path / "mcp_tools.lock.json").exists()
+
+    def test_also_if_a_file_there_is_named(self, home: Path, tmp_path: Path) -> None:
+        """The project could have its own lock file, which approves its own servers' tools."""
+        project = tmp_path / "project"
+        project.mkdir()
+        file = project / "mcp_servers.json"
+        file.write_text('{"mcpServers": {"time": {"command": "x"}}}')
+        ServerPins(project / "mcp_tools.lock.json", "time").approve({"add": ADD})
+        pins = pins_of(MCPConfig(file), "time")
+        assert pins.file == home / ".gaia" / "mcp_tools.lock.json"
+        assert pins.read() is None
+        pins.approve({"add": ADD})
+        assert default_pins("time").read() is None
+        assert pins_of(MCPConfig(file), "time").read() == {"add": ADD}
 
     def test_servers_of_two_projects_with_one_name_are_two(
         self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,36 @@ class TestAnswering:
         with pytest.raises(ValueError, match="age: 'old' is not of type 'integer'"):
             request.accept({"name": "Ann", "age": "old"})
 
+    def test_a_form_that_cannot_be_checked_can_be_answered(self) -> None:
+        request = form(a={"type": "string", "not": {"pattern": "(?=a)"}})
+        assert request.accept({"a": "b"}).content == {"a": "b"}
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "javascript:alert(1)", "JavaScript://example.com/%0aalert(1)", "file:///etc/passwd", "data:text/html,a",
+            "vscode://open", "ftp://example.com", "http://example.com", "http://127.0.0.1.example.com", "https://",
+            "https:example.com", "//example.com", "example.com", "", " https://example.com", "https://[::1",
+            "java\nscript:alert(1)", "https://example.com/\u202egnp.exe", "https://exam\tple.com", "smb://host/share",
+        ],
+    )  # fmt: skip
+    def test_a_url_that_is_no_web_page_is_refused(self, url: str) -> None:
+        with pytest.raises(Refusal, match="only https"):
+            ElicitationRequest.from_params("time", {**LINK, "url": url}, ("url",))
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://example.com/pay?a=b#c",
+            "HTTPS://example.com",
+            "http://localhost:8000/",
+            "http://[::1]:1/",
+            "http://127.0.0.2",
+        ],
+    )
+    def test_https_is_shown_and_http_on_this_machine(self, url: str) -> None:
+        assert ElicitationRequest.from_params("time", {**LINK, "url": url}, ("url",)).url == url
+
     def test_a_url_is_accepted_without_content(self) -> None:
         request = ElicitationRequest.from_params("time", LINK, ("url",))
         assert elicitation_result(request, request.accept()) == {"action": "accept"}
