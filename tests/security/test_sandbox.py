@@ -311,8 +311,6 @@ class TestTheEnd:
     def test_a_child_that_left_everything_behind_ends_with_its_server(
         self, engine: str, places: dict[str, Path]
     ) -> None:
-        if engine == "landlock":
-            pytest.skip("it has no namespace of processes, whose end would be the end of all")
         probe = Probe(places["work"])
         before = set(psutil.pids())
         probe.result(textwrap.dedent(self.STRAY))

@@ -48,8 +48,8 @@ def main(plan: dict[str, Any], argv: list[str]) -> None:
     if plan["landlock"] is not None:
         restrict(libc, **plan["landlock"])
     os.closerange(_KEPT, os.sysconf("SC_OPEN_MAX"))
-    # The interpreter ignores two of these signals, and may have set the variable; the other one is ignored by what waits
-    # for the server. The server would inherit all of it.
+    # The interpreter ignores two of these signals, and may have set the variable; what waits for the server ignores the
+    # third. The server would inherit all of it.
     for number in _IGNORED:
         libc.signal(number, None)
     environment = {name: value for name, value in os.environb.items() if name.decode() not in plan["unset"]}
