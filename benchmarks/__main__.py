@@ -18,7 +18,7 @@ from benchmarks.comparison import Change, compare
 from benchmarks.contenders import ALL, PEERS, Contender
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
-from benchmarks.measures import footprint, latency, recovery, start, throughput, tracing
+from benchmarks.measures import footprint, latency, recovery, sandbox, start, throughput, tracing
 from benchmarks.results import Run, UnusableResults
 from benchmarks.session import Effort, Session
 
@@ -29,6 +29,7 @@ _MEASURES: dict[str, Callable[[Session], None]] = {
     "start": start.measure,
     "footprint": footprint.measure,
     "recovery": recovery.measure,
+    "sandbox": sandbox.measure,
 }
 _PROJECT = Path(__file__).parents[1]
 _FOUND, _USAGE, _UNMEASURABLE = 1, 2, 3

@@ -9,6 +9,7 @@ __all__ = [
     "FLOOR",
     "GAIA",
     "PEERS",
+    "SANDBOXED",
     "SHOWN",
     "TRACED",
     "UNSAMPLED",
@@ -45,6 +46,8 @@ WITH_CONTENT = Contender(
     "gaia-mcp-content", "gaia-mcp, traced, full content", "gaia_traced_driver.py", arguments=("SPAN_ONLY",)
 )
 
+SANDBOXED = Contender("gaia-mcp-sandbox", "gaia-mcp, in a sandbox", "gaia_driver.py", arguments=("--sandbox",))
+
 _SDK = ("mcp>=2.3",)
 _FASTMCP = ("fastmcp>=4",)
 
@@ -62,5 +65,5 @@ PEERS = (
 ALL = (FLOOR, GAIA, *PEERS)
 """The contenders of every measure."""
 
-SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, *PEERS)
+SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, SANDBOXED, *PEERS)
 """The order of tables and plots."""

@@ -56,6 +56,11 @@ _SECTIONS = {
         "gaia-mcp waits half a second before the first restart of a server, which is its default backoff and most of "
         "the figure. A call made in the meantime waits for the new server.",
     ),
+    "sandbox": _Words(
+        "Sandbox",
+        "Servers in the default sandbox, and without one. This is the first start in a process, which also tries "
+        "whether bubblewrap works.",
+    ),
 }
 
 _INTRODUCTION = """\

@@ -1,8 +1,13 @@
-"""gaia-mcp as programs use it: a manager with its filter, deadline, statistics and supervision; tracing is off."""
+"""gaia-mcp as programs use it: a manager with its filter, deadline, statistics and supervision; tracing is off.
+
+With ``--sandbox`` each server is started in the default sandbox.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +27,9 @@ class Gaia:
 
     def connect(self, argv: list[str], servers: int) -> None:
         file = Path(tempfile.mkdtemp()) / "mcp_servers.json"
-        entry = {"command": argv[0], "args": argv[1:]}
+        entry: dict[str, Any] = {"command": argv[0], "args": argv[1:]}
+        if "--sandbox" in sys.argv:
+            entry["sandbox"] = {"read": [word for word in argv[1:] if os.path.exists(word)]}
         file.write_text(json.dumps({"mcpServers": {f"s{index}": entry for index in range(servers)}}))
         self._manager = self._manager_class(self._config(file))
         self._manager.load_from_config()

@@ -43,6 +43,9 @@ def add(
         list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Set a variable for the server. Repeatable.")
     ] = None,
     cwd: Annotated[Path | None, typer.Option("--cwd", metavar="PATH", help="The server's working directory.")] = None,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Start the server in a sandbox: read-only, no homes, no network (Linux).")
+    ] = False,
     timeout: TimeoutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
@@ -59,11 +62,12 @@ def add(
         _refuse(command if url else None, "a command", "--url")
         _refuse(env, "--env", "a URL")
         _refuse(cwd, "--cwd", "a URL")
+        _refuse(sandbox, "--sandbox", "a URL")
         entry: dict[str, Any] = {"url": address, **_present(headers=_headers(header))}
     else:
         _refuse(header, "--header", "a command")
         entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
-    entry |= _present(timeout=timeout)
+    entry |= _present(timeout=timeout, sandbox=sandbox or None)
     ServerConfig.from_dict(name, entry)
     servers = options.load_config()
     replaced = servers.server_exists(name)

@@ -120,7 +120,7 @@ def _application_folder() -> Path:
 # Entries.
 
 _KEPT = (
-    *("type", "command", "args", "env", "cwd", "url", "headers", "disabled"),
+    *("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "sandbox"),
     *("enabledTools", "disabledTools", "restart", "inheritEnv"),
     *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
     *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
@@ -130,7 +130,7 @@ _KEPT = (
 A "timeout" does not: some give it in milliseconds. Nor does "auth", in which each program writes what it likes.
 """
 
-_EXPANDED = ("args", "env", "url", "headers")
+_EXPANDED = ("args", "env", "url", "headers", "sandbox")
 """Keys in which we replace variables when the server is started."""
 
 _INPUT_PREFIX = "MCP_INPUT_"

@@ -123,4 +123,6 @@ def _row(
     servers: MCPConfig, name: str, state: str, *, tools: int | None = None, error: str | None = None
 ) -> dict[str, Any]:
     source = servers.source_of(name)
-    return {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}
+    sandbox = servers.get_server(name).get("sandbox", False)
+    found = {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}
+    return {**found, "sandbox": sandbox}

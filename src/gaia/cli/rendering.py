@@ -49,7 +49,7 @@ def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     for row in rows:
         table.add_row(
             text(one_line(row["name"])),
-            text(row["state"], _style_of(row["state"])),
+            text(f"{row['state']}, in a sandbox" if row.get("sandbox") else row["state"], _style_of(row["state"])),
             text(_or_nothing(row["tools"])),
             text(one_line(_or_nothing(row["source"]))),
         )

@@ -10,10 +10,11 @@ from benchmarks import __main__ as program
 from benchmarks import contenders, echo_server, environments
 from benchmarks.contenders import FLOOR, GAIA, TRACED, UNSAMPLED, WITH_CONTENT, WITHOUT_CONTENT, Contender
 from benchmarks.driver_process import DriverFailed, DriverProcess
-from benchmarks.measures import footprint, latency, recovery, start, throughput, tracing
+from benchmarks.measures import footprint, latency, recovery, sandbox, start, throughput, tracing
 from benchmarks.results import Run
 from benchmarks.session import Effort, Session
 from gaia.mcp import demo_server
+from tests.sandboxes import require
 from tests.servers.processes import is_alive
 from tests.unit.benchmarks.runs import run_of
 
@@ -107,6 +108,15 @@ class TestMeasures:
             "from starting Python to the first answer",
         ]
         assert all(len(row.values) == 2 for row in session.run.rows)
+
+    def test_of_the_sandbox(self, session: Session) -> None:
+        require("bubblewrap")
+        sandbox.measure(session)
+        assert session.run.failures == {}
+        for column in ("server, handshake, first call", "one call of 64 B, p50"):
+            row = session.run.find(f"sandbox: servers in a sandbox: {column}")
+            assert row is not None
+            assert set(row.values) == {"gaia-mcp", "gaia-mcp-sandbox"}
 
     def test_of_the_footprint(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(footprint, "_ROUNDS", {1: 1, 2: 1})

@@ -63,6 +63,12 @@ def test_options_become_keys(invoke: Callable[..., Any], saved: Callable[[], dic
     }
 
 
+def test_a_server_is_added_with_a_sandbox(invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+    invoke("add", "time", "--sandbox", "uvx mcp-server-time")
+
+    assert saved() == {"time": {"command": "uvx", "args": ["mcp-server-time"], "sandbox": True}}
+
+
 def test_the_file_is_private_and_the_one_of_the_project_is_preferred(
     invoke_json: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -152,6 +158,7 @@ class TestUrls:
             (["--url", "https://x", "run"], "a command makes no sense together with --url"),
             (["--url", "https://x", "--env", "A=b"], "--env makes no sense together with a URL"),
             (["--url", "https://x", "--cwd", "a"], "--cwd makes no sense together with a URL"),
+            (["--url", "https://x", "--sandbox"], "--sandbox makes no sense together with a URL"),
             (["run", "--header", "A: b"], "--header makes no sense together with a command"),
             (["--url", "https://x", "--header", "sesame"], "expected NAME:VALUE"),
         ],

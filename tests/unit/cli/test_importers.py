@@ -139,6 +139,16 @@ def test_every_key_of_ours_is_taken_over_that_others_do_not_mean_otherwise(tmp_p
     assert {*ServerConfig.__struct_encode_fields__} - {*importers._KEPT} == {"name", "timeout", "auth"}
 
 
+def test_a_sandbox_is_kept_and_one_of_another_form_is_not_dropped(tmp_path: Path) -> None:
+    """An entry whose sandbox means nothing here must not become one without a sandbox."""
+    kept = translated(tmp_path, {"command": "x", "sandbox": {"write": ["${env:DATA}/x"]}})
+    assert kept.entry["sandbox"] == {"write": ["${DATA}/x"]}
+    assert kept.problem is None
+    refused = translated(tmp_path, {"command": "x", "sandbox": {"filesystem": {"allowWrite": ["/x"]}}})
+    assert refused.problem is not None
+    assert "the key 'filesystem' means nothing here" in refused.problem
+
+
 def test_environment_variables_are_written_our_way(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"A": "${env:TOKEN}", "B": "${OTHER:-no}"}, "args": ["--key=${env:KEY}"]}
 

@@ -51,6 +51,14 @@ def test_without_connecting_no_server_is_started(
     assert not (tmp_path / "state").exists()
 
 
+def test_a_sandbox_is_shown(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
+    configure(one={"command": "x", "sandbox": {"network": True}}, two={"command": "x"})
+
+    assert "enabled, in a sandbox" in invoke("list", "--no-connect").stdout
+    rows = json.loads(invoke("list", "--no-connect", "--json").stdout)["servers"]
+    assert [row["sandbox"] for row in rows] == [{"network": True}, False]
+
+
 def test_servers_start_side_by_side_and_are_stopped(
     configure: Callable[..., Path],
     invoke: Callable[..., Any],

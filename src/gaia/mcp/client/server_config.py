@@ -12,6 +12,7 @@ from gaia.mcp.client.authorization.config import AuthConfig
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.transports.sandbox.settings import Sandbox
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
 from gaia.telemetry.content import MODES, CaptureMode
@@ -31,6 +32,8 @@ OutputMode = Literal["off", "warn", "error"]
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _MIN_SECRET_LENGTH = 4
 _AUTH_SECRETS = ("client_secret", "private_key", "assertion")
+_SANDBOX_KEYS = Sandbox.__struct_encode_fields__
+"""A misspelt key would open or limit nothing, so here unknown ones are errors."""
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
 
 
@@ -65,6 +68,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     restart: RestartPolicy = RestartPolicy()
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
+    sandbox: bool | Sandbox = False
+    """The sandbox that a server with a `command` is started in: none, the default one, or one with these settings."""
     health_interval: float = 30.0
     """How long the server may be idle before it is asked whether it is alive."""
     health_timeout: float = 10.0
@@ -109,6 +114,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('command: missing; a server of type "stdio" needs one')
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
+        if self.sandbox and self.transport != "stdio":
+            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):
@@ -124,6 +131,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.type is None:
             return "stdio" if (self.command or "").strip() else "http"
         return "http" if self.type == "streamable-http" else self.type
+
+    @property
+    def sandbox_settings(self) -> Sandbox | None:
+        """The settings of its sandbox; None if it has none."""
+        if isinstance(self.sandbox, Sandbox):
+            return self.sandbox
+        return Sandbox() if self.sandbox else None
 
     def __repr__(self) -> str:
         return f"ServerConfig({', '.join(f'{key}={value!r}' for key, value in self.__rich_repr__())})"
@@ -151,10 +165,10 @@ def unknown_keys(mapping: Mapping[str, Any]) -> dict[str, str | None]:
 def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     """A copy in which ``${VAR}`` and ``${VAR:-default}`` are replaced by what `environ` says.
 
-    That is in the values of `env`, `headers` and `auth`, in `url` and in `args`, nowhere else. As in a shell, the
-    default, which is taken literally, counts for variables that are unset or empty. Any other ``$`` stays as it is, and
-    what a variable contains is not expanded again. Raises ConfigError naming server, key and variable if a variable is
-    unset and has no default.
+    That is in the values of `env`, `headers` and `auth`, in `url`, in `args` and in the paths of `sandbox`, nowhere
+    else. As in a shell, the default, which is taken literally, counts for variables that are unset or empty. Any other
+    ``$`` stays as it is, and what a variable contains is not expanded again. Raises ConfigError naming server, key and
+    variable if a variable is unset and has no default.
     """
 
     def text(where: str, value: str) -> str:
@@ -175,13 +189,19 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     def values(where: str, mapping: dict[str, str] | None) -> dict[str, str] | None:
         return mapping and {key: text(f"{where}.{key}", value) for key, value in mapping.items()}
 
-    changes = {
+    changes: dict[str, Any] = {
         "env": values("env", config.env),
         "headers": values("headers", config.headers),
         "url": config.url and text("url", config.url),
         "args": config.args and [text(f"args[{index}]", value) for index, value in enumerate(config.args)],
         "auth": config.auth and _expanded_auth(config.name, config.auth, text),
     }
+    if isinstance(config.sandbox, Sandbox):
+        paths = {
+            key: [text(f"sandbox.{key}[{index}]", path) for index, path in enumerate(getattr(config.sandbox, key))]
+            for key in ("read", "write")
+        }
+        changes["sandbox"] = msgspec.structs.replace(config.sandbox, **paths)
     try:
         return msgspec.structs.replace(config, **changes)
     except ValueError as error:
@@ -245,6 +265,7 @@ _WORDS = {
 }
 _PLACE = r" - at (`key` in )?`\$(.*)`$"
 _NOT_A_CHOICE = r"Invalid (?:enum )?value (.*)"
+_UNKNOWN_FIELD = r"Object contains unknown field `([^`]*)`"
 _MISMATCH = r"Expected `([^`]*)`, got `([^`]*)`"
 _CHOICES = {
     "type": get_args(ServerType),
@@ -272,9 +293,11 @@ def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
         problem = f"expected one of {', '.join(choices)}, got {match[1]}"
     elif match := re.fullmatch(_MISMATCH, problem):
         expected = " or ".join(_WORDS.get(word, word) for word in match[1].split(" | "))
-        if match[1] == "int" and match[2] == "float":
-            expected = "a whole number"
+        if match[2] == "float":
+            expected = expected.replace("a number", "a whole number")
         problem = f"expected {expected}, got {_WORDS.get(match[2], match[2])}"
+    elif match := re.fullmatch(_UNKNOWN_FIELD, problem):
+        problem = f"the key {match[1]!r} means nothing here; expected some of {', '.join(_SANDBOX_KEYS)}"
     else:
         problem = problem[:1].lower() + problem[1:]
     return f"{where}: {problem}" if where else problem

@@ -44,6 +44,7 @@ def transport_for(
             inherit_env=server.inherit_env,
             max_message_bytes=server.max_message_bytes,
             max_pending=server.max_pending,
+            sandbox=lambda: expand(server, os.environ).sandbox_settings,
             expand=lambda: _launch(server),
         )
     # Programs whose servers are all processes of their own do not load it.

@@ -13,6 +13,7 @@ import msgspec
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.server_config import ServerConfig, expand, unknown_keys
+from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,
     Diagnosis,
@@ -110,6 +111,8 @@ class _Examination:
         """Every check of this kind of server once, in order; those that were not reached are skipped."""
         by_url = isinstance(self._config, dict) and self._config.get("url") and not self._config.get("command")
         missing = list(URL_CHECKS if by_url else COMMAND_CHECKS)
+        if not by_url and isinstance(self._config, dict) and self._config.get("sandbox"):
+            missing.insert(missing.index("start"), "sandbox")
         for check in self._checks():
             while missing[0] != check.name:
                 # Such as the connection to what is behind a proxy.
@@ -133,6 +136,11 @@ class _Examination:
         for check in preparations:
             yield check
             if check.verdict is Verdict.FAIL and check.name != "versions":
+                return
+        if stdio and server.sandbox_settings is not None:
+            check = check_sandbox(name, config, expanded)
+            yield check
+            if check.verdict is Verdict.FAIL:
                 return
         try:
             # All its tools are looked at, and looking at them approves none.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gaia.mcp.client.server_config import ServerConfig, expand, secrets, unknown_keys
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.errors import ConfigError
 
 
@@ -105,6 +106,23 @@ class TestFromDict:
         assert ServerConfig.from_dict("x", entry).transport == transport
 
 
+class TestSandbox:
+    @pytest.mark.parametrize("value", [None, False])
+    def test_there_is_none_unless_it_is_asked_for(self, value: object) -> None:
+        entry = {"command": "uvx"} if value is None else {"command": "uvx", "sandbox": value}
+        assert ServerConfig.from_dict("x", entry).sandbox_settings is None
+
+    def test_true_is_the_default_one(self) -> None:
+        assert ServerConfig.from_dict("x", {"command": "uvx", "sandbox": True}).sandbox_settings == Sandbox()
+
+    def test_variables_in_its_paths_are_expanded(self) -> None:
+        entry = {"command": "uvx", "sandbox": {"read": ["${NOTES}/a"], "write": ["${DATA:-/srv}"], "memory": "64M"}}
+        expanded = expand(ServerConfig.from_dict("x", entry), {"NOTES": "/notes"}).sandbox_settings
+        assert expanded == Sandbox(read=["/notes/a"], write=["/srv"], memory="64M")
+        with pytest.raises(ConfigError, match=r"sandbox\.read\[0\]: the environment variable NOTES is not set"):
+            expand(ServerConfig.from_dict("x", entry), {})
+
+
 class TestComplaints:
     @pytest.mark.parametrize(
         ("entry", "got"),
@@ -167,6 +185,23 @@ class TestComplaints:
             ({"type": "websocket"}, "type: expected one of stdio, http, sse, streamable-http, got 'websocket'"),
             ({"restart": "never"}, "restart: expected an object, got a string"),
             ({"restart": {"restart": "no"}}, "restart.restart: expected one of always, on-failure, never, got 'no'"),
+            ({"sandbox": "yes"}, "sandbox: expected a boolean or an object, got a string"),
+            ({"sandbox": {"read": "x"}}, "sandbox.read: expected a list, got a string"),
+            ({"sandbox": {"network": "no"}}, "sandbox.network: expected a boolean, got a string"),
+            ({"sandbox": {"memory": "5X"}}, "sandbox.memory: expected bytes, or a size such as \"512M\", got '5X'"),
+            ({"sandbox": {"cpuSeconds": 0}}, "sandbox.cpuSeconds: must be 1 or more, got 0"),
+            ({"sandbox": {"cpuSeconds": 1.5}}, "sandbox.cpuSeconds: expected a whole number or null, got a number"),
+            (
+                {"sandbox": {"wirte": []}},
+                (
+                    "sandbox: the key 'wirte' means nothing here; "
+                    "expected some of read, write, network, memory, processes, cpuSeconds"
+                ),
+            ),
+            (
+                {"command": None, "url": "https://x", "sandbox": True},
+                "sandbox: only a server with a command can be started in one; this one has a url",
+            ),
             ({"restart": {"maxRestarts": "5"}}, "restart.maxRestarts: expected a number, got a string"),
             (
                 {"restart": {"initialDelay": 0}},

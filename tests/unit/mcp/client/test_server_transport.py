@@ -56,6 +56,13 @@ class TestVariables:
             arguments, environment, _ = values_of(found)
             assert (arguments, environment) == (["--zone", zone], {"TZ": zone})
 
+    def test_so_are_those_in_the_paths_of_a_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = transport(command="uvx", sandbox={"write": ["${DATA}"]})
+        for path in ("/one", "/two"):
+            monkeypatch.setenv("DATA", path)
+            assert found._sandbox().write == [path]
+        assert transport(command="uvx")._sandbox() is None
+
     @pytest.mark.parametrize("entry", [{"command": "uvx", "args": ["${ZONE}"]}, {"url": f"{URL}/${{ZONE}}"}])
     def test_one_that_is_not_set_is_an_error_of_the_start(
         self, entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -165,6 +165,10 @@ class TestDescription:
                 },
                 'connects to: https://x\nauth: {"type": "client_credentials", "clientId": "me", "clientSecret": "***"}',
             ),
+            (
+                {"command": "x", "sandbox": {"write": ["/srv"], "network": True}},
+                'runs: x\nsandbox: {"write": ["/srv"], "network": true}',
+            ),
             ({"command": "x", "inheritEnv": True}, "runs: x\ninheritEnv: true"),
             ({"command": ["x"], "args": "y"}, "runs: '['\"'\"'x'\"'\"']' y"),
             ({}, ""),

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gaia.log import enable_debug
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
+from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.redaction import Redactor, secret_values
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.transports.sandbox.cage import Cage
 
 __all__ = ["StdioTransport"]
 
@@ -28,6 +34,9 @@ class StdioTransport(StandaloneTransport):
 
     network_transport = "pipe"
 
+    tracer: Sequence[str] = ()
+    """A command that starts a sandbox and watches what happens in it; it ends as the sandbox does. For the doctor."""
+
     def __init__(
         self,
         command: str,
@@ -40,13 +49,14 @@ class StdioTransport(StandaloneTransport):
         inherit_env: bool = False,
         max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
         max_pending: int = 1024,
+        sandbox: Callable[[], Sandbox | None] | None = None,
         expand: Callable[[], tuple[Sequence[str] | None, Mapping[str, str] | None, Sequence[str]]] | None = None,
     ) -> None:
         """`command` is a program, or without `args` a whole command line (split as a shell would, run without one).
 
         `env` is added to a small inherited environment (all of ours with `inherit_env`). `timeout` is in seconds.
         `expand`, if given, is asked at each start for the `args` and `env` to use instead, with variables filled in,
-        and for all values that must not be shown.
+        and for all values that must not be shown; `sandbox` is asked for the sandbox to start it in (Linux).
         Raises ValueError for a command line with shell operators.
         """
         if debug:
@@ -59,6 +69,7 @@ class StdioTransport(StandaloneTransport):
         self.cwd = cwd
         self._inherit_env = inherit_env
         self._max_message_bytes = max_message_bytes
+        self._sandbox = sandbox or (lambda: None)
         self._expand = expand or (lambda: (self.args, self.env, secret_values(self.env or {})))
         self._argv = argument_vector(command, args)
 
@@ -91,15 +102,36 @@ class StdioTransport(StandaloneTransport):
         except OSError as error:
             # A relative path leads nowhere from a directory that has been deleted.
             raise StartFailed(f"the working directory of this program does not exist: {error}") from error
-        channel = StdioChannel(
-            argv,
-            complete,
-            cwd,
-            listener,
-            name=name,
-            redact=Redactor(secrets),
-            max_message_bytes=self._max_message_bytes,
-            max_pending=self._max_pending,
-        )
+        caged = self._caged(argv, complete, cwd, environment)
+        try:
+            channel = StdioChannel(
+                argv if caged is None else [*self.tracer, *caged.argv],
+                complete if caged is None else caged.environment,
+                cwd,
+                listener,
+                name=name,
+                redact=Redactor(secrets),
+                max_message_bytes=self._max_message_bytes,
+                max_pending=self._max_pending,
+                cage=caged,
+            )
+        except BaseException:
+            if caged is not None:
+                caged.remove()
+            raise
         self._channel = channel
         return channel
+
+    def _caged(
+        self, argv: list[str], complete: Mapping[str, str], cwd: str | None, environment: Mapping[str, str] | None
+    ) -> Cage | None:
+        """How the server is started in its sandbox; None if it has none. Raises StartFailed."""
+        settings = self._sandbox()
+        if settings is None:
+            return None
+        if not sys.platform.startswith("linux"):
+            raise StartFailed('a sandbox needs Linux; remove "sandbox" to start the server without one')
+        # It imports modules that other systems do not have.
+        from gaia.mcp.client.transports.sandbox.cage import cage
+
+        return cage(settings, argv, complete, cwd, environment)

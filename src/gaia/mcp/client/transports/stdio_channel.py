@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +24,9 @@ from gaia.mcp.client.transports.reaped_process import ReapedProcess
 from gaia.mcp.client.transports.stderr_tail import StderrTail
 from gaia.mcp.errors import StartFailed
 from gaia.mcp.redaction import Redactor
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.transports.sandbox.cage import Cage
 
 __all__ = ["StdioChannel"]
 
@@ -50,11 +53,16 @@ class StdioChannel:
         redact: Redactor,
         max_message_bytes: int,
         max_pending: int,
+        cage: Cage | None = None,
     ) -> None:
-        """Start the server and the threads. Raises StartFailed; nothing is left behind then."""
+        """Start the server and the threads; `argv` and `environment` are those of its `cage`, if it has one.
+
+        Raises StartFailed; nothing is left behind then.
+        """
         thread_name = f"mcp-{name}"
         self.redact = redact
         self._listener = listener
+        self._cage = cage
         self._framer = LineFramer(max_message_bytes)
         self._stderr = StderrTail(name, redact)
         self.stderr_tail = self._stderr.text
@@ -104,6 +112,8 @@ class StdioChannel:
         else:
             self._process.stdin.close()
         ending = self._process.stop(grace)
+        if self._cage is not None:
+            self._cage.remove()
         if self._drain(_JOIN_SECONDS):
             for pipe in (self._process.stdout, self._process.stderr):
                 pipe.close()
@@ -140,6 +150,8 @@ class StdioChannel:
         return not any(reader.is_alive() for reader in self._readers)
 
     def _with_stderr(self, ending: Ending) -> Ending:
+        if self._cage is not None:
+            ending = self._cage.ending_of_server(ending)
         return msgspec.structs.replace(ending, stderr_tail=self._stderr.text())
 
     def _start(self, name: str, target: Callable[[], None]) -> None:

@@ -1,0 +1,223 @@
+"""The places of the file system that a sandbox hides, and those that a program needs to start."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import pwd
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = [
+    "PRIVATE",
+    "SECRETS",
+    "hidden_places",
+    "homes",
+    "is_below",
+    "links_of",
+    "needed_by",
+    "outermost",
+    "script_of",
+    "secret_places",
+]
+
+PRIVATE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the places that a sandbox replaces
+"""Replaced by empty directories of the sandbox's own, which it may write to."""
+
+_HIDDEN = ("/home", "/root", "/run", "/var/run", "/mnt", "/media")
+"""Homes; sockets and credentials of services, sessions and containers; other disks, those of Windows under WSL."""
+
+SECRETS = (
+    # keys, and credentials of programs
+    ".ssh", ".gnupg", ".password-store", ".netrc", ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf",
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".config/pip", ".cargo/credentials", ".cargo/credentials.toml",
+    ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".config/gh",
+    ".config/glab-cli", ".config/hub",
+    ".config/op", ".vault-token", ".terraformrc", ".terraform.d", ".config/rclone", ".cache/huggingface/token",
+    ".local/share/keyrings", ".local/share/kwalletd", ".Xauthority", ".ICEauthority",
+    # clouds and containers
+    ".aws", ".azure", ".config/gcloud", ".boto", ".s3cfg", ".oci", ".config/doctl", ".databrickscfg", ".snowflake",
+    ".kube", ".docker", ".config/containers", ".fly",
+    # agents, and what they know of other servers
+    ".gaia", ".claude", ".claude.json", ".config/Claude", ".codex", ".gemini", ".cursor", ".config/github-copilot",
+    # browsers and mail
+    ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware",
+    ".config/microsoft-edge", ".config/vivaldi", ".config/opera", ".config/Signal", "snap", ".var/app",
+    # what was typed
+    ".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".mysql_history",
+    ".sqlite_history", ".local/share/fish/fish_history",
+)  # fmt: skip
+"""Paths within a home that stay hidden where the home, or a directory above them, is opened for a server."""
+
+_SYSTEM_SECRETS = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
+    "/etc/ssl/private",
+    "/etc/ssh/ssh_host_*_key", "/etc/krb5.keytab", "/etc/NetworkManager/system-connections", "/etc/wireguard",
+    "/etc/kubernetes", "/etc/docker", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/systemd",
+    "/var/log", "/var/mail", "/var/spool",
+)  # fmt: skip
+"""What permissions hide from ordinary users, and nothing but a sandbox from servers of root."""
+
+_INTERPRETER = re.compile(r"(python|node|deno|bun|ruby|perl|php|bash|sh)[\d.]*")
+_CODE_FOLLOWS = ("-m", "-c", "-e", "-p", "--eval", "--print")
+"""Options of interpreters after which no script is named."""
+
+_PROJECT_FILES = ("package.json", "pyproject.toml", "setup.py")
+_SHEBANG_BYTES = 256
+_LINKS = 40
+"""As many as the kernel follows."""
+
+
+def homes() -> list[str]:
+    """The user's homes, by the environment and by the system's list of users; existing directories only."""
+    found = [os.path.expanduser("~")]
+    # The user of a container may have no name.
+    with contextlib.suppress(KeyError):
+        found.append(pwd.getpwuid(os.getuid()).pw_dir)
+    real = (os.path.realpath(home) for home in found if os.path.isabs(home))
+    return [home for home in dict.fromkeys(real) if home != "/" and os.path.isdir(home)]
+
+
+def hidden_places() -> list[str]:
+    """The directories that are empty in a sandbox, the private ones included; none lies within another."""
+    places = (*_HIDDEN, *PRIVATE, tempfile.gettempdir(), *homes())
+    return outermost(os.path.realpath(place) for place in places if os.path.isdir(place))
+
+
+def secret_places() -> list[str]:
+    """The existing paths that are secrets wherever they can be seen."""
+    own = (os.path.join(home, secret) for home in homes() for secret in SECRETS)
+    system = (path for pattern in _SYSTEM_SECRETS for path in glob.glob(pattern))
+    return outermost(os.path.realpath(path) for path in (*own, *system) if os.path.exists(path))
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether `path` is `directory`, or lies in it. Both are absolute and free of links."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """The paths that lie in none of the others, each once."""
+    kept: list[str] = []
+    for path in sorted(set(paths)):
+        if not any(is_below(path, other) for other in kept):
+            kept.append(path)
+    return kept
+
+
+def links_of(path: str) -> list[tuple[str, str]]:
+    """The symbolic links on the way of an absolute path: where each stands, free of links itself, and what it says."""
+    found: list[tuple[str, str]] = []
+    place, rest = "/", [part for part in path.split("/") if part not in ("", ".")]
+    while rest and len(found) < _LINKS:
+        part = rest.pop(0)
+        if part == "..":
+            place = os.path.dirname(place)
+            continue
+        step = os.path.join(place, part)
+        try:
+            target = os.readlink(step)
+        except OSError:
+            place = step
+            continue
+        found.append((step, target))
+        place = "/" if target.startswith("/") else place
+        rest = [part for part in target.split("/") if part not in ("", ".")] + rest
+    return found
+
+
+def needed_by(program: str, search_path: str) -> Iterator[str]:
+    """The paths that a program needs besides those that all programs have: what it is installed with.
+
+    That is a virtual environment with the interpreter that it was made of, a version of Node.js or Python with its
+    packages, the project that a script belongs to, the interpreter that it names. Where the kind of installation is not
+    known it is the program's directory, and in a home's own ``bin`` the file alone.
+    """
+    seen: set[str] = set()
+    waiting = [program]
+    while waiting:
+        path = waiting.pop()
+        for step in (path, *(link for link, _ in links_of(path)), os.path.realpath(path)):
+            if step in seen:
+                continue
+            seen.add(step)
+            place = _installation(step)
+            yield place
+            if place in _own("bin") and os.path.isdir(libraries := os.path.join(os.path.dirname(place), "lib")):
+                yield libraries  # What pip installed for this user.
+            python = os.path.join(place, "bin", "python")
+            if os.path.exists(os.path.join(place, "pyvenv.cfg")) and os.path.exists(python):
+                waiting.append(python)
+        waiting += [one for one in _interpreters(os.path.realpath(path), search_path) if one not in seen]
+
+
+def script_of(argv: Sequence[str], directory: str) -> str | None:
+    """The script that an interpreter is told to run, as an absolute path; None if the command is something else."""
+    if _INTERPRETER.fullmatch(os.path.basename(argv[0])) is None:
+        return None
+    for word in argv[1:]:
+        if word in _CODE_FOLLOWS:
+            return None
+        if not word.startswith("-"):
+            path = os.path.join(directory, word)
+            return path if os.path.isfile(path) else None
+    return None
+
+
+def _installation(program: str) -> str:
+    """The directory that one file of a program belongs to, or the file alone."""
+    if "/node_modules/" in program:
+        return program[: program.index("/node_modules/") + len("/node_modules")]
+    directory = os.path.dirname(program)
+    prefix = os.path.dirname(directory)
+    if _is_runtime(prefix):
+        return prefix
+    if (project := _project(directory)) is not None:
+        return project
+    return directory if _is_of_programs_only(directory) else program
+
+
+def _is_runtime(prefix: str) -> bool:
+    # The user's own prefix holds much more than programs: data, keys, the state of all applications.
+    if prefix in _own("") or any(is_below(home, prefix) for home in homes()):
+        return False
+    marks = ("pyvenv.cfg", "lib/node_modules", "lib/python3*", "libexec", "versions", "tools/image")
+    return any(glob.glob(os.path.join(glob.escape(prefix), mark)) for mark in marks)
+
+
+def _project(directory: str) -> str | None:
+    """The nearest directory above that is a project of Node.js or Python; never a home or what homes lie in."""
+    while directory != "/" and not any(is_below(home, directory) for home in homes()):
+        if any(os.path.exists(os.path.join(directory, file)) for file in _PROJECT_FILES):
+            return directory
+        directory = os.path.dirname(directory)
+    return None
+
+
+def _own(directory: str) -> set[str]:
+    """The user's own prefixes, or a directory of each."""
+    return {os.path.join(home, ".local", directory).rstrip("/") for home in homes()}
+
+
+def _is_of_programs_only(directory: str) -> bool:
+    return os.path.basename(directory) in ("bin", "sbin", "shims") and os.path.dirname(directory) not in homes()
+
+
+def _interpreters(script: str, search_path: str) -> list[str]:
+    """The programs that a script's first line names."""
+    try:
+        with open(script, "rb") as stream:
+            line = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+    except OSError:
+        return []
+    if not line.startswith(b"#!"):
+        return []
+    program, *words = line[2:].decode("utf-8", "replace").split() or [""]
+    found = [program]
+    if os.path.basename(program) == "env":
+        named = next((word for word in words if not word.startswith("-")), "")
+        found.append(shutil.which(named, path=search_path) or "")
+    return [path for path in found if os.path.isabs(path)]
