@@ -91,7 +91,7 @@ class Wire:
         rest = self._framer.finish()
         if rest is not None:
             self.connection.message_received(rest)
-        self._orphans = self.connection.close()
+        self._orphans = list(self.connection.close())
 
     def check(self) -> None:
         """Raises AssertionError for a call that ended twice or was lost, and for anything that could harm others."""
