@@ -65,13 +65,20 @@ class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
     scopes: list[str] | None = None
     """What to ask for instead of what the server suggests; what a server insists on comes on top."""
     issuer: str | None = None
-    """The authorization server to log in at. Without it, the first one that the server names."""
+    """The authorization server to log in at. Without it, the first one that the server names; required with
+    `client_secret`, which is sent nowhere else."""
     redirect_uri: str | None = None
     """Where the browser is sent back to; without it, a free port of this machine."""
 
     def __post_init__(self) -> None:
         if self.client_secret is not None and self.client_id is None:
             raise ValueError("client_secret: there is no clientId that it belongs to")
+        if self.client_secret is not None and self.issuer is None:
+            # Otherwise it would go to any authorization server that the MCP server names.
+            raise ValueError(
+                "issuer: missing; the clientSecret is sent only to the authorization server that issued it, such as "
+                '"issuer": "https://login.example.com"'
+            )
         if self.client_metadata_url is not None:
             parts = urlsplit(self.client_metadata_url)
             if parts.scheme != "https" or parts.path in ("", "/"):

@@ -8,11 +8,13 @@ import shlex
 import threading
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from gaia.log import get_logger
+from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import (
     LOGIN_SECONDS,
@@ -57,6 +59,9 @@ class ServerAuthorization(httpx2.Auth):
         self._config = OAuth() if config is None else config
         self._on_authorization = on_authorization
         self._login_seconds = login_seconds
+        parts = urlsplit(url)
+        self._is_readable_on_the_way = parts.scheme != "https" and not is_loopback(parts.hostname or "")
+        """Whether every machine between here and the server would see a token."""
         client_id = getattr(self._config, "client_id", None)
         self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
         self._challenge = Challenge()
@@ -154,7 +159,7 @@ class ServerAuthorization(httpx2.Auth):
     def _token(self) -> str | None:
         """The token for the first attempt; None if there is none."""
         login = self._login or self._read()
-        if login is None:
+        if login is None or self._is_readable_on_the_way:
             return None
         token = login.token
         if token is None and login.refresh_token is not None and isinstance(self._config, OAuth):
@@ -310,6 +315,13 @@ class ServerAuthorization(httpx2.Auth):
 
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
+        if self._is_readable_on_the_way:
+            self._refused = self._file.stamp()
+            raise NeedsAuthorization(
+                "the server needs authorization, and over http a token could be read on the way: give its https address",
+                status=401,
+                delivery="not_sent",
+            )
         with self._asking:
             try:
                 yield

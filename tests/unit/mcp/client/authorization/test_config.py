@@ -88,6 +88,11 @@ class TestComplaints:
             ({"type": "oath"}, "auth.type: expected one of oauth, client_credentials, private_key_jwt"),
             ({"type": "oauth", "scopes": "read"}, "auth.scopes: expected a list or null, got a string"),
             ({"type": "oauth", "clientSecret": "x"}, "auth.clientSecret: there is no clientId that it belongs to"),
+            (
+                {"type": "oauth", "clientId": "x", "clientSecret": "y"},
+                'auth.issuer: missing; the clientSecret is sent only to the authorization server that issued it, such as '
+                '"issuer": "https://login.example.com"',
+            ),
             ({"type": "oauth", "clientMetadataUrl": "http://x/y"}, "auth.clientMetadataUrl: must be an https address"),
             ({"type": "oauth", "clientMetadataUrl": "https://x"}, "auth.clientMetadataUrl: must be an https address"),
             (
@@ -134,7 +139,7 @@ class TestSecrets:
         assert expanded.auth == ClientCredentials(client_id="robot", client_secret="hunter22", issuer=ISSUER)
 
     def test_an_unset_variable_is_named_with_its_key(self) -> None:
-        auth = {"type": "oauth", "clientId": "x", "clientSecret": "${SECRET}"}
+        auth = {"type": "oauth", "clientId": "x", "clientSecret": "${SECRET}", "issuer": ISSUER}
         with pytest.raises(
             ConfigError, match=r"^server 'notes': auth\.clientSecret: the environment variable SECRET is not set"
         ):
@@ -147,7 +152,7 @@ class TestSecrets:
     @pytest.mark.parametrize(
         "auth",
         [
-            {"type": "oauth", "clientId": "gaia", "clientSecret": "hunter22"},
+            {"type": "oauth", "clientId": "gaia", "clientSecret": "hunter22", "issuer": ISSUER},
             {"type": "client_credentials", "clientId": "robot", "clientSecret": "hunter22", "issuer": ISSUER},
             {"type": "private_key_jwt", "clientId": "robot", "privateKey": "hunter22", "issuer": ISSUER},
             {"type": "workload_identity", "clientId": "pod", "assertion": "hunter22", "issuer": ISSUER},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import stat
@@ -23,8 +24,8 @@ from gaia.mcp.client.authorization.config import (
     WorkloadIdentity,
 )
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
-from gaia.mcp.client.authorization.token_file import TokenFile
-from gaia.mcp.errors import CallCancelled, NeedsAuthorization, ServerUnavailable
+from gaia.mcp.client.authorization.token_file import Login, TokenFile
+from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization, ServerUnavailable
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
 
@@ -110,6 +111,42 @@ class TestWithoutALogin:
         authorization(server, on_authorization=server.browser).log_in()
         assert auth.changed()
         assert say_hello(server, auth).is_success
+
+
+class TestPlainHttp:
+    """A server on another machine, without TLS: a token would be readable on the way."""
+
+    URL = "http://mcp.example.com/mcp"
+
+    def requests(self, auth: ServerAuthorization, status: int) -> list[httpx2.Request]:
+        seen: list[httpx2.Request] = []
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            seen.append(request)
+            return httpx2.Response(status)
+
+        with httpx2.Client(auth=auth, transport=httpx2.MockTransport(answer)) as client, contextlib.suppress(MCPError):
+            client.post(self.URL)
+        return seen
+
+    def test_a_token_that_is_kept_is_not_sent(self) -> None:
+        TokenFile(self.URL).write(Login(server=self.URL, access_token="access-1", refresh_token="refresh-1"))
+        (request,) = self.requests(ServerAuthorization("notes", self.URL), 200)
+        assert "Authorization" not in request.headers
+
+    @pytest.mark.parametrize(
+        "config",
+        [None, ClientCredentials(client_id="robot", client_secret="hunter22", issuer="https://login.example.com")],
+        ids=["person", "program"],
+    )
+    def test_no_token_is_asked_for(self, config: ClientCredentials | None) -> None:
+        opened: list[str] = []
+        auth = ServerAuthorization("notes", self.URL, config, on_authorization=lambda asked: opened.append(asked.url))
+        assert len(self.requests(auth, 401)) == 1
+        with pytest.raises(NeedsAuthorization, match="give its https address") as refusal:
+            auth.log_in()
+        assert refusal.value.delivery == "not_sent"
+        assert opened == []
 
 
 class TestLoggingIn:
