@@ -12,7 +12,7 @@ from gaia.cli.command_errors import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import Options, with_options
 from gaia.mcp.errors import ConfigError
-from gaia.untrusted_text import escaped
+from gaia.untrusted_text import escaped_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -128,10 +128,10 @@ def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[s
 
     for row in rows:
         style = _STYLES.get(row["status"], "red" if row["status"] == _PROBLEM else "yellow")
-        server = terminal.text(f"{terminal.one_line(row['name'])}  ({row['source']})")
+        server = terminal.text(f"{escaped_line(row['name'])}  ({escaped_line(row['source'])})")
         terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
         # It may come from a project's file, and counts as the user's own from now on.
-        for line in escaped(row["description"]).split("\n"):
+        for line in row["description"].split("\n"):
             terminal.say(f"    {line}")
         if row["problem"] is not None:
             terminal.say(f"    {row['problem']}")

@@ -16,7 +16,7 @@ import msgspec
 
 from gaia.log import get_logger
 
-__all__ = ["MODES", "CaptureMode", "ContentPolicy", "Recorded", "default_mode", "render", "set_content_hook", "size_of"]
+__all__ = ["MODES", "CaptureMode", "ContentPolicy", "Recorded", "default_mode", "is_confidential", "render", "set_content_hook", "size_of"]
 
 logger = get_logger(__name__)
 
@@ -120,6 +120,11 @@ def render(recorded: Recorded, redact: Callable[[str], str]) -> str | None:
     except Exception as error:  # noqa: BLE001 - user code may raise anything, and a value may be nested too deeply
         logger.warning("content_not_recorded", server=recorded.server, tool=recorded.tool, error=repr(error))
         return None
+
+
+def is_confidential(text: str) -> bool:
+    """Whether a text as a whole has the form of a secret, such as a token or a private key."""
+    return any(mark in text for mark in _SECRET_MARKS) and re.fullmatch(_CONFIDENTIAL_TEXT, text.strip()) is not None
 
 
 def size_of(value: Any) -> int | None:

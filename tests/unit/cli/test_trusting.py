@@ -125,6 +125,46 @@ def test_a_change_is_shown_and_asked_about(
     assert "has changed since it was trusted" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ({"GIT_ASKPASS": "./askpass.sh"}, {"GIT_ASKPASS": "./evil.sh"}, "+env: GIT_ASKPASS=./evil.sh"),
+        ({"API_KEY": "hunter22"}, {"API_KEY": "hunter23"}, "+env: API_KEY=*** (#"),
+        ({"A": "x"}, {"A": "x\n env: B=safe"}, "+env: A=x\\u{000a} env: B=safe"),
+        ({"A": "x"}, {"A": "x\u2800"}, "+env: A=x\\u{2800}"),
+    ],
+)
+def test_no_change_of_a_variable_is_hidden(
+    before: Json,
+    after: Json,
+    shown: str,
+    project: Callable[..., Path],
+    answer: Callable[..., tuple[int, str]],
+    invoke: Callable[..., Any],
+) -> None:
+    project(env=before)
+    invoke("trust", "--yes")
+    project(env=after)
+    code, asked = answer("\n", "list")
+    assert code == 1
+    assert "Nothing about the servers" not in asked
+    assert shown in asked
+
+
+def test_a_name_of_a_server_forges_no_line(
+    tmp_path: Path, project: Callable[..., Path], answer: Callable[..., tuple[int, str]], invoke: Callable[..., Any]
+) -> None:
+    file = tmp_path / "mcp_servers.json"
+    name = "a\n    runs: harmless\n+b"
+    file.write_text(json.dumps({"mcpServers": {name: {"command": "one"}}}))
+    _, asked = answer("\n", "list")
+    assert "a\\u{000a}    runs: harmless\\u{000a}+b" in asked
+    invoke("trust", "--yes")
+    file.write_text(json.dumps({"mcpServers": {name: {"command": "two"}}}))
+    _, asked = answer("\n", "list")
+    assert "@ a\\u{000a}    runs: harmless\\u{000a}+b" in asked
+
+
 def test_a_file_that_changes_while_the_question_is_open_is_not_used(
     project: Callable[..., Path],
     answer: Callable[..., tuple[int, str]],

@@ -156,14 +156,14 @@ def read_project(file: Path) -> ProjectFile:
 def _project(file: Path, data: bytes) -> ProjectFile:
     servers: dict[str, str] = {}
     problem = None
+    key = TrustStore().key_of(file)
     try:
-        servers = {
-            name: describe(entry) for name, entry in _entries(file, json_file.decode(file, data, _EXAMPLE)).items()
-        }
+        entries = _entries(file, json_file.decode(file, data, _EXAMPLE))
+        servers = {name: describe(entry, key) for name, entry in entries.items()}
     except ConfigError as error:
         # A file that does not count must not keep the others from being used.
         problem = error.message
-    return ProjectFile(file, digest(data), servers, problem)
+    return ProjectFile(file, digest(data), servers, problem, key)
 
 
 def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
