@@ -43,8 +43,9 @@ def import_servers(
     """Take over servers from Claude Desktop, Claude Code, VS Code and Cursor.
 
     Their files are only read. Project files are looked for in the current directory, and count before those of the
-    user; their commands are shown and asked about, because they may have come with a download. Servers that exist here already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those
-    programs ask for, the value is expected in the environment variable MCP_INPUT_ID.
+    user; their commands are shown and asked about, because they may have come with a download. Servers that exist here
+    already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those programs ask for, the value is
+    expected in the environment variable MCP_INPUT_ID.
     """
     if program is not None and file is not None:
         raise CommandFailed("give either --from or --file", exit_code=USAGE, error_type="usage")

@@ -17,7 +17,17 @@ from typing import Any, NoReturn
 
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["broken", "decode", "home_folder", "locked", "read", "read_bytes", "read_version", "who_else_writes", "write"]
+__all__ = [
+    "broken",
+    "decode",
+    "home_folder",
+    "locked",
+    "read",
+    "read_bytes",
+    "read_version",
+    "who_else_writes",
+    "write",
+]
 
 _LOCK_SECONDS = 10.0
 """A save takes milliseconds; a process that holds the lock for longer is stuck."""

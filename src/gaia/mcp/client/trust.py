@@ -58,6 +58,9 @@ class ProjectFile(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"ProjectFile(path={self.path!r}, sha256={self.sha256!r}, problem={self.problem!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("path", self.path), ("sha256", self.sha256), ("problem", self.problem)]
+
 
 class _Trusted(msgspec.Struct, frozen=True):
     sha256: str

@@ -62,7 +62,6 @@ class TestReading:
             with pytest.raises(ConfigError, match="its version is 2, and this gaia-mcp understands 1"):
                 json_file.read_version(file, EXAMPLE, 1)
 
-
     def test_decisions_of_the_user_are_not_read_from_a_file_that_others_write(self, file: Path) -> None:
         file.parent.mkdir()
         json_file.write(file, {"version": 1})

@@ -45,10 +45,10 @@ class EndpointPolicy:
             await self._check_address(_shown(url), address)
 
     def trace(self, url: str) -> Callable[[str, dict[str, Any]], Awaitable[None]]:
-        """The httpx2 extension ``trace`` for a request to `url`: it raises `OAuthFlowError` for a connection to an
-        address that is not permitted, before anything is sent over it.
+        """The httpx2 extension ``trace`` for a request to `url`.
 
-        A name that leads to a private address is recognised only here. Where a proxy connects instead, it decides.
+        It raises `OAuthFlowError` for a connection to an address that is not permitted, before anything is sent. A name
+        that leads to a private address is recognised only here. Where a proxy connects instead, it decides.
         """
         host = urlsplit(url).hostname or ""
         connecting_to = ""
@@ -77,7 +77,8 @@ class EndpointPolicy:
         if self._server_is != "machine" and not where == self._server_is == "network":
             raise OAuthFlowError(
                 f"refused to send anything to {url}: {address} is not an address on the internet, and the server "
-                f"{self._server} is elsewhere; if that is its authorization server, name it as issuer in the server's auth"
+                f"{self._server} is elsewhere; if that is its authorization server, name it as issuer in the "
+                "server's auth"
             )
 
 

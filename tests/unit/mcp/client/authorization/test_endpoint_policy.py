@@ -108,7 +108,7 @@ class TestWhatANameLeadsTo:
         with pytest.raises(httpx2.ConnectError):
             self.post("https://mcp.example.com/mcp", url)
 
-    def test_a_proxy_is_not_taken_for_the_target(self, listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_proxy_is_not_taken_for_the_target(self, listener: socket.socket) -> None:
         policy = EndpointPolicy(REMOTE)
 
         async def run() -> None:

@@ -7,6 +7,7 @@ import json
 import shlex
 import stat
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -286,6 +287,17 @@ class TestTheFile:
         assert {login["access_token"], login["refresh_token"]} <= set(auth.secrets)
         assert login["access_token"] not in repr(TokenFile(server.url).read())
 
+    def test_those_that_were_replaced_are_masked_for_a_while(self, server: Protected) -> None:
+        """An error that is on its way may repeat the old one."""
+        auth, file = authorization(server), TokenFile(server.url)
+        for number in range(40):
+            file.write(Login(server=server.url, access_token=f"access-{number}", refresh_token=f"refresh-{number}"))
+            assert auth.is_logged_in
+        assert {f"{kind}-{number}" for kind in ("access", "refresh") for number in range(34, 40)} <= set(auth.secrets)
+        assert len(auth.secrets) < 40
+        auth.log_out()
+        assert "access-39" in auth.secrets
+
 
 class TestRenewing:
     @pytest.fixture
@@ -432,6 +444,31 @@ class TestCredentials:
         with pytest.raises(NeedsAuthorization, match="invalid_client") as caught:
             say_hello(guarded, authorization(guarded, self.config(guarded, client_secret="wrong-secret")))
         assert "wrong-secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("status", "body"),
+        [
+            (400, "bad: hunter22, aHVudGVyMjI, cm9ib3Q6aHVudGVyMjI=, hunter%32%32"),
+            (200, '{"refresh_token": "fresh-token", "token_type": "Bearer"}'),
+            (200, '{"token_type": "Bearer", "access_token": ["fresh-token"]}'),
+        ],
+    )
+    def test_no_secret_is_in_an_error_of_the_authorization_server(
+        self, guarded: Protected, status: int, body: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send = httpx2.AsyncClient.send
+
+        async def answer(self: Any, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            if request.url.path != "/token":
+                return await send(self, request, **options)
+            return httpx2.Response(status, content=body, request=request)
+
+        monkeypatch.setattr(httpx2.AsyncClient, "send", answer)
+        with pytest.raises(NeedsAuthorization, match="logging in failed") as caught:
+            say_hello(guarded, authorization(guarded, self.config(guarded)))
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+        for secret in ("hunter22", "cm9ib3Q6aHVudGVyMjI=", "fresh-token"):
+            assert secret not in shown
 
     def test_the_secret_goes_to_the_configured_authorization_server_alone(self, guarded: Protected) -> None:
         guarded.accounts.paths.clear()
