@@ -25,7 +25,16 @@ from typing import Any, Protocol, TextIO
 
 from gaia.handover import Handover, on_engine_thread
 
-__all__ = ["EventLogger", "KnowsSecrets", "configure", "enable_debug", "flush", "get_logger", "mask_secrets_of"]
+__all__ = [
+    "EventLogger",
+    "KnowsSecrets",
+    "configure",
+    "enable_debug",
+    "flush",
+    "get_logger",
+    "mask_records_of",
+    "mask_secrets_of",
+]
 
 logging.getLogger("gaia").addHandler(logging.NullHandler())
 
@@ -143,6 +152,18 @@ def mask_secrets_of(owner: KnowsSecrets) -> None:
     global _owners  # noqa: PLW0603 - events of the whole process may hold them
     with _registration:
         _owners = (*(known for known in _owners if known() not in (None, owner)), weakref.ref(owner))
+
+
+def mask_records_of(library: str) -> None:
+    """Mask the same secrets in what the logger of a library emits, which may log URLs. Thread-safe."""
+    # A filter that is there already is not added twice.
+    logging.getLogger(library).addFilter(_mask_record)
+
+
+def _mask_record(record: logging.LogRecord) -> bool:
+    if owners := [owner for known in _owners if (owner := known()) is not None]:
+        record.msg, record.args = _masked(record.getMessage(), owners), None
+    return True
 
 
 def get_logger(name: str) -> EventLogger:

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 
-__all__ = ["clean", "escaped", "one_line"]
+__all__ = ["clean", "escaped", "escaped_line", "one_line"]
 
-# Compiled when first used (`re` caches them): most programs that import this module never use them.
+# Patterns are compiled when first used (`re` caches them): most programs that import this module never use them.
+# Each is linear: what may be long is either possessive, or ends where the next match could begin.
 _TERMINAL_SEQUENCE = (
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # strings: titles, links, clipboard
-    r"|\x1b[ -/]*[0-~]"  # the rest of ECMA-35
+    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI: colours, cursor movements
+    # Strings: titles, links, clipboard. Without their end, terminals drop all that follows, up to the next escape.
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*+(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*+[0-~]"  # the rest of ECMA-35
 )
-# Bidirectional controls, which reorder the text that a person sees, and characters that programs and models read but
-# a person does not see: zero-width blanks, tags. Joiners stay, because scripts and emoji need them.
-_CONTROL_CHARACTER = (
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\U000e0000-\U000e007f]"
+
+_DEFAULT_IGNORABLE = (
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+"""The property Default_Ignorable_Code_Point of Unicode 17.0 (DerivedCoreProperties.txt): characters that are not drawn,
+and that programs and models read nevertheless. Variation selectors, tags and fillers are among them."""
+
+_BLANK_PATTERN = "\u2800"
+"""A cell of Braille without a dot."""
+
+_NEEDED = "(?![\u200c\u200d\ufe0e\ufe0f])"
+"""Joiners and the two selectors of emoji stay in text that is read: scripts and emoji need them."""
+
+_CONTROL_CHARACTER = f"{_NEEDED}[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufff9-\ufffb{_DEFAULT_IGNORABLE}]"
 
 _MAX_LINE = 2000
 """Characters: longer than names, paths and first sentences are."""
 
-_VARIATION_SELECTOR = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+_ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
+"""The scripts with letters that look like those of another one."""
 
 
 def clean(untrusted: object) -> str:
     """`untrusted` as text without anything that a terminal would act on; line breaks and tabs stay."""
-    without = re.sub(_CONTROL_CHARACTER, "", re.sub(_TERMINAL_SEQUENCE, "", str(untrusted)))
+    text = str(untrusted)
+    if not text.isascii() or not text.isprintable():
+        text = re.sub(_CONTROL_CHARACTER, "", re.sub(_TERMINAL_SEQUENCE, "", text)).replace(_BLANK_PATTERN, " ")
     # JSON can carry lone surrogates, which terminals cannot show.
-    return without.encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def one_line(untrusted: object) -> str:
@@ -46,11 +61,47 @@ def escaped(untrusted: object) -> str:
     """
     # Text that already looks escaped is distinguished from what is escaped here.
     text = str(untrusted).replace("\\u{", "\\u{005c}u{")
-    return "".join(f"\\u{{{ord(character):04x}}}" if _is_invisible(character) else character for character in text)
+    return re.sub(r"[^\n -~]", _shown, text)
 
 
+def escaped_line(untrusted: object) -> str:
+    r"""`escaped`, on one line: line breaks are shown as ``\u{000a}``.
+
+    For names, commands and values. In a word that mixes scripts with similar letters, such as Latin and Cyrillic, all
+    letters but the Latin ones are shown as ``\u{…}``.
+    """
+    text = str(untrusted).replace("\\u{", "\\u{005c}u{")
+    if text.isascii() and text.isprintable():
+        return text
+    return re.sub(r"[^ -~]", _shown, re.sub(r"\w+", _unmixed, text))
+
+
+def _shown(match: re.Match[str]) -> str:
+    return _escape(match[0]) if _is_invisible(match[0]) else match[0]
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):04x}}}"
+
+
+def _unmixed(match: re.Match[str]) -> str:
+    if match[0].isascii():
+        return match[0]
+    scripts = [_script(character) for character in match[0]]
+    if len(set(scripts) - {None}) < 2:
+        return match[0]
+    pairs = zip(match[0], scripts, strict=True)
+    return "".join(character if script in (None, "LATIN") else _escape(character) for character, script in pairs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _script(character: str) -> str | None:
+    """The script of a letter, if it is one of `_ALIKE`: Unicode's names begin with it."""
+    script = unicodedata.name(character, "").partition(" ")[0]
+    return script if script in _ALIKE else None
+
+
+@functools.lru_cache(maxsize=4096)
 def _is_invisible(character: str) -> bool:
-    if character in " \n":
-        return False
-    # Controls, formats (bidirectional, zero-width, tags), surrogates, private use, unassigned; all other blanks.
-    return unicodedata.category(character)[0] in "CZ" or re.match(_VARIATION_SELECTOR, character) is not None
+    # Not printable are controls, formats, surrogates, private use, unassigned, and all blanks but the space.
+    return not character.isprintable() or re.match(f"[{_DEFAULT_IGNORABLE}{_BLANK_PATTERN}]", character) is not None

@@ -251,6 +251,19 @@ class TestSecrets:
         assert event["deep"] == {"list": ["***", 1]}
         assert event["pair"] == ["***", None]
 
+    def test_so_are_they_in_records_of_a_library_that_logs_what_it_sends(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owner = Owner()
+        log.mask_secrets_of(owner)
+        library = logging.getLogger("some_http_library")
+        monkeypatch.setattr(library, "filters", [])
+        for _ in range(2):
+            log.mask_records_of(library.name)
+        library.warning("GET %s: %d", "https://example.com/hunter2", 200)
+        assert [record.getMessage() for record in caplog.records] == ["GET https://example.com/***: 200"]
+        assert len(library.filters) == 1
+
     def test_they_are_forgotten_with_their_owner(self, output: io.StringIO) -> None:
         owner = Owner()
         log.mask_secrets_of(owner)

@@ -113,13 +113,13 @@ def _changes(kind: PinKind, review: Review, approved: dict[str, Pin], pins: dict
 
 
 def _show(name: str, changes: list[_Change], count: int) -> None:
-    from gaia.untrusted_text import escaped
+    from gaia.untrusted_text import escaped_line
 
     if not changes:
         terminal.say(f"{name}: all {count} tools are as they were approved.")
     for change in changes:
         what = "prompt " if change.of == "prompts" else ""
-        terminal.say(f"{change.kind}: {what}{escaped(change.name)}", "bold yellow")
+        terminal.say(f"{change.kind}: {what}{escaped_line(change.name)}", "bold yellow")
         if change.lines:
             terminal.show(difference_text(change.lines))
 

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Place:
 
     file: Path
     sections: tuple[tuple[str, ...], ...] = (("mcpServers",),)
+    is_project: bool = False
+    """Whether the file may have come with the current directory, and names commands that the user has never seen."""
 
 
 @dataclass(frozen=True)
@@ -47,29 +49,40 @@ class Candidate:
     """Keys that mean nothing here."""
     problem: str | None = None
     """Why it cannot be used; None if it can."""
+    is_project: bool = False
+    """See `Place`."""
 
 
 def places(program: Program) -> list[Place]:
     """The files of a program that would count in the current directory, the one that counts most first."""
     home, here = Path.home(), Path.cwd()
+    is_project = not _is_same(home, here)
     match program:
         case Program.CLAUDE_DESKTOP:
             return [Place(_application_folder() / "Claude" / "claude_desktop_config.json")]
         case Program.CLAUDE_CODE:
             private = home / ".claude.json"
             local = Place(private, (("projects", str(here), "mcpServers"),))
-            return [local, Place(here / ".mcp.json"), Place(private)]
+            return [local, Place(here / ".mcp.json", is_project=is_project), Place(private)]
         case Program.VSCODE:
             user = _application_folder() / "Code" / "User"
             servers = (("servers",),)
             settings = (("mcp", "servers"), ("mcp.servers",))
             return [
-                Place(here / ".vscode" / "mcp.json", servers),
+                Place(here / ".vscode" / "mcp.json", servers, is_project),
                 Place(user / "mcp.json", servers),
                 Place(user / "settings.json", settings),
             ]
         case Program.CURSOR:
-            return [Place(here / ".cursor" / "mcp.json"), Place(home / ".cursor" / "mcp.json")]
+            project = Place(here / ".cursor" / "mcp.json", is_project=is_project)
+            return [project, Place(home / ".cursor" / "mcp.json")]
+
+
+def _is_same(folder: Path, other: Path) -> bool:
+    try:
+        return folder.samefile(other)
+    except OSError:
+        return False
 
 
 def any_place(file: Path) -> Place:
@@ -98,7 +111,7 @@ def candidates(place: Place) -> list[Candidate] | None:
     for section in place.sections:
         for name, entry in _section(document, section).items():
             found.setdefault(name, _translated(name, entry, place.file))
-    return list(found.values())
+    return [replace(candidate, is_project=place.is_project) for candidate in found.values()]
 
 
 def _section(document: Any, keys: Iterable[str]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from gaia.cli.command_errors import FAILED, USAGE, CommandFailed, unknown_name
 from gaia.cli.importers import Candidate, Place, Program, any_place, candidates, places
 from gaia.cli.options import Options, with_options
 from gaia.mcp.errors import ConfigError
-from gaia.untrusted_text import escaped
+from gaia.untrusted_text import escaped_line
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
@@ -21,6 +21,7 @@ __all__ = ["import_servers"]
 
 _STYLES = {"imported": "green", "replaced": "green", "would import": "green", "would replace": "green"}
 _PROBLEM = "unusable"
+_WOULD = ("would import", "would replace")
 
 
 @with_options("config", "as_json", "debug")
@@ -35,12 +36,16 @@ def import_servers(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace servers that exist already.")] = False,
+    assume_yes: Annotated[
+        bool, typer.Option("--yes", help="Take over servers of the current directory without asking.")
+    ] = False,
 ) -> None:
     """Take over servers from Claude Desktop, Claude Code, VS Code and Cursor.
 
     Their files are only read. Project files are looked for in the current directory, and count before those of the
-    user. Servers that exist here already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those
-    programs ask for, the value is expected in the environment variable MCP_INPUT_ID.
+    user; their commands are shown and asked about, because they may have come with a download. Servers that exist here
+    already are skipped. ${env:NAME} becomes ${NAME}; for ${input:ID}, which those programs ask for, the value is
+    expected in the environment variable MCP_INPUT_ID.
     """
     if program is not None and file is not None:
         raise CommandFailed("give either --from or --file", exit_code=USAGE, error_type="usage")
@@ -50,12 +55,17 @@ def import_servers(
     missing = [name for name in names or () if name not in known]
     if missing and not broken:
         raise unknown_name("server", missing[0], known, place=" in the files of other programs")
-    taken: dict[str, Path] = {}
-    rows = [
-        _take_over(candidate, servers, taken, force=force, dry_run=dry_run)
-        for candidate in found
-        if not names or candidate.name in names
-    ]
+    wanted = [candidate for candidate in found if not names or candidate.name in names]
+
+    def take_over(*, only_try: bool) -> list[dict[str, Any]]:
+        taken: dict[str, Path] = {}
+        return [_take_over(candidate, servers, taken, force=force, dry_run=only_try) for candidate in wanted]
+
+    if not dry_run and not assume_yes:
+        new = [row for row in take_over(only_try=True) if row["of_project"] and row["status"] in _WOULD]
+        if new and not _agreed(new, options):
+            raise CommandFailed("nothing was imported", error_type="untrusted")
+    rows = take_over(only_try=dry_run)
     if options.json:
         terminal.print_json({"entries": rows, "target": str(servers.config_file), "files": looked_in, "broken": broken})
     else:
@@ -104,6 +114,7 @@ def _take_over(
     row: dict[str, Any] = {
         "name": candidate.name,
         "source": str(candidate.file),
+        "of_project": candidate.is_project,
         "description": describe(candidate.entry),
         "needs": candidate.needs,
         "dropped": candidate.dropped,
@@ -123,15 +134,37 @@ def _take_over(
     return row | {"status": "replaced" if exists else "imported"}
 
 
+def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
+    """Whether the person at the terminal wants these servers of the current directory.
+
+    Raises CommandFailed if there is nobody to ask.
+    """
+    if options.json or not terminal.can_ask():
+        raise CommandFailed(
+            "servers of the files in this directory are only imported after they were looked at; nothing was imported",
+            exit_code=USAGE,
+            hint="Look at them with --dry-run, then repeat this with --yes.",
+            error_type="untrusted",
+            servers={row["name"]: row["description"] for row in new},
+        )
+    console = terminal.err()
+    terminal.say("Files in this directory name servers, which may be started from then on:", "yellow", console=console)
+    for row in new:
+        terminal.say(f"  {escaped_line(row['name'])}  ({escaped_line(row['source'])})", "bold", console=console)
+        for line in row["description"].split("\n"):
+            terminal.say(f"    {line}", console=console)
+    return terminal.yes("Import them?")
+
+
 def _show(rows: list[dict[str, Any]], servers: MCPConfig, looked_in: list[dict[str, Any]], broken: list[str]) -> None:
     from rich.text import Text
 
     for row in rows:
         style = _STYLES.get(row["status"], "red" if row["status"] == _PROBLEM else "yellow")
-        server = terminal.text(f"{terminal.one_line(row['name'])}  ({row['source']})")
+        server = terminal.text(f"{escaped_line(row['name'])}  ({escaped_line(row['source'])})")
         terminal.show(Text.assemble(terminal.text(row["status"], style), "  ", server))
         # It may come from a project's file, and counts as the user's own from now on.
-        for line in escaped(row["description"]).split("\n"):
+        for line in row["description"].split("\n"):
             terminal.say(f"    {line}")
         if row["problem"] is not None:
             terminal.say(f"    {row['problem']}")

@@ -99,26 +99,28 @@ def _decide(project: ProjectFile, options: Options, *, assume_yes: bool) -> None
 
 def _show(project: ProjectFile, before: dict[str, str] | None) -> None:
     """What the servers run; of a file that was trusted before, what has changed about that. On standard error."""
-    from gaia.mcp.client.difference import difference
-    from gaia.untrusted_text import escaped
+    from gaia.mcp.client.difference import text_difference
+    from gaia.untrusted_text import escaped_line
 
     console = terminal.err()
-    path = escaped(project.path)
+    path = escaped_line(project.path)
     if before is None:
         terminal.say(f"{path} names servers, and you have not trusted it yet:", "yellow", console=console)
         for name, description in project.servers.items():
-            terminal.say(f"  {escaped(name)}", "bold", console=console)
-            for line in escaped(description).split("\n"):
+            terminal.say(f"  {escaped_line(name)}", "bold", console=console)
+            for line in description.split("\n"):
                 terminal.say(f"    {line}", console=console)
     else:
         terminal.say(f"{path} has changed since you trusted it:", "yellow", console=console)
-        changes = difference(before, project.servers) or ["  Nothing about the servers, only how it is written."]
+        changes = text_difference(before, project.servers) or ["  Nothing about the servers, only how it is written."]
         terminal.show(difference_text(changes), console=console)
 
 
 def _refused(project: ProjectFile, why: str, *, exit_code: int = USAGE) -> CommandFailed:
+    from gaia.untrusted_text import escaped_line
+
     return CommandFailed(
-        f"{project.path} {why}; its servers were not started",
+        f"{escaped_line(project.path)} {why}; its servers were not started",
         exit_code=exit_code,
         hint=_HINT,
         error_type="untrusted",

@@ -53,13 +53,20 @@ class MCPError(Exception):
 
     def __init__(self, message: str, *, delivery: Delivery = "not_sent") -> None:
         super().__init__(message)
-        self.message = message
         self.delivery: Delivery = delivery
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+    @message.setter
+    def message(self, message: str) -> None:
+        # One place: what was masked must not be left where `str`, `repr` and tracebacks look.
+        self.args = (message,)
 
     def mask(self, redact: Callable[[str], str]) -> None:
         """Mask secrets in the message, which may repeat text of a server."""
         self.message = redact(self.message)
-        self.args = (self.message,)
 
 
 class ConfigError(MCPError, ValueError):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-__all__ = ["MASK", "Redactor", "mask_strings", "secret_headers", "secret_url_parts", "secret_values", "sounds_secret"]
+__all__ = [
+    "MASK",
+    "Redactor",
+    "basic_credentials",
+    "mask_strings",
+    "secret_headers",
+    "secret_url_parts",
+    "secret_values",
+    "sounds_secret",
+]
 
 MASK = "***"
 
@@ -42,27 +52,41 @@ def secret_headers(headers: Mapping[str, str]) -> list[str]:
 
 
 def secret_url_parts(url: str) -> list[str]:
-    """What must not be shown of a server's `url`: its password, and the values of its query that may be secret.
+    """What must not be shown of a server's `url`, each part both percent-encoded and decoded.
 
-    Those are chosen as for `secret_values`. Each is given both percent-encoded and decoded.
+    That is its password, also as the header in which it is sent; the values of its query that may be secret, chosen as
+    for `secret_values`; and the parts of its path that are no words: webhooks, for example, have tokens there.
     """
     try:
         parts = urlsplit(url)
-        passwords = [] if parts.password is None else [parts.password, unquote(parts.password)]
+        password = parts.password
     except ValueError:
         return []
+    found = [] if password is None else [password, *basic_credentials(unquote(parts.username or ""), unquote(password))]
     fields = [field.partition("=") for field in parts.query.split("&")]
     written = [secret for name, _, value in fields for secret in secret_values({name: value})]
-    return [*passwords, *written, *(unquote(value.replace("+", " ")) for value in written)]
+    found += [*written, *(value.replace("+", " ") for value in written)]
+    found += [segment for segment in parts.path.split("/") if _is_opaque(segment)]
+    return [form for part in found for form in dict.fromkeys((part, unquote(part)))]
+
+
+def basic_credentials(user: str, password: str) -> list[str]:
+    """What is sent for them in a header (RFC 7617), also as OAuth has it, where both are percent-encoded before."""
+    pairs = {f"{user}:{password}", f"{quote(user, safe='')}:{quote(password, safe='')}"}
+    return [base64.b64encode(pair.encode("utf-8", "surrogatepass")).decode() for pair in sorted(pairs)]
+
+
+def _is_opaque(segment: str) -> bool:
+    return len(segment) >= _MIN_ANY and re.search(r"(?i)(?=.*[a-z]).*\d", segment) is not None
 
 
 class Redactor:
-    """Replaces every known secret in a text by ``***``. Immutable, thread-safe."""
+    """Replaces every known secret in a text by ``***``, also where it is percent-encoded. Immutable, thread-safe."""
 
     __slots__ = ("_pattern", "longest")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {part for secret in secrets if secret for part in (secret, *_lines(secret))}
+        known = {form for secret in secrets if secret for part in (secret, *_lines(secret)) for form in _forms(part)}
         # The longest first, so that a secret which contains another one is masked whole.
         alternatives = "|".join(re.escape(secret) for secret in sorted(known, key=len, reverse=True))
         self._pattern = re.compile(alternatives) if alternatives else None
@@ -98,3 +122,13 @@ def _lines(secret: str) -> list[str]:
     """The lines of a secret such as a private key: they may be shown one by one, and with other line ends."""
     lines = secret.splitlines()
     return [line for line in lines if len(line) >= _MIN_ANY] if len(lines) > 1 else []
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it is, and as it is in a URL or a form."""
+    yield secret
+    # Half a surrogate pair cannot be encoded, and is in no URL then.
+    given = secret.encode("utf-8", "replace")
+    for encoded in (quote(given), quote(given, safe=""), quote_plus(given)):
+        yield encoded
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)

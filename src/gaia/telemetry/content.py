@@ -16,7 +16,18 @@ import msgspec
 
 from gaia.log import get_logger
 
-__all__ = ["MODES", "CaptureMode", "ContentPolicy", "Recorded", "default_mode", "render", "set_content_hook", "size_of"]
+__all__ = [
+    "MODES",
+    "CaptureMode",
+    "ContentPolicy",
+    "Recorded",
+    "default_mode",
+    "is_confidential",
+    "mask_confidential",
+    "render",
+    "set_content_hook",
+    "size_of",
+]
 
 logger = get_logger(__name__)
 
@@ -53,6 +64,12 @@ _CONFIDENTIAL_TEXT = (
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"  # user and password in a URL
 )
+# DB_PASSWORD=…, "clientSecret": "…", api-key: …; the name and the sign stay.
+_ASSIGNMENT = (
+    r"(?i)((?:passw|passphrase|secret|token(?!s)|(?:api|access|private)[_-]?key|credential)[\w-]{0,40}"
+    r"[\"']?[ \t]{0,3}[=:][ \t]{0,3})(?:\"[^\"\n]{4,}\"|'[^'\n]{4,}'|[^\s\"',;&<>]{4,})"
+)
+_ASSIGNMENT_MARKS = ("passw", "passphrase", "secret", "token", "key", "credential")
 _BINARY_KEYS = {"data", "blob"}
 _MIN_BINARY = 64
 
@@ -122,6 +139,22 @@ def render(recorded: Recorded, redact: Callable[[str], str]) -> str | None:
         return None
 
 
+def mask_confidential(text: str) -> str:
+    """`text` with all that has the form of a secret, or is assigned to a name that sounds secret, masked."""
+    if any(mark in text for mark in _SECRET_MARKS):
+        text = re.sub(_CONFIDENTIAL_TEXT, _MASK, text)
+    if "=" in text or ":" in text:
+        lowered = text.lower()
+        if any(mark in lowered for mark in _ASSIGNMENT_MARKS):
+            text = re.sub(_ASSIGNMENT, rf"\1{_MASK}", text)
+    return text
+
+
+def is_confidential(text: str) -> bool:
+    """Whether a text as a whole has the form of a secret, such as a token or a private key."""
+    return any(mark in text for mark in _SECRET_MARKS) and re.fullmatch(_CONFIDENTIAL_TEXT, text.strip()) is not None
+
+
 def size_of(value: Any) -> int | None:
     """Bytes of a value as JSON; None if it cannot be expressed in JSON."""
     try:
@@ -174,9 +207,7 @@ class _Masking:
 
     def _text(self, text: str) -> str:
         searched = text[:_SEARCHED_CHARACTERS]
-        masked = self._redact(searched)
-        if any(mark in masked for mark in _SECRET_MARKS):
-            masked = re.sub(_CONFIDENTIAL_TEXT, _MASK, masked)
+        masked = mask_confidential(self._redact(searched))
         if len(text) > _SEARCHED_CHARACTERS:
             # The beginning of a secret whose end was not looked at.
             masked = masked[:-_MAX_CHARACTERS]

@@ -50,7 +50,7 @@ def test_all_programs_are_read_and_left_as_they_are(
     programs: dict[str, Path], invoke_json: Callable[..., Any], saved: Callable[[], dict[str, Any]]
 ) -> None:
     before = {file: file.read_bytes() for file in programs.values()}
-    document = invoke_json("import")
+    document = invoke_json("import", "--yes")
 
     assert statuses(document) == dict.fromkeys(("desktop", "code", "vscode", "cursor"), "imported")
     assert saved() == {"desktop": SERVER, "code": SERVER, "vscode": {"command": "x"}, "cursor": SERVER}
@@ -64,7 +64,7 @@ def test_all_programs_are_read_and_left_as_they_are(
 def test_one_program_is_read_alone(
     program: str, name: str, programs: dict[str, Path], invoke_json: Callable[..., Any]
 ) -> None:
-    assert statuses(invoke_json("import", "--from", program)) == {name: "imported"}
+    assert statuses(invoke_json("import", "--yes", "--from", program)) == {name: "imported"}
 
 
 def test_a_dry_run_says_the_same_and_saves_nothing(
@@ -84,14 +84,14 @@ def test_what_exists_is_skipped_unless_forced(
 
     assert statuses(invoke_json("import", "code")) == {"code": "skipped"}
     assert saved()["code"] == {"command": "mine"}
-    assert statuses(invoke_json("import", "code", "--force")) == {"code": "replaced"}
+    assert statuses(invoke_json("import", "code", "--force", "--yes")) == {"code": "replaced"}
     assert saved()["code"] == SERVER
 
 
 def test_of_two_servers_with_one_name_the_first_counts(tmp_path: Path, invoke: Callable[..., Any]) -> None:
     write(tmp_path / ".mcp.json", {"mcpServers": {"same": SERVER}})
     write(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"same": {"command": "other"}}})
-    result = invoke("import")
+    result = invoke("import", "--yes")
 
     assert result.exit_code == 0
     assert f"imported  same  ({tmp_path / '.mcp.json'})" in result.stdout
@@ -129,7 +129,7 @@ def test_a_name_that_no_file_has_is_an_error(programs: dict[str, Path], invoke: 
 
 def test_one_broken_file_does_not_stop_the_others(programs: dict[str, Path], invoke: Callable[..., Any]) -> None:
     programs["claude-code"].write_text("{\n oops")
-    result = invoke("import")
+    result = invoke("import", "--yes")
 
     assert result.exit_code == 2
     assert f"{programs['claude-code']}: line 2, column 2" in result.stderr
@@ -146,7 +146,7 @@ def test_a_file_asked_for_has_to_be_readable(content: str | None, tmp_path: Path
 
 
 def test_nothing_to_import_says_where_it_looked(home: Path, tmp_path: Path, invoke: Callable[..., Any]) -> None:
-    result = invoke("import")
+    result = invoke("import", "--yes")
 
     assert result.exit_code == 0
     assert f"{tmp_path / '.mcp.json'} (does not exist)" in result.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
@@ -120,3 +121,10 @@ class TestErrorsOfAServer:
 def test_a_status_is_only_there_if_it_is_the_cause() -> None:
     assert HttpError("why").status is None
     assert NeedsAuthorization("why", status=401).status == 401
+
+
+def test_a_message_that_is_replaced_is_nowhere_else() -> None:
+    error = HttpError("hunter2 said no")
+    error.message = "*** said no"
+    assert "hunter2" not in f"{error} {error!r} {error.args} {vars(error)}"
+    assert "hunter2" not in "".join(traceback.format_exception(error))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.redaction import Redactor, mask_strings, secret_values
+from gaia.mcp.redaction import Redactor, basic_credentials, mask_strings, secret_url_parts, secret_values
 
 secrets = st.lists(st.text(min_size=4, max_size=12), max_size=5)
 
@@ -38,7 +40,39 @@ class TestWhatIsSecret:
         assert secret_values({name: value}) == []
 
 
+class TestWhatIsSecretInAUrl:
+    def test_its_password_also_as_the_header_that_is_sent(self) -> None:
+        found = secret_url_parts("https://ada:hunter%2F22@example.com/mcp")
+        header = httpx2.BasicAuth("ada", "hunter/22")
+        request = next(header.auth_flow(httpx2.Request("GET", "https://example.com")))
+        assert {"hunter/22", "hunter%2F22", request.headers["Authorization"].removeprefix("Basic ")} <= {*found}
+
+    @pytest.mark.parametrize(
+        ("path", "secrets"),
+        [
+            ("/services/T00000001/B00000001/XXXXXXXXXXXX24", ["T00000001", "B00000001", "XXXXXXXXXXXX24"]),
+            ("/api/mcp/s%2D3cr3t-token/sse", ["s%2D3cr3t-token", "s-3cr3t-token"]),
+            ("/mcp", []),
+            ("/v1/projects/2025-11-25/connectors", []),
+        ],
+    )
+    def test_the_parts_of_its_path_that_are_no_words(self, path: str, secrets: list[str]) -> None:
+        assert secret_url_parts(f"https://example.com{path}") == secrets
+
+    def test_credentials_as_oauth_sends_them(self) -> None:
+        assert base64.b64encode(b"robot:s%2Fx").decode() in basic_credentials("robot", "s/x")
+
+    def test_a_url_that_is_none_has_no_secrets(self) -> None:
+        assert secret_url_parts("http://[") == []
+
+
 class TestMasking:
+    @pytest.mark.parametrize(
+        "written", ["a/b c+ü", "a%2Fb%20c%2B%C3%BC", "a%2fb%20c%2b%c3%bc", "a/b%20c%2B%C3%BC", "a%2Fb+c%2B%C3%BC"]
+    )
+    def test_a_secret_in_a_url_or_a_form_is_masked(self, written: str) -> None:
+        assert Redactor(["a/b c+ü"])(f"to {written}.") == "to ***."
+
     def test_every_occurrence_is_masked(self) -> None:
         redact = Redactor(["hunter2", "swordfish"])
         assert redact("hunter2 and swordfish and hunter2") == "*** and *** and ***"
@@ -69,7 +103,8 @@ class TestMasking:
             assert secret not in masked.split("***") or "***" in secret
 
     def test_the_longest_secret_is_measured_in_bytes(self) -> None:
-        assert Redactor(["abcd", "äöüß"]).longest == 8
+        assert Redactor(["abcd", "日本語"]).longest == len("%E6%97%A5%E6%9C%AC%E8%AA%9E")
+        assert Redactor(["abcd"]).longest == 4
         assert Redactor().longest == 0
 
     def test_repr_shows_no_secrets(self) -> None:

@@ -92,6 +92,21 @@ class TestRedacted:
         assert "before ***" in text
         assert "after" in text
 
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("DB_PASSWORD=hunter2 next", "DB_PASSWORD=*** next"),
+            ("export api_key='hunter 2'; x", "export api_key=***; x"),
+            ('{"clientSecret": "hunter 2", "a": 1}', '{"clientSecret": ***, "a": 1}'),
+            ("password: hunter2\nuser: ada", "password: ***\nuser: ada"),
+            ("?access_token=hunter2&x=1", "?access_token=***&x=1"),
+            ("PASSWORD_FILE=/run/x max_tokens=4096 key: b", "PASSWORD_FILE=*** max_tokens=4096 key: b"),
+            ("the secret of a password is its length", "the secret of a password is its length"),
+        ],
+    )
+    def test_what_is_assigned_to_a_secret_name_is_masked(self, text: str, shown: str) -> None:
+        assert json.loads(redacted({"text": text})) == {"text": shown}
+
     def test_a_password_in_a_url_is_masked(self) -> None:
         assert redacted("https://ada:pass@example.com/x") == '"https://***@example.com/x"'
 

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import json
 import os
+import shlex
 import threading
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ class MCPConfig:
     at this moment, else to the global one. With `config_file` only that file counts.
 
     Files that do not exist, or are empty, hold no servers. Raises ConfigError, naming file, line and column, if a file
-    cannot be read or understood; the same holds for each method that saves, and then the file stays as it is.
+    cannot be read or understood; the same holds for each method that saves, and then the file stays as it is. Of the
+    two stacked files, one that other users can change is refused too, unless the user trusts its content.
     """
 
     config_file: Path
@@ -71,6 +73,9 @@ class MCPConfig:
             self.untrusted = _project(self._local, contents.pop(self._local))
             logger.warning("local_config_untrusted", file=str(self._local), trust_it_with="gaia mcp trust")
             files.remove(self._local)
+        if config_file is None:
+            for file in files:
+                _refuse_what_others_write(file, contents[file])
         self.config_file, self.user_file = files[-1], files[0]
         self._lock = threading.Lock()
         """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
@@ -95,6 +100,8 @@ class MCPConfig:
             return
         # All files are read before the first is changed: if one is broken, nothing happens.
         defining = [file for file in self._layers if name in _entries(file, json_file.read(file, _EXAMPLE))]
+        if self._local in defining:
+            _refuse_link_out(self._local)
         for file in defining:
             self._save(file, name, None)
         with self._lock:
@@ -124,6 +131,8 @@ class MCPConfig:
 
     def _save(self, file: Path, name: str, entry: _Entry | None) -> None:
         """Set one entry of a file, or remove it if `entry` is None."""
+        if file == self._local:
+            _refuse_link_out(file)
         with json_file.locked(file) as target:
             before = json_file.read_bytes(file)
             document = json_file.decode(file, before, _EXAMPLE)
@@ -156,14 +165,14 @@ def read_project(file: Path) -> ProjectFile:
 def _project(file: Path, data: bytes) -> ProjectFile:
     servers: dict[str, str] = {}
     problem = None
+    key = TrustStore().key_of(file)
     try:
-        servers = {
-            name: describe(entry) for name, entry in _entries(file, json_file.decode(file, data, _EXAMPLE)).items()
-        }
+        entries = _entries(file, json_file.decode(file, data, _EXAMPLE))
+        servers = {name: describe(entry, key) for name, entry in entries.items()}
     except ConfigError as error:
         # A file that does not count must not keep the others from being used.
         problem = error.message
-    return ProjectFile(file, digest(data), servers, problem)
+    return ProjectFile(file, digest(data), servers, problem, key)
 
 
 def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
@@ -173,6 +182,25 @@ def _keep_trusted(file: Path, before: bytes, after: bytes) -> None:
         store = TrustStore()
         if store.trusts(file, before):
             store.trust(_project(file, after))
+
+
+def _refuse_what_others_write(file: Path, data: bytes) -> None:
+    """Raise ConfigError if other users can say which programs are started, unless this user has agreed to `data`."""
+    if (others := json_file.who_else_writes(file)) is not None and not TrustStore().trusts(file, data):
+        raise ConfigError(
+            f"{file}: {others} (or look at the file, and run: gaia mcp trust {shlex.quote(str(file))}); it says which "
+            "programs are started"
+        )
+
+
+def _refuse_link_out(local: Path) -> None:
+    """Raise ConfigError if a project's file is a link to a place elsewhere, which the project has chosen."""
+    target = Path(os.path.realpath(local))
+    if not target.is_relative_to(os.path.realpath(local.parent)):
+        raise ConfigError(
+            f"{local}: is a symbolic link to {target}, outside of its folder, and is not written through (the file was "
+            "not changed); name that file with --config, or replace the link"
+        )
 
 
 def _default_files() -> list[Path]:

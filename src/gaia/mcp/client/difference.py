@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gaia.untrusted_text import escaped
+from gaia.untrusted_text import escaped, escaped_line
 
-__all__ = ["difference"]
+__all__ = ["difference", "text_difference"]
 
 _CONTEXT = 3
 
@@ -20,12 +20,16 @@ def difference(approved: Mapping[str, Any] | None, now: Mapping[str, Any] | None
     Lines begin with ``@``, ``-``, ``+`` or a blank, as in any diff, and nothing in them is invisible: control and
     formatting characters are shown as ``\u{…}``.
     """
-    before, after = approved or {}, now or {}
+    return text_difference(_texts(approved or {}), _texts(now or {}))
+
+
+def text_difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The same of texts that are shown as they are; their keys are escaped here."""
     lines: list[str] = []
     for key in dict.fromkeys([*before, *after]):
-        old, new = _lines(before, key), _lines(after, key)
+        old, new = ([] if key not in texts else texts[key].split("\n") for texts in (before, after))
         if old != new:
-            lines += [f"@ {escaped(key)}", *_unified(old, new)]
+            lines += [f"@ {escaped_line(key)}", *_unified(old, new)]
     return lines
 
 
@@ -35,9 +39,9 @@ def _unified(old: list[str], new: list[str]) -> Iterator[str]:
         yield "  …" if line.startswith("@@") else line
 
 
-def _lines(values: Mapping[str, Any], key: str) -> list[str]:
-    if key not in values:
-        return []
-    value = values[key]
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-    return escaped(text).split("\n")
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {key: escaped(value if isinstance(value, str) else _json(value)) for key, value in values.items()}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

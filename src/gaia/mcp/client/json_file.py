@@ -9,13 +9,25 @@ import contextlib
 import json
 import math
 import os
+import shlex
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["broken", "decode", "home_folder", "locked", "read", "read_bytes", "read_version", "write"]
+__all__ = [
+    "broken",
+    "decode",
+    "home_folder",
+    "locked",
+    "read",
+    "read_bytes",
+    "read_version",
+    "who_else_writes",
+    "write",
+]
 
 _LOCK_SECONDS = 10.0
 """A save takes milliseconds; a process that holds the lock for longer is stuck."""
@@ -39,7 +51,12 @@ def read(file: Path, example: str) -> dict[str, Any]:
 
 
 def read_version(file: Path, example: str, version: int) -> dict[str, Any]:
-    """The same for a file of ours that says its format's version. Raises ConfigError for another one than `version`."""
+    """The same for a file of ours that says its format's version. Raises ConfigError for another one than `version`.
+
+    What such a file says is the user's decision, so one that other users can change is refused too.
+    """
+    if (others := who_else_writes(file)) is not None:
+        raise ConfigError(f"{file}: {others}")
     document = read(file, example)
     found = document.get("version", version)
     if found != version:
@@ -55,6 +72,29 @@ def read_bytes(file: Path) -> bytes:
         return b""
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def who_else_writes(file: Path) -> str | None:
+    """What lets other users of this machine, besides the administrator, change a file, and the command against it.
+
+    None if there is no such file, nothing of that kind, or a system without owners of files. Permissions of groups are
+    not looked at: many systems give each user a group.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    try:
+        target = Path(os.path.realpath(file))
+        places = [(target, os.stat(target)), *((folder, os.stat(folder)) for folder in {file.parent, target.parent})]
+    except OSError:
+        return None
+    for place, found in places:
+        # In a folder with the sticky bit, such as /tmp, others cannot replace a file that is not theirs.
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_mode & stat.S_IWOTH and not sticky:
+            return f"every user of this machine can write to {place}; run: chmod o-w {shlex.quote(str(place))}"
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{place} belongs to another user; run: sudo chown {os.geteuid()} {shlex.quote(str(place))}"
+    return None
 
 
 def decode(file: Path, data: bytes, example: str) -> dict[str, Any]:

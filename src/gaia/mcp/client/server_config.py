@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from gaia.mcp.client.authorization.config import AuthConfig
+from gaia.mcp.client.authorization.config import AuthConfig, auth_secrets
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.policy import RestartPolicy
@@ -31,7 +31,6 @@ OutputMode = Literal["off", "warn", "error"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _MIN_SECRET_LENGTH = 4
-_AUTH_SECRETS = ("client_secret", "private_key", "assertion")
 _SANDBOX_KEYS = Sandbox.__struct_encode_fields__
 """A misspelt key would open or limit nothing, so here unknown ones are errors."""
 _AUTH_KINDS: dict[object, type[msgspec.Struct]] = {kind.__struct_config__.tag: kind for kind in get_args(AuthConfig)}
@@ -220,8 +219,7 @@ def secrets(config: ServerConfig) -> list[str]:
     it is the secret. Masking still shorter values would only make messages unreadable.
     """
     found = secret_values(config.env or {}) + secret_headers(config.headers or {}) + secret_url_parts(config.url or "")
-    own = [getattr(config.auth, name, None) or "" for name in _AUTH_SECRETS]
-    found += [value for value in own if len(value) >= _MIN_SECRET_LENGTH]
+    found += [value for value in auth_secrets(config.auth) if len(value) >= _MIN_SECRET_LENGTH]
     return list(dict.fromkeys(found))
 
 

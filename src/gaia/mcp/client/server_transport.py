@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from gaia.log import get_logger
+from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.server_config import ServerConfig, expand, secrets, variables_in
@@ -23,7 +24,7 @@ __all__ = ["secret_in_arguments", "transport_for"]
 logger = get_logger(__name__)
 
 _warned: set[tuple[str, str]] = set()
-"""The servers and variables that a warning was logged of: once each per process."""
+"""The servers and what a warning was logged of, such as a variable: once each per process."""
 
 
 def transport_for(
@@ -52,6 +53,7 @@ def transport_for(
 
     def endpoint() -> tuple[str, Mapping[str, str] | None, list[str]]:
         values = expand(server, os.environ)
+        _warn_of_plain_http(values)
         return values.url or "", values.headers, _secrets(server, values)
 
     return HttpTransport(
@@ -80,6 +82,28 @@ def _login_for(server: ServerConfig, on_authorization: OnAuthorization | None) -
         return values.url or "", values.auth
 
     return ConfiguredAuthorization(server.name, expanded, on_authorization)
+
+
+def _warn_of_plain_http(values: ServerConfig) -> None:
+    """Log once if the entry sends credentials to another machine without TLS."""
+    try:
+        parts = urlsplit(values.url or "")
+    except ValueError:
+        # Opening the server says so.
+        return
+    sent = [name for name in values.headers or () if sounds_secret(name)]
+    sent += ["the password in url"] if parts.password else []
+    if parts.scheme != "http" or not sent or is_loopback(parts.hostname or ""):
+        return
+    for what in sent:
+        if (values.name, what) not in _warned:
+            _warned.add((values.name, what))
+            logger.warning(
+                "credentials_over_http",
+                server=values.name,
+                sent=what,
+                hint="every machine on the way can read them; give the server's https address",
+            )
 
 
 def _launch(server: ServerConfig) -> tuple[list[str] | None, dict[str, str] | None, list[str]]:

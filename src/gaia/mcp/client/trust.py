@@ -2,12 +2,13 @@
 
 A file is trusted by its path and its content, so a changed file has to be trusted anew. The list is the user's own,
 ``~/.gaia/mcp_trusted.json``:
-``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}}}}``.
+``{"version": 1, "files": {path: {"sha256": …, "servers": {name: what it runs}, "key": …}}}``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +18,29 @@ import msgspec
 
 from gaia.mcp.client import json_file
 from gaia.mcp.redaction import MASK, sounds_secret
+from gaia.telemetry.content import is_confidential
+from gaia.untrusted_text import escaped_line
 
 __all__ = ["ProjectFile", "TrustStore", "describe", "digest"]
 
 _FILE_NAME = "mcp_trusted.json"
 _VERSION = 1
 _EXAMPLE = '{"version": 1, "files": {…}}'
+
+_DECIDES_EXECUTION = (
+    r"(?i)^(?:LD|DYLD)_|^PYTHON|(?:ASKPASS|PRELOAD|COMMAND|CMD|HELPER|PROCESS|PROGRAM|HOOKS?|EXEC|PLUGINS?|SCRIPT|MODULE"
+    r"|BACKEND|PROVIDER|EDITOR|PAGER|BROWSER|SHELL|OPTIONS?|OPTS?|PATH|ENV)$"
+)
+"""Names of variables that say which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND."""
+
+_CODE = r"^(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[\s`|;&]|[$<>]\("
+"""What begins like the path of a program, or could be a command, whatever the variable is called."""
+
+_URL_PASSWORD = r"(?<=://)([^\s/@:]*):([\w.~%+=-]+)(?=@)"  # noqa: S105 - no password
+_URL_FIELD = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"
+
+_DIGEST_LENGTH = 8
+"""Enough to see that a value has changed, and far too little to find it out."""
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
@@ -34,11 +52,20 @@ class ProjectFile(msgspec.Struct, frozen=True):
     """What each server runs, in lines for people (see `describe`)."""
     problem: str | None = None
     """Why the file cannot be used, if it cannot."""
+    key: str = ""
+    """What the masked values in `servers` were hashed with."""
+
+    def __repr__(self) -> str:
+        return f"ProjectFile(path={self.path!r}, sha256={self.sha256!r}, problem={self.problem!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("path", self.path), ("sha256", self.sha256), ("problem", self.problem)]
 
 
 class _Trusted(msgspec.Struct, frozen=True):
     sha256: str
     servers: dict[str, str] = {}
+    key: str = ""
 
 
 class TrustStore:
@@ -60,6 +87,13 @@ class TrustStore:
         known = self._files(self._document()).get(str(path))
         return None if known is None else known.servers
 
+    def key_of(self, path: Path) -> str:
+        """The key for `describe`: the one that was used when the file was trusted, or else a new one."""
+        import secrets
+
+        known = self._files(self._document()).get(str(path))
+        return (known and known.key) or secrets.token_hex(16)
+
     def trusted_files(self) -> dict[Path, str]:
         """The SHA-256 of each trusted file's content."""
         return {Path(path): known.sha256 for path, known in self._files(self._document()).items()}
@@ -68,7 +102,7 @@ class TrustStore:
         with json_file.locked(self.file) as target:
             document = self._document()
             self._files(document)
-            entry = msgspec.to_builtins(_Trusted(project.sha256, project.servers))
+            entry = msgspec.to_builtins(_Trusted(project.sha256, project.servers, project.key))
             files = {**document.get("files", {}), str(project.path): entry}
             json_file.write(target, {**document, "version": _VERSION, "files": files})
 
@@ -98,40 +132,76 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def describe(entry: Mapping[str, Any]) -> str:
-    """What a server's entry makes us do, in lines for people. Values whose names sound secret are masked.
+def describe(entry: Mapping[str, Any], key: str | None = None) -> str:
+    r"""What a server's entry makes us do, in lines for people.
 
-    Entries that cannot be used are described too.
+    All of it can be seen, and no value begins a line: line breaks, invisible characters and letters that are taken for
+    others are shown as ``\u{…}``. Secrets are masked; with a `key`, a short hash of each follows, by which a changed
+    value is recognised. What decides which program is run is never masked. Entries that cannot be used are described
+    too.
     """
     rest = dict(entry)
-    command, args, url = rest.pop("command", None), rest.pop("args", None), rest.pop("url", None)
+    command, url = rest.pop("command", None), rest.pop("url", None)
     lines = []
     if command is not None:
+        args = rest.pop("args", None)
         # A command without args is a command line already.
-        line = str(command) if args is None else shlex.join([str(command), *map(str, _list(args))])
-        lines.append(f"runs: {line}")
+        lines.append(f"runs: {command if args is None else shlex.join([str(command), *map(str, _list(args))])}")
     if url is not None:
-        lines.append(f"connects to: {url}")
+        lines.append(f"connects to: {_url(str(url), key)}")
     if cwd := rest.pop("cwd", None):
         lines.append(f"in the directory: {cwd}")
-    for kind in ("env", "headers"):
-        values = rest.pop(kind, None)
-        if isinstance(values, Mapping):
-            lines += [f"{kind}: {name}={_shown(name, value)}" for name, value in values.items()]
-    lines += [f"{key}: {json.dumps(_masked(value), ensure_ascii=False)}" for key, value in sorted(rest.items())]
-    return "\n".join(lines)
+    for kind, shown in (("env", _variable), ("headers", _named)):
+        if isinstance(values := rest.get(kind), Mapping):
+            lines += [f"{kind}: {name}={shown(name, str(value), key)}" for name, value in values.items()]
+            del rest[kind]
+    lines += [f"{name}: {json.dumps(_nested(value, key), ensure_ascii=False)}" for name, value in sorted(rest.items())]
+    return "\n".join(map(escaped_line, lines))
 
 
-def _shown(name: str, value: object) -> str:
-    # A reference to a variable is no secret, and says where one goes.
-    return MASK if sounds_secret(name) and "${" not in str(value) else str(value)
-
-
-def _masked(value: Any) -> Any:
-    """Of objects within an entry, such as ``auth``, the strings are judged by their own names."""
-    if not isinstance(value, dict):
+def _variable(name: str, value: str, key: str | None) -> str:
+    if re.search(_DECIDES_EXECUTION, name) or (re.search(_CODE, value) and not is_confidential(value)):
         return value
-    return {key: _shown(key, item) if isinstance(item, str) else _masked(item) for key, item in value.items()}
+    return _named(name, value, key)
+
+
+def _named(name: str, value: str, key: str | None) -> str:
+    """A value that may be secret because of its name or its form."""
+    # A reference to a variable is no secret, and says where one goes.
+    if "${" in value:
+        return value
+    return _mask(value, key) if sounds_secret(name) or is_confidential(value) else _url(value, key)
+
+
+def _url(value: str, key: str | None) -> str:
+    """A text with what is secret in a URL masked."""
+
+    def password(match: re.Match[str]) -> str:
+        return f"{match[1]}:{_mask(match[2], key)}"
+
+    def field(match: re.Match[str]) -> str:
+        return f"{match[1]}={_mask(match[2], key)}" if sounds_secret(match[1]) else match[0]
+
+    return re.sub(_URL_FIELD, field, re.sub(_URL_PASSWORD, password, value)) if "://" in value else value
+
+
+def _nested(value: Any, key: str | None) -> Any:
+    """Of objects within an entry, such as ``auth``, the strings are judged by their own names."""
+    if isinstance(value, dict):
+        return {
+            name: _variable(name, item, key) if isinstance(item, str) else _nested(item, key)
+            for name, item in value.items()
+        }
+    return [_nested(item, key) for item in value] if isinstance(value, list) else value
+
+
+def _mask(value: str, key: str | None) -> str:
+    if key is None:
+        return MASK
+    import hmac
+
+    found = hmac.digest(key.encode(), value.encode("utf-8", "surrogatepass"), "sha256")
+    return f"{MASK} (#{found.hex()[:_DIGEST_LENGTH]})"
 
 
 def _list(value: object) -> list[Any]:

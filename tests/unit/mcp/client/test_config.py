@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from filelock import FileLock
 
 from gaia.mcp.client import config as config_module
 from gaia.mcp.client import json_file
-from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config import MCPConfig, read_project
+from gaia.mcp.client.trust import TrustStore
 from gaia.mcp.errors import ConfigError
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
@@ -55,6 +57,100 @@ def some_file(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_module, "_reported", set())
+
+
+@pytest.fixture
+def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Have a file or a folder belong to another user than the one that runs this."""
+
+    def change(path: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, 54321, -1)
+        else:
+            # What is ours is another user's for a program that runs as somebody else.
+            monkeypatch.setattr(os, "geteuid", lambda: 54321)
+
+    return change
+
+
+class TestOtherUsers:
+    """Who can write the file says which programs are started."""
+
+    @pytest.fixture(params=["global_file", "local_file"])
+    def file(self, request: pytest.FixtureRequest) -> Path:
+        return write(request.getfixturevalue(request.param), {"mcpServers": {"time": TIME}})
+
+    def test_a_file_that_everybody_can_write_is_refused(self, file: Path) -> None:
+        file.chmod(0o666)
+        with pytest.raises(ConfigError, match=f"chmod o-w {file} "):
+            MCPConfig()
+
+    def test_so_is_one_in_such_a_folder(self, file: Path) -> None:
+        file.parent.chmod(0o777)
+        with pytest.raises(ConfigError, match=f"chmod o-w {file.parent} "):
+            MCPConfig()
+
+    def test_a_folder_where_each_user_has_files_of_their_own_is_none(self, file: Path) -> None:
+        file.parent.chmod(0o1777)
+        assert MCPConfig().server_exists("time")
+
+    def test_a_file_of_another_user_is_refused(self, file: Path, give_away: Callable[[Path], None]) -> None:
+        give_away(file)
+        with pytest.raises(ConfigError, match=f"{file} belongs to another user; run: sudo chown"):
+            MCPConfig()
+
+    def test_so_is_the_target_of_a_link(self, file: Path, tmp_path: Path) -> None:
+        target = write(tmp_path / "shared" / "servers.json", read(file))
+        target.chmod(0o666)
+        file.unlink()
+        file.symlink_to(target)
+        with pytest.raises(ConfigError, match=f"chmod o-w {target} "):
+            MCPConfig()
+
+    def test_content_that_the_user_has_trusted_is_used(self, file: Path) -> None:
+        file.chmod(0o666)
+        TrustStore().trust(read_project(file))
+        assert MCPConfig().server_exists("time")
+        write(file, {"mcpServers": {"evil": TIME}})
+        with pytest.raises(ConfigError, match="gaia mcp trust"):
+            MCPConfig()
+
+    def test_a_file_that_is_named_is_the_callers_choice(self, file: Path) -> None:
+        file.chmod(0o666)
+        assert MCPConfig(file).server_exists("time")
+
+
+class TestLinks:
+    def test_a_projects_link_out_of_it_is_not_written_through(
+        self, local_file: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        elsewhere = write(tmp_path_factory.mktemp("elsewhere") / "settings.json", {"mcpServers": {"time": TIME}})
+        before = elsewhere.read_bytes()
+        local_file.symlink_to(elsewhere)
+        config = MCPConfig()
+        with pytest.raises(ConfigError, match=f"{local_file}: is a symbolic link to {elsewhere}"):
+            config.add_server("new", TIME)
+        with pytest.raises(ConfigError, match="name that file with --config"):
+            config.remove_server("time")
+        assert elsewhere.read_bytes() == before
+        assert os.listdir(elsewhere.parent) == [elsewhere.name]
+
+    def test_one_within_the_project_is(self, local_file: Path, tmp_path: Path) -> None:
+        inside = write(tmp_path / "config" / "servers.json", {"mcpServers": {}})
+        local_file.symlink_to(inside)
+        MCPConfig().add_server("time", TIME)
+        assert local_file.is_symlink()
+        assert read(inside) == {"mcpServers": {"time": TIME}}
+
+    def test_so_is_the_users_own_which_programs_for_dotfiles_make(
+        self, global_file: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        dotfiles = write(tmp_path_factory.mktemp("dotfiles") / "servers.json", {"mcpServers": {}})
+        global_file.parent.mkdir()
+        global_file.symlink_to(dotfiles)
+        MCPConfig().add_server("time", TIME)
+        assert global_file.is_symlink()
+        assert read(dotfiles) == {"mcpServers": {"time": TIME}}
 
 
 class TestStacking:

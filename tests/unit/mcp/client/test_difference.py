@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.difference import difference
+from gaia.mcp.client.difference import difference, text_difference
 
 
 def test_only_what_differs_is_shown_part_by_part() -> None:
@@ -31,6 +31,14 @@ def test_parts_of_a_schema_are_compared_line_by_line() -> None:
         '-      "type": "string"',
         '+      "type": "number"',
     ]
+
+
+def test_a_key_forges_no_line() -> None:
+    assert difference({}, {"a\n+b": 1})[0] == "@ a\\u{000a}+b"
+
+
+def test_texts_that_are_safe_are_shown_as_they_are() -> None:
+    assert text_difference({"a": "x\\u{000a}y\nz"}, {"a": "x\\u{000a}y"}) == ["@ a", " x\\u{000a}y", "-z"]
 
 
 @given(st.text(), st.text())

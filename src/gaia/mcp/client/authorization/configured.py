@@ -34,6 +34,8 @@ class ConfiguredAuthorization:
         """Owns what is below."""
         self._made_of: tuple[str, AuthConfig | None] | None = None
         self._made: ServerAuthorization | None = None
+        self._secrets_before: list[str] = []
+        """Those of the login that was replaced last, which late errors may repeat."""
 
     def __call__(self) -> ServerAuthorization:
         # Imported here because httpx2 takes its time, and need not be installed as long as no such server is opened.
@@ -42,6 +44,7 @@ class ConfiguredAuthorization:
         values = self._expand()
         with self._lock:
             if self._made is None or values != self._made_of:
+                self._secrets_before = [] if self._made is None else self._made.secrets
                 self._made_of = values
                 self._made = ServerAuthorization(
                     self._name, *values, on_authorization=self.on_authorization, login_seconds=self.login_seconds
@@ -54,7 +57,7 @@ class ConfiguredAuthorization:
 
     @property
     def secrets(self) -> list[str]:
-        return [] if self._made is None else self._made.secrets
+        return [] if self._made is None else [*self._made.secrets, *self._secrets_before]
 
     def changed(self) -> bool:
         return self._made is not None and self._made.changed()

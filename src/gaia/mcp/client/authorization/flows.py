@@ -16,13 +16,8 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 
 from gaia.mcp.client.authorization.browser import OpenBrowser, browser_login
 from gaia.mcp.client.authorization.challenge import Challenge
-from gaia.mcp.client.authorization.config import (
-    LOOPBACK_HOSTS,
-    ClientCredentials,
-    OAuth,
-    PrivateKeyJwt,
-    WorkloadIdentity,
-)
+from gaia.mcp.client.authorization.config import ClientCredentials, OAuth, PrivateKeyJwt, WorkloadIdentity
+from gaia.mcp.client.authorization.endpoint_policy import EndpointPolicy
 from gaia.mcp.client.authorization.providers import LoginStorage, PersonProvider, credentials_provider
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
@@ -45,7 +40,8 @@ _LIMITS = ResponseLimits(_MAX_RESPONSE_BYTES, max_stream_bytes=_MAX_RESPONSE_BYT
 async def renew(config: OAuth, login: Login, file: TokenFile) -> Login | None:
     """Get a new access token for the refresh token of `login`; None if that is no longer taken."""
     storage = LoginStorage(file)
-    return await _drive(PersonProvider(config, file.server, login, storage, expired=True), storage, None)
+    provider = PersonProvider(config, file.server, login, storage, expired=True)
+    return await _drive(provider, storage, None, EndpointPolicy(file.server, config.issuer))
 
 
 async def use_credentials(
@@ -53,7 +49,8 @@ async def use_credentials(
 ) -> Login | None:
     """Get an access token for the configured credentials; None if they give none."""
     storage = LoginStorage(file)
-    return await _drive(credentials_provider(config, file.server, storage), storage, challenge)
+    provider = credentials_provider(config, file.server, storage)
+    return await _drive(provider, storage, challenge, EndpointPolicy(file.server, config.issuer))
 
 
 async def log_in(
@@ -73,6 +70,7 @@ async def log_in(
         # What is known of this client and of the authorization server is of use, the tokens are not.
         login = msgspec.structs.replace(login, access_token=None, refresh_token=None, scope=None)
     storage = LoginStorage(file, keeps_token=challenge.wants_more)
+    policy = EndpointPolicy(file.server, config.issuer)
     try:
         async with (
             asyncio.timeout(seconds),
@@ -80,6 +78,11 @@ async def log_in(
         ):
             if login is not None and not _is_registered_for(login, browser.redirect_uri, challenge.scope, scope):
                 login = msgspec.structs.replace(login, client=None)
+
+            async def begin(url: str) -> None:
+                await policy.check(url)
+                await browser.begin(url)
+
             provider = PersonProvider(
                 config,
                 file.server,
@@ -87,10 +90,10 @@ async def log_in(
                 storage,
                 redirect_uri=browser.redirect_uri,
                 scope=scope,
-                on_redirect=browser.begin,
+                on_redirect=begin,
                 on_callback=browser.finish,
             )
-            return await _drive(provider, storage, challenge)
+            return await _drive(provider, storage, challenge, policy)
     except TimeoutError as error:
         raise NeedsAuthorization(f"the login at {file.server} was not finished within {seconds:g} s") from error
 
@@ -102,7 +105,9 @@ def _is_registered_for(login: Login, redirect_uri: str, *scopes: str | None) -> 
     return login.redirect_uri == redirect_uri and (allowed is None or set(wanted) <= set(allowed.split()))
 
 
-async def _drive(provider: OAuthClientProvider, storage: LoginStorage, challenge: Challenge | None) -> Login | None:
+async def _drive(
+    provider: OAuthClientProvider, storage: LoginStorage, challenge: Challenge | None, policy: EndpointPolicy
+) -> Login | None:
     """Run the provider's flow until it has a token, or until nothing but `challenge` could get it further."""
     request, refusal = (challenge or Challenge()).replay(provider.context.server_url)
     async with httpx2.AsyncClient(
@@ -114,25 +119,20 @@ async def _drive(provider: OAuthClientProvider, storage: LoginStorage, challenge
         try:
             outgoing = await anext(flow)
             while outgoing is not request:
-                outgoing = await flow.asend(await _send(http, outgoing, provider))
+                outgoing = await flow.asend(await _send(http, outgoing, policy))
             if storage.login is None and challenge is not None:
                 outgoing = await flow.asend(refusal)
                 while outgoing is not request:
-                    outgoing = await flow.asend(await _send(http, outgoing, provider))
+                    outgoing = await flow.asend(await _send(http, outgoing, policy))
         finally:
             await flow.aclose()
     return storage.login
 
 
-async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, provider: OAuthClientProvider) -> httpx2.Response:
+async def _send(http: httpx2.AsyncClient, outgoing: httpx2.Request, policy: EndpointPolicy) -> httpx2.Response:
     url = outgoing.url
-    if (
-        url.scheme != "https"
-        and url.host not in LOOPBACK_HOSTS
-        and urlsplit(provider.context.server_url).scheme == "https"
-    ):
-        # All endpoints of an authorization server are to be served over https ("Communication Security").
-        raise OAuthFlowError(f"refused to send anything to {url.copy_with(query=None)}: it is not https")
+    await policy.check(str(url))
+    outgoing.extensions["trace"] = policy.trace(str(url))
     try:
         async with asyncio.timeout(_REQUEST_SECONDS):
             response = await http.send(outgoing)

@@ -153,6 +153,9 @@ class PersonProvider(_Scoped):
         `expired` says that the token of `login` is no longer good. `scope` is asked for instead of what the server
         suggests.
         """
+        if login is not None and config.issuer is not None and not issuers_match(login.issuer or "", config.issuer):
+            # It was made at another authorization server, which is not shown the configured secret.
+            login = None
         uri = redirect_uri or (login is not None and login.redirect_uri) or _UNUSED_REDIRECT_URI
         metadata = _Registration.model_validate(
             {"redirect_uris": [uri], "client_name": "gaia-mcp", "scope_override": scope}
@@ -192,9 +195,29 @@ class PersonProvider(_Scoped):
         )
 
     async def _perform_authorization(self) -> httpx2.Request:
+        self._check_authorization_server()
         if self._config.client_id is not None and self.context.client_info is not None:
             self.context.client_info.token_endpoint_auth_method = self._secret_method()
         return await super()._perform_authorization()
+
+    def _check_authorization_server(self) -> None:
+        metadata, named = self.context.oauth_metadata, self._config.issuer or self.context.auth_server_url
+        if metadata is None:
+            if named is not None:
+                # The SDK would go on at the MCP server's own address, as servers of 2025-03-26 have it, and show that
+                # what is for the authorization server alone.
+                raise OAuthFlowError(f"the metadata of the authorization server {named} cannot be had")
+            return
+        if self._config.issuer is not None and not issuers_match(str(metadata.issuer), self._config.issuer):
+            raise OAuthFlowError(
+                f"the server wants a login at {metadata.issuer}, and its configuration insists on {self._config.issuer}"
+            )
+        if "S256" not in (metadata.code_challenge_methods_supported or ()):
+            # "MCP clients MUST refuse to proceed": a code that is intercepted could be used by others.
+            raise OAuthFlowError(
+                f"the authorization server {metadata.issuer} does not say that it supports PKCE (S256 in "
+                "code_challenge_methods_supported), without which a login is not safe"
+            )
 
     def _secret_method(self) -> str | None:
         """How a configured secret is sent: as the authorization server wants it, preferably in the header."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shlex
 import threading
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from gaia.log import get_logger
+from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import (
     LOGIN_SECONDS,
@@ -21,9 +24,11 @@ from gaia.mcp.client.authorization.config import (
     NoLogin,
     OAuth,
     OnAuthorization,
+    auth_secrets,
 )
 from gaia.mcp.client.authorization.token_file import Login, Stamp, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
+from gaia.mcp.redaction import Redactor
 
 __all__ = ["ServerAuthorization"]
 
@@ -31,6 +36,15 @@ logger = get_logger(__name__)
 
 _MAX_PROBLEM = 1000
 """Characters of what went wrong: the SDK quotes the authorization server in full."""
+
+_SEARCHED_CHARACTERS = 16 * 1024
+"""So much of it is searched for secrets before it is cut: half a secret would not be recognised."""
+
+_MAX_REPLACED = 16
+"""Secrets of earlier logins that are still masked: an error may come late, and repeat a token that was replaced."""
+
+_PYDANTIC_INPUT = r" \[type=.*"
+"""Where pydantic shows what it was given, which are tokens."""
 
 
 class ServerAuthorization(httpx2.Auth):
@@ -57,12 +71,17 @@ class ServerAuthorization(httpx2.Auth):
         self._config = OAuth() if config is None else config
         self._on_authorization = on_authorization
         self._login_seconds = login_seconds
+        parts = urlsplit(url)
+        self._is_readable_on_the_way = parts.scheme != "https" and not is_loopback(parts.hostname or "")
+        """Whether every machine between here and the server would see a token."""
         client_id = getattr(self._config, "client_id", None)
         self._file = TokenFile(url, "" if client_id is None else f"{type(self._config).__name__} {client_id}")
         self._challenge = Challenge()
         """The last one, for `log_in`. Replaced as a whole."""
         self._login: Login | None = None
         """What the file held when it was looked at. Replaced as a whole, so that requests read it without the lock."""
+        self._replaced: tuple[str, ...] = ()
+        """The last secrets of earlier logins. Replaced as a whole."""
         self._asking = threading.Lock()
         """Held while a token is asked for: one at a time."""
         self._failures = 0
@@ -86,9 +105,9 @@ class ServerAuthorization(httpx2.Auth):
 
     @property
     def secrets(self) -> list[str]:
-        """The tokens that must not be shown."""
+        """What must not be shown: the tokens, some that they replaced, and the configured secret."""
         login = self._login
-        return [] if login is None else login.secrets
+        return [*auth_secrets(self._config), *([] if login is None else login.secrets), *self._replaced]
 
     @property
     def is_logged_in(self) -> bool:
@@ -131,7 +150,8 @@ class ServerAuthorization(httpx2.Auth):
 
     def log_out(self) -> bool:
         """Forget the login; False if there was none."""
-        self._login = self._loaded = None
+        self._take(None)
+        self._loaded = None
         return self._file.delete()
 
     def abort(self) -> None:
@@ -154,7 +174,7 @@ class ServerAuthorization(httpx2.Auth):
     def _token(self) -> str | None:
         """The token for the first attempt; None if there is none."""
         login = self._login or self._read()
-        if login is None:
+        if login is None or self._is_readable_on_the_way:
             return None
         token = login.token
         if token is None and login.refresh_token is not None and isinstance(self._config, OAuth):
@@ -270,7 +290,8 @@ class ServerAuthorization(httpx2.Auth):
         except asyncio.CancelledError as error:
             raise CallCancelled(f"the login at server {self._name!r} was given up") from error
         except OAuthFlowError as error:
-            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from error
+            # What the authorization server said is in the message, masked, and must not follow as the cause.
+            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         except httpx2.RequestError as error:
             raise ServerUnavailable(
                 f"the authorization server of {self._name!r} cannot be reached: {str(error) or type(error).__name__}"
@@ -279,27 +300,35 @@ class ServerAuthorization(httpx2.Auth):
             raise
         except (ValueError, OSError) as error:
             # Documents that make no sense, a port that is taken.
-            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from error
+            raise self._needs(f"needs authorization, and logging in failed: {error}", None) from None
         finally:
             flow.close()
             with self._run_lock:
                 self._task = None
         if login is None:
             return None
-        self._login = login
+        self._take(login)
         self._loaded = self._file.stamp()
         return login.access_token
+
+    def _take(self, login: Login | None) -> None:
+        """Use `login` from now on. The secrets of the one before stay known for a while."""
+        before = self._login.secrets if self._login is not None else []
+        self._replaced = tuple(dict.fromkeys([*before, *self._replaced]))[:_MAX_REPLACED]
+        self._login = login
 
     def _read(self) -> Login | None:
         """What the file holds now; it is read again only if it has changed."""
         stamp = self._file.stamp()
         if stamp != self._loaded or stamp is None:
-            self._login = None if stamp is None else self._file.read()
+            self._take(None if stamp is None else self._file.read())
             self._loaded = stamp
         return self._login
 
     def _needs(self, problem: str, challenge: Challenge | None) -> NeedsAuthorization:
         self._refused = self._file.stamp()
+        # An authorization server may repeat what it was sent, and a parser what it could not read.
+        problem = Redactor(self.secrets)(re.sub(_PYDANTIC_INPUT, "", problem[:_SEARCHED_CHARACTERS]))
         message = f"the server {problem[:_MAX_PROBLEM]}"
         if isinstance(self._config, OAuth):
             command = ["gaia", "mcp", "login", self._name]
@@ -310,6 +339,14 @@ class ServerAuthorization(httpx2.Auth):
 
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
+        if self._is_readable_on_the_way:
+            self._refused = self._file.stamp()
+            raise NeedsAuthorization(
+                "the server needs authorization, and over http a token could be read on the way; give its https "
+                "address",
+                status=401,
+                delivery="not_sent",
+            )
         with self._asking:
             try:
                 yield

@@ -70,6 +70,9 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Login(server={self.server!r}, issuer={self.issuer!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("server", self.server), ("issuer", self.issuer)]
+
 
 class TokenFile:
     """The file of one server and one way to log in there. Thread-safe, and safe against other processes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.pretty import pretty_repr
 
 from gaia.mcp.client.authorization.config import ClientCredentials, NoLogin, OAuth, PrivateKeyJwt, WorkloadIdentity
 from gaia.mcp.client.server_config import ServerConfig, expand, secrets, unknown_keys
 from gaia.mcp.errors import ConfigError
+from gaia.mcp.redaction import basic_credentials
 
 ISSUER = "https://login.example.com"
 
@@ -88,6 +90,10 @@ class TestComplaints:
             ({"type": "oath"}, "auth.type: expected one of oauth, client_credentials, private_key_jwt"),
             ({"type": "oauth", "scopes": "read"}, "auth.scopes: expected a list or null, got a string"),
             ({"type": "oauth", "clientSecret": "x"}, "auth.clientSecret: there is no clientId that it belongs to"),
+            (
+                {"type": "oauth", "clientId": "x", "clientSecret": "y"},
+                "auth.issuer: missing; the clientSecret is sent only to the authorization server that issued it, such",
+            ),
             ({"type": "oauth", "clientMetadataUrl": "http://x/y"}, "auth.clientMetadataUrl: must be an https address"),
             ({"type": "oauth", "clientMetadataUrl": "https://x"}, "auth.clientMetadataUrl: must be an https address"),
             (
@@ -134,7 +140,7 @@ class TestSecrets:
         assert expanded.auth == ClientCredentials(client_id="robot", client_secret="hunter22", issuer=ISSUER)
 
     def test_an_unset_variable_is_named_with_its_key(self) -> None:
-        auth = {"type": "oauth", "clientId": "x", "clientSecret": "${SECRET}"}
+        auth = {"type": "oauth", "clientId": "x", "clientSecret": "${SECRET}", "issuer": ISSUER}
         with pytest.raises(
             ConfigError, match=r"^server 'notes': auth\.clientSecret: the environment variable SECRET is not set"
         ):
@@ -147,7 +153,7 @@ class TestSecrets:
     @pytest.mark.parametrize(
         "auth",
         [
-            {"type": "oauth", "clientId": "gaia", "clientSecret": "hunter22"},
+            {"type": "oauth", "clientId": "gaia", "clientSecret": "hunter22", "issuer": ISSUER},
             {"type": "client_credentials", "clientId": "robot", "clientSecret": "hunter22", "issuer": ISSUER},
             {"type": "private_key_jwt", "clientId": "robot", "privateKey": "hunter22", "issuer": ISSUER},
             {"type": "workload_identity", "clientId": "pod", "assertion": "hunter22", "issuer": ISSUER},
@@ -155,5 +161,8 @@ class TestSecrets:
     )
     def test_they_are_masked_and_in_no_repr(self, auth: dict[str, Any]) -> None:
         subject = config(auth)
-        assert secrets(subject) == ["hunter22"]
-        assert "hunter22" not in repr(subject.auth)
+        found = secrets(subject)
+        assert found[0] == "hunter22"
+        assert ("clientSecret" in auth) == (basic_credentials(auth["clientId"], "hunter22")[0] in found)
+        # With local variables, rich's tracebacks show what this gives.
+        assert "hunter22" not in f"{subject.auth!r} {pretty_repr(subject.auth)}"

@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 
 from gaia.mcp.client.authorization.config import AuthConfig, ClientCredentials, OAuth
@@ -41,6 +42,14 @@ class TestMaking:
         made = configured()
         values.now = changed
         assert configured() is not made
+
+    def test_the_secrets_of_the_one_before_are_still_masked(self) -> None:
+        values = Values(auth=ROBOT)
+        configured = ConfiguredAuthorization("notes", values)
+        configured()
+        values.now = (URL, msgspec.structs.replace(ROBOT, client_secret="hunter23"))
+        configured()
+        assert {"hunter22", "hunter23"} <= set(configured.secrets)
 
     def test_threads_that_open_at_once_share_one(self) -> None:
         start = threading.Barrier(4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import queue
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -48,6 +49,9 @@ LOGIN = Login(
 )
 
 
+OAUTH_WITH_SECRET = OAuth(client_id="gaia", client_secret="hunter22", issuer=ISSUER, redirect_uri=BACK)
+
+
 class Internet:
     """What the flows find at their URLs."""
 
@@ -60,6 +64,8 @@ class Internet:
         self.token_answer: Callable[[], httpx2.Response] = lambda: httpx2.Response(
             200, json={"access_token": "access-2", "token_type": "Bearer", "refresh_token": "refresh-2"}
         )
+        self.metadata: dict[str, Any] | None = METADATA
+        """What the authorization server says of itself; None if it says nothing."""
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
         url = str(request.url.copy_with(query=None))
@@ -74,7 +80,7 @@ class Internet:
         if url.startswith("https://mcp.example.com/.well-known/oauth-protected-resource"):
             return httpx2.Response(200, json={"resource": SERVER, "authorization_servers": [ISSUER]})
         if url == f"{ISSUER}/.well-known/oauth-authorization-server":
-            return httpx2.Response(200, json=METADATA)
+            return httpx2.Response(404) if self.metadata is None else httpx2.Response(200, json=self.metadata)
         return httpx2.Response(404)
 
 
@@ -140,6 +146,13 @@ class TestRenewing:
         login = msgspec.structs.replace(LOGIN, authorization_server={**METADATA, "token_endpoint": endpoint})
         with pytest.raises(OAuthFlowError, match=f"{endpoint}: it is not https"):
             run(flows.renew(OAuth(), login, file))
+        assert internet.paths == {}
+
+    def test_a_login_from_another_authorization_server_than_the_configured_one_is_not_renewed(
+        self, internet: Internet, file: TokenFile
+    ) -> None:
+        config = OAuth(client_id="gaia", client_secret="hunter22", issuer="https://trusted.example.com")
+        assert run(flows.renew(config, LOGIN, file)) is None
         assert internet.paths == {}
 
 
@@ -232,6 +245,46 @@ class TestPerson:
         opened: list[str] = []
         self.log_in(None, opened, scope="read write", challenge=Challenge(www_authenticate='Bearer scope="all"'))
         assert parse_qs(urlsplit(opened[0]).query)["scope"] == ["read write"]
+
+    @pytest.mark.parametrize("methods", [None, [], ["plain"]])
+    def test_an_authorization_server_without_pkce_is_refused(
+        self, internet: Internet, methods: list[str] | None
+    ) -> None:
+        internet.metadata = {**METADATA, "code_challenge_methods_supported": methods}
+        opened: list[str] = []
+        with pytest.raises(OAuthFlowError, match=f"{ISSUER}/? does not say that it supports PKCE"):
+            self.log_in(None, opened)
+        assert opened == []
+
+    @pytest.mark.parametrize("config", [OAUTH_WITH_SECRET, OAuth(redirect_uri=BACK)], ids=["secret", "registered"])
+    def test_an_authorization_server_that_does_not_introduce_itself_is_not_guessed(
+        self, internet: Internet, config: OAuth
+    ) -> None:
+        """What is from one authorization server, such as a secret, would go to the MCP server's own endpoints."""
+        internet.metadata = None
+        opened: list[str] = []
+        with pytest.raises(OAuthFlowError, match="the metadata of the authorization server"):
+            self.log_in(msgspec.structs.replace(LOGIN, authorization_server=None), opened, config=config)
+        assert (opened, internet.forms) == ([], [])
+        assert "https://mcp.example.com/token" not in internet.paths
+
+    @pytest.mark.parametrize("endpoint", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
+    @pytest.mark.parametrize("inside", ["http://127.0.0.1:8080/x", "https://10.0.0.1/x", "https://localhost/x"])
+    def test_a_server_on_the_internet_leads_nobody_into_this_machine_or_its_network(
+        self, internet: Internet, endpoint: str, inside: str
+    ) -> None:
+        internet.metadata = {**METADATA, endpoint: inside}
+        opened: list[str] = []
+        with pytest.raises(OAuthFlowError, match=re.escape(inside)):
+            self.log_in(None, opened)
+        assert inside not in internet.paths
+        assert endpoint != "authorization_endpoint" or opened == []
+
+    def test_neither_does_the_place_of_its_metadata(self, internet: Internet) -> None:
+        challenge = Challenge(www_authenticate='Bearer resource_metadata="http://127.0.0.1:8080/metadata"')
+        with pytest.raises(OAuthFlowError, match="127"):
+            self.log_in(None, [], challenge=challenge)
+        assert internet.paths == {}
 
     def test_an_unfinished_login_ends(self, internet: Internet) -> None:
         flow = flows.log_in(

@@ -11,7 +11,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from gaia.mcp.client.authorization import providers
 
 PRIVATE = {"_perform_authorization", "_select_authorization_server"}
-OWN = {"_secret_method", "_assertion"}
+OWN = {"_check_authorization_server", "_secret_method", "_assertion"}
 
 OURS = [
     kind

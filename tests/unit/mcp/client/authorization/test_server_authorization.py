@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import stat
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,8 +25,8 @@ from gaia.mcp.client.authorization.config import (
     WorkloadIdentity,
 )
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
-from gaia.mcp.client.authorization.token_file import TokenFile
-from gaia.mcp.errors import CallCancelled, NeedsAuthorization, ServerUnavailable
+from gaia.mcp.client.authorization.token_file import Login, TokenFile
+from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization, ServerUnavailable
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
 
@@ -110,6 +112,42 @@ class TestWithoutALogin:
         authorization(server, on_authorization=server.browser).log_in()
         assert auth.changed()
         assert say_hello(server, auth).is_success
+
+
+class TestPlainHttp:
+    """A server on another machine, without TLS: a token would be readable on the way."""
+
+    URL = "http://mcp.example.com/mcp"
+
+    def requests(self, auth: ServerAuthorization, status: int) -> list[httpx2.Request]:
+        seen: list[httpx2.Request] = []
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            seen.append(request)
+            return httpx2.Response(status)
+
+        with httpx2.Client(auth=auth, transport=httpx2.MockTransport(answer)) as client, contextlib.suppress(MCPError):
+            client.post(self.URL)
+        return seen
+
+    def test_a_token_that_is_kept_is_not_sent(self) -> None:
+        TokenFile(self.URL).write(Login(server=self.URL, access_token="access-1", refresh_token="refresh-1"))
+        (request,) = self.requests(ServerAuthorization("notes", self.URL), 200)
+        assert "Authorization" not in request.headers
+
+    @pytest.mark.parametrize(
+        "config",
+        [None, ClientCredentials(client_id="robot", client_secret="hunter22", issuer="https://login.example.com")],
+        ids=["person", "program"],
+    )
+    def test_no_token_is_asked_for(self, config: ClientCredentials | None) -> None:
+        opened: list[str] = []
+        auth = ServerAuthorization("notes", self.URL, config, on_authorization=lambda asked: opened.append(asked.url))
+        assert len(self.requests(auth, 401)) == 1
+        with pytest.raises(NeedsAuthorization, match="give its https address") as refusal:
+            auth.log_in()
+        assert refusal.value.delivery == "not_sent"
+        assert opened == []
 
 
 class TestLoggingIn:
@@ -248,6 +286,17 @@ class TestTheFile:
         login = kept(server)
         assert {login["access_token"], login["refresh_token"]} <= set(auth.secrets)
         assert login["access_token"] not in repr(TokenFile(server.url).read())
+
+    def test_those_that_were_replaced_are_masked_for_a_while(self, server: Protected) -> None:
+        """An error that is on its way may repeat the old one."""
+        auth, file = authorization(server), TokenFile(server.url)
+        for number in range(40):
+            file.write(Login(server=server.url, access_token=f"access-{number}", refresh_token=f"refresh-{number}"))
+            assert auth.is_logged_in
+        assert {f"{kind}-{number}" for kind in ("access", "refresh") for number in range(34, 40)} <= set(auth.secrets)
+        assert len(auth.secrets) < 40
+        auth.log_out()
+        assert "access-39" in auth.secrets
 
 
 class TestRenewing:
@@ -395,6 +444,31 @@ class TestCredentials:
         with pytest.raises(NeedsAuthorization, match="invalid_client") as caught:
             say_hello(guarded, authorization(guarded, self.config(guarded, client_secret="wrong-secret")))
         assert "wrong-secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("status", "body"),
+        [
+            (400, "bad: hunter22, aHVudGVyMjI, cm9ib3Q6aHVudGVyMjI=, hunter%32%32"),
+            (200, '{"refresh_token": "fresh-token", "token_type": "Bearer"}'),
+            (200, '{"token_type": "Bearer", "access_token": ["fresh-token"]}'),
+        ],
+    )
+    def test_no_secret_is_in_an_error_of_the_authorization_server(
+        self, guarded: Protected, status: int, body: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send = httpx2.AsyncClient.send
+
+        async def answer(self: Any, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            if request.url.path != "/token":
+                return await send(self, request, **options)
+            return httpx2.Response(status, content=body, request=request)
+
+        monkeypatch.setattr(httpx2.AsyncClient, "send", answer)
+        with pytest.raises(NeedsAuthorization, match="logging in failed") as caught:
+            say_hello(guarded, authorization(guarded, self.config(guarded)))
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+        for secret in ("hunter22", "cm9ib3Q6aHVudGVyMjI=", "fresh-token"):
+            assert secret not in shown
 
     def test_the_secret_goes_to_the_configured_authorization_server_alone(self, guarded: Protected) -> None:
         guarded.accounts.paths.clear()

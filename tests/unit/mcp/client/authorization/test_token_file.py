@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.pretty import pretty_repr
 
 from gaia.mcp.client import json_file
 from gaia.mcp.client.authorization.token_file import Login, TokenFile, folder
@@ -31,7 +32,7 @@ class TestLogin:
 
     def test_the_secrets_are_named_and_not_shown(self) -> None:
         assert LOGIN.secrets == ["access-1", "refresh-1", "secret-1"]
-        assert not [secret for secret in LOGIN.secrets if secret in repr(LOGIN)]
+        assert not [secret for secret in LOGIN.secrets if secret in f"{LOGIN!r} {pretty_repr(LOGIN)}"]
 
     def test_what_is_missing_is_no_secret(self) -> None:
         assert Login(server=URL, access_token="", client={}).secrets == []

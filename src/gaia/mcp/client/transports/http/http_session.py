@@ -30,13 +30,14 @@ class HttpSession:
 
     name: str
     """The server's, for log lines."""
-    url: httpx2.URL
+    url: httpx2.URL = dataclasses.field(repr=False)
+    """Its path and its query may be secret."""
     redact: Callable[[str], str]
     """Masks the server's secrets."""
     max_message_bytes: int
     request_headers: RequestHeaders
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
-    id: str | None = None
+    id: str | None = dataclasses.field(default=None, repr=False)
     """What the server calls the session, if it has one."""
     endpoint: Callable[[], httpx2.URL] | None = None
     """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `httpx2.TransportError`.

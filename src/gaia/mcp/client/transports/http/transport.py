@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
-from gaia.log import enable_debug, get_logger
+from gaia.log import enable_debug, get_logger, mask_records_of
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
@@ -140,6 +140,8 @@ class HttpTransport(StandaloneTransport):
             target = httpx2.URL(parts.geturl()).copy_with(username=None, password=None, fragment=None)
         except httpx2.InvalidURL as error:
             raise ConfigError(f"server {name!r}: url: {error}") from error
+        # It logs the URL of each request.
+        mask_records_of(httpx2.__name__)
         authorization = self._authorization(parts)
         try:
             new_client = self._clients(checked, authorization)
@@ -173,9 +175,17 @@ class HttpTransport(StandaloneTransport):
         if authorization is None:
             return Redactor(secrets)
 
-        # Tokens come and go.
+        state: tuple[list[str], Redactor] = ([], Redactor(secrets))
+
+        # Tokens come and go. The pair is replaced as a whole: any thread may be here.
         def redact(text: str) -> str:
-            return Redactor([*secrets, *authorization.secrets])(text)
+            nonlocal state
+            made_of, redactor = state
+            tokens = list(authorization.secrets)
+            if tokens != made_of:
+                redactor = Redactor([*secrets, *tokens])
+                state = (tokens, redactor)
+            return redactor(text)
 
         return redact
 

@@ -31,6 +31,11 @@ def session() -> HttpSession:
     )
 
 
+def test_its_repr_shows_neither_paths_nor_the_session(session: HttpSession) -> None:
+    session.url, session.id = httpx2.URL("https://example.com/hooks/s3cr3t?key=s3cr3t"), "s3cr3t"
+    assert "s3cr3t" not in repr(session)
+
+
 class TestHeaders:
     def test_before_anything_is_agreed_neither_revision_nor_session_is_named(self, session: HttpSession) -> None:
         named = {"MCP-Protocol-Version", SESSION_ID}

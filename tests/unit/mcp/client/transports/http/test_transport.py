@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from gaia.mcp import MCPClient
 from gaia.mcp.client.transports.http import HttpTransport
-from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, NotConnected, ServerCrashed
+from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, HttpError, NotConnected, ServerCrashed
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
 from tests.waiting import wait_until
@@ -132,6 +133,29 @@ class TestConfiguration:
             assert "hunter22" not in client.call_tool("echo", {})["error"]
         assert server.seen[0].headers["authorization"] == "Basic bWU6aHVudGVyMjI="
         assert "hunter22" not in caplog.text + repr(client.transport)
+
+    def test_no_form_of_what_is_secret_in_a_url_is_repeated(
+        self, serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A server that repeats the header it got, and addresses as a proxy would write them."""
+        server = serve()
+        server.url = server.url.replace("http://", "http://me:hunter%2F22@") + "?key=s3cr3t%2Bvalue"
+        secrets = [
+            b"bWU6aHVudGVyLzIy",
+            b"hunter/22",
+            b"hunter%2F22",
+            b"hunter%2f22",
+            b"s3cr3t+value",
+            b"s3cr3t%2Bvalue",
+        ]
+        with caplog.at_level("DEBUG"):
+            client = connect(server)
+            assert server.seen[0].headers["authorization"].encode() == b"Basic " + secrets[0]
+            server.on["tools/call"] = lambda exchange: exchange.body(b"no: " + b", ".join(secrets), "text/plain", 400)
+            with pytest.raises(HttpError, match=r"no: \*\*\*, ") as caught:
+                client.request("tools/call", {"name": "echo"})
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + caplog.text
+        assert not [secret for secret in secrets if secret.decode() in shown]
 
     @pytest.mark.parametrize(
         ("config", "said"),
