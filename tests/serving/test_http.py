@@ -127,7 +127,9 @@ def test_a_body_that_does_not_tell_its_length_is_counted(served: Served) -> None
 
 def test_a_client_that_breaks_off_harms_nobody(served: Served) -> None:
     with connect(served) as connection:
-        connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        connection.sendall(
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+        )
     assert works(served)
 
 

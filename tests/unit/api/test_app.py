@@ -104,6 +104,13 @@ class TestRequests:
         response = asked(**body)
         assert (response.status_code, response.json()["error"]["code"]) == (400, "unsupported_parameter")
 
+    @pytest.mark.parametrize("options", [[1], ["include_usage"], "text", 5, {"include_usage": "yes"}])
+    def test_stream_options_of_another_type_are_refused_before_any_work(
+        self, options: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.api.app.answer", lambda *_: pytest.fail("the agent was asked"))
+        assert asked(stream=True, stream_options=options).status_code == 400
+
     @pytest.mark.parametrize("body", [{"tools": []}, {"n": 1}, {"temperature": 0, "seed": 7}])
     def test_what_changes_little_is_ignored(self, body: dict[str, Any]) -> None:
         assert asked(**body).json()["choices"][0]["message"]["content"] == "Hi."
