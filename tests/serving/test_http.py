@@ -8,6 +8,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from typer.testing import CliRunner
 
 from gaia.cli.main import app
 from tests.serving.served import END_SECONDS, Served, command, environment, http_server
+
+if sys.platform != "win32":
+    import resource
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +106,9 @@ def test_so_are_other_pages_of_this_machine(served: Served) -> None:
 
 
 def test_half_requests_do_not_keep_others_from_an_answer(served: Served) -> None:
+    if sys.platform == "linux":
+        # As on systems with few descriptors for each process, such as macOS.
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (256, 256))
     with contextlib.ExitStack() as opened:
         for _ in range(300):
             opened.enter_context(connect(served)).sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
