@@ -47,7 +47,7 @@ class Served:
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> Answered:
         """With the token, unless `headers` say otherwise (``Authorization=""``)."""
-        names = {"Authorization": f"Bearer {self.dashboard.token}", **headers}
+        names = {"Authorization": f"Bearer {self.dashboard.token}", "Content-Type": "application/json", **headers}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:

@@ -40,7 +40,9 @@ async def server_pid(client: Client) -> int:
 def test_it_survives_crashes_of_its_server_and_clients_that_break_off(served: Served) -> None:
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", served.port)) as connection:
-            connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n")
+            connection.sendall(
+                b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+            )
 
     async def session() -> None:
         async with Client(served.url) as client:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +17,9 @@ from typer.testing import CliRunner
 
 from gaia.cli.main import app
 from tests.serving.served import END_SECONDS, Served, command, environment, http_server
+
+if sys.platform != "win32":
+    import resource
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +83,7 @@ def test_it_listens_on_loopback_only(served: Served) -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_loopback_names_are_served(served: Served, host: str) -> None:
     assert works(served, Host=f"{host}:{served.port}")
-    assert works(served, Host=host, Origin=f"http://{host}:3000")
+    assert works(served, Host=host, Origin=f"http://{host}")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""])
@@ -87,9 +92,32 @@ def test_other_names_are_not(served: Served, host: str) -> None:
     assert request(served, "GET", "/health", Host=host)[0] in (400, 421)
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"])
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.nip.io", "file://"],
+)
 def test_web_pages_of_other_origins_are_refused(served: Served, origin: str) -> None:
     assert call(served, "upper", {"text": "a"}, Origin=origin)[0] == 403
+
+
+def test_so_are_other_pages_of_this_machine(served: Served) -> None:
+    assert call(served, "upper", {"text": "a"}, Origin="http://localhost:3000")[0] == 403
+    assert works(served, Host=f"localhost:{served.port}", Origin=f"http://localhost:{served.port}")
+
+
+def test_half_requests_do_not_keep_others_from_an_answer(served: Served) -> None:
+    if sys.platform == "linux":
+        # As on systems with few descriptors for each process, such as macOS.
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (256, 256))
+    with contextlib.ExitStack() as opened:
+        for _ in range(300):
+            opened.enter_context(connect(served)).sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        assert request(served, "GET", "/health") == (200, {"status": "ok"})
+        assert works(served)
+
+
+def test_what_a_web_page_can_send_without_asking_is_refused(served: Served) -> None:
+    assert call(served, "upper", {"text": "a"}, Content_Type="text/plain")[0] == 415
 
 
 def test_a_body_over_the_limit_is_refused(served: Served) -> None:
@@ -106,7 +134,9 @@ def test_a_body_that_does_not_tell_its_length_is_counted(served: Served) -> None
 
 def test_a_client_that_breaks_off_harms_nobody(served: Served) -> None:
     with connect(served) as connection:
-        connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        connection.sendall(
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+        )
     assert works(served)
 
 

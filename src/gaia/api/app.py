@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -17,6 +16,7 @@ from gaia.agents.base import ApiAgent
 from gaia.agents.base.llm_errors import LLMError, LLMNotConfigured, LLMNotInstalled
 from gaia.api import openai_format
 from gaia.api.answers import Answer, RequestFailed, answer, checked_messages
+from gaia.api.chat_request import parse
 from gaia.cancellation import CancelScope
 from gaia.log import get_logger
 from gaia.serving.http import disconnected, run_http
@@ -31,9 +31,6 @@ PATH = "/v1"
 
 KEEP_ALIVE_SECONDS = 15.0
 """Silence after which a client that streams gets a comment, so that no proxy closes the connection."""
-
-NOT_SUPPORTED = ("tools", "functions", "audio")
-"""Parameters that would change what the answer means. Others, such as the temperature, are ignored."""
 
 
 class _Work:
@@ -90,21 +87,21 @@ class Api:
 
     async def chat(self, request: Request) -> Response:
         try:
-            body = await _body(request)
+            wanted = parse(await request.body())
         except ClientDisconnect:
             return Response(status_code=499)
-        agent = self._agent(body.get("model"))
-        messages = checked_messages(body.get("messages"))
+        agent = self._agent(wanted.model)
+        messages = checked_messages(wanted.messages)
         reply = openai_format.Reply(agent.get_model_id())
         work = _Work(self._threads, agent, messages)
         self._working.add(work)
         work.task.add_done_callback(lambda _: self._working.discard(work))
-        if body.get("stream"):
+        if wanted.stream:
             # Wait for the first piece or the end, so that an early failure still has a status of its own.
             first = await _next_piece(work)
             if first is None and (failed := work.failure()):
                 raise failed
-            with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            with_usage = bool(wanted.stream_options and wanted.stream_options.include_usage)
             return StreamingResponse(_stream(work, reply, first, with_usage), media_type="text/event-stream")
         gone = asyncio.create_task(disconnected(request.receive))
         try:
@@ -123,27 +120,11 @@ class Api:
         for work in tuple(self._working):
             work.cancel()
 
-    def _agent(self, name: Any) -> ApiAgent:
-        try:
-            return self._agents[name]
-        except (KeyError, TypeError):
-            raise RequestFailed(404, f"There is no model {name!r}", code="model_not_found") from None
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    try:
-        body = orjson.loads(await request.body())
-    except orjson.JSONDecodeError:
-        raise RequestFailed(400, "The body is not JSON") from None
-    if not isinstance(body, dict):
-        raise RequestFailed(400, "The body must be a JSON object")
-    if given := [name for name in NOT_SUPPORTED if body.get(name)]:
-        raise RequestFailed(
-            400, f"{given[0]} cannot be given: an agent uses its own tools", code="unsupported_parameter"
-        )
-    if body.get("n") not in (None, 1):
-        raise RequestFailed(400, "n must be 1", code="unsupported_parameter")
-    return body
+    def _agent(self, name: str | None) -> ApiAgent:
+        agent = None if name is None else self._agents.get(name)
+        if agent is None:
+            raise RequestFailed(404, f"There is no model {name!r}", code="model_not_found")
+        return agent
 
 
 async def _next_piece(work: _Work) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from gaia.serving.options import HttpOptions
@@ -22,11 +22,16 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH = "/health"
 
+_MAX_HEADERS = 100
+_MAX_HEADER_BYTES = 32 * 1024
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
 
 class Guard:
-    """Refuses foreign hosts (421) and origins (403), wrong tokens (401) and bodies that are too large (413).
+    """Refuses foreign hosts (421) and origins (403), wrong tokens (401), other bodies than JSON (415), too many bytes.
 
-    The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding.
+    The check of Host and Origin keeps web pages from reaching a server on the user's machine by DNS rebinding. Bodies
+    have to be JSON because a browser sends others, such as text/plain, without asking the server first.
     ``/health`` is answered here, and needs no token; neither do `open_paths`.
     """
 
@@ -40,14 +45,19 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
-        if not self._options.allows_host(_text(headers.get(b"host"))):
+        host = _text(headers.get(b"host"))
+        if not self._options.allows_host(host):
             await _refuse(send, 421, "This host name is not served here; see --allow-host")
-        elif b"origin" in headers and not self._options.allows_origin(_text(headers[b"origin"])):
+        elif _are_too_large(scope["headers"]):
+            await _refuse(send, 431, f"There may be {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES} bytes of them")
+        elif b"origin" in headers and not self._options.allows_origin(_text(headers[b"origin"]), host):
             await _refuse(send, 403, "Web pages of this origin may not call this server; see --allow-origin")
         elif scope["path"] == HEALTH:
             await _answer(send, 200, {"status": "ok"})
         elif not self._may_pass(scope, headers):
             await _refuse(send, 401, "A valid bearer token is needed", (b"www-authenticate", b"Bearer"))
+        elif scope["method"] in _WITH_BODY and not _is_json(headers.get(b"content-type", b"")):
+            await _refuse(send, 415, "The body must be JSON, with Content-Type: application/json")
         elif _declared_length(headers) > self._options.max_body:
             await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
         else:
@@ -91,6 +101,17 @@ class Guard:
             # Applications differ in what they do about a disconnected client; this one has its response already.
             if not refused:
                 raise
+
+
+def _are_too_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    return len(headers) > _MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > _MAX_HEADER_BYTES
+
+
+def _is_json(content_type: bytes) -> bool:
+    media_type = content_type.partition(b";")[0].strip().lower()
+    return media_type == b"application/json" or (
+        media_type.startswith(b"application/") and media_type.endswith(b"+json")
+    )
 
 
 def _declared_length(headers: dict[bytes, bytes]) -> int:

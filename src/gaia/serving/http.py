@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
+from gaia.serving.connections import bounded_protocol
 from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
 
@@ -141,6 +142,10 @@ def _configuration(app: App, options: HttpOptions, open_paths: frozenset[str]) -
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
+        # uvicorn calls it like a class, and makes no other use of it.
+        http=cast("type[asyncio.Protocol]", bounded_protocol(options)),
+        # A WebSocket would pass by the guard and the bounds.
+        ws="none",
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 __all__ = ["HttpOptions", "UnsafeOptions"]
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_MAX_BODY = 4 * 1024 * 1024
 
 
@@ -28,11 +29,17 @@ class HttpOptions:
     allow_hosts: tuple[str, ...] = ()
     """Host names, without port, under which clients reach the server besides the loopback names and `host`."""
     allow_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call, such as ``https://app.example``; those of this machine always may."""
+    """Origins of web pages that may call, such as ``https://app.example``, besides the pages of this server."""
     allow_anonymous: bool = False
     """Listen on other than loopback addresses without a token."""
     max_body: int = DEFAULT_MAX_BODY
     """Bytes."""
+    max_connections: int = 200
+    """With more, those are dropped first that have been waiting longest for the client to complete its request."""
+    head_timeout: float = 10.0
+    """Seconds that a client may take to send the head of a request."""
+    body_timeout: float = 60.0
+    """Seconds that a client may take to send the body of a request."""
     shutdown_grace: float = 5.0
     """Seconds that requests get to end when the server is told to."""
 
@@ -47,22 +54,28 @@ class HttpOptions:
 
     def allows_host(self, header: str) -> bool:
         """Whether a request's Host header names this server."""
-        name = _host_name(f"//{header}")
-        return name is not None and (name in LOOPBACK_NAMES or name in self._names)
+        parts = _authority(f"//{header}")
+        return parts is not None and self._is_own(parts.hostname)
 
-    def allows_origin(self, header: str) -> bool:
-        """Whether a web page of this origin may call."""
+    def allows_origin(self, header: str, host: str) -> bool:
+        """Whether a web page of this origin may call. `host` is the request's Host header, which is allowed.
+
+        Besides `allow_origins` these are the pages of this server: its names, and the port that the client addresses.
+        """
         if header in self.allow_origins:
             return True
-        name = _host_name(header)
-        return name is not None and header.startswith(("http://", "https://")) and name in LOOPBACK_NAMES
+        origin, own = _authority(header), _authority(f"//{host}")
+        if origin is None or own is None or origin.scheme not in DEFAULT_PORTS or not self._is_own(origin.hostname):
+            return False
+        default = DEFAULT_PORTS[origin.scheme]
+        return (origin.port or default) == (own.port or default)
 
-    @property
-    def _names(self) -> set[str]:
-        return {name.lower().strip("[]") for name in (self.host, *self.allow_hosts)}
+    def _is_own(self, name: str | None) -> bool:
+        return name in LOOPBACK_NAMES or name in {own.lower().strip("[]") for own in (self.host, *self.allow_hosts)}
 
 
-def _host_name(url: str) -> str | None:
+def _authority(url: str) -> SplitResult | None:
+    """The parts of a URL that has nothing but an authority; None for anything else."""
     try:
         parts = urlsplit(url)
         # Read for its ValueError, which an invalid port raises.
@@ -71,7 +84,7 @@ def _host_name(url: str) -> str | None:
         return None
     if parts.username is not None or parts.path or parts.query or parts.fragment:
         return None
-    return parts.hostname
+    return parts
 
 
 def _is_loopback(host: str) -> bool:

@@ -13,13 +13,13 @@ from gaia.telemetry import content, spans
 from gaia.telemetry.content import ContentHook
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
     from opentelemetry.sdk.trace.sampling import Sampler
+
+    from gaia.telemetry.metrics_page import MetricsPage
 
 __all__ = ["Telemetry", "configure", "tracer_provider"]
 
@@ -30,7 +30,7 @@ _EXTRA: Final = "install it with: pip install 'gaia-mcp[otel]'"
 class Telemetry:
     """What `configure` has set up. Thread-safe."""
 
-    def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None, page: WSGIServer | None) -> None:
+    def __init__(self, tracers: TracerProvider | None, meters: MeterProvider | None, page: MetricsPage | None) -> None:
         self._tracers = tracers
         self._meters = meters
         self._page = page
@@ -53,8 +53,7 @@ class Telemetry:
         if self._meters is not None:
             self._meters.shutdown()
         if self._page is not None:
-            self._page.shutdown()
-            self._page.server_close()
+            self._page.close()
 
 
 def configure(
@@ -206,14 +205,15 @@ def _otlp_reader(otlp: _Otlp) -> MetricReader:
     )
 
 
-def _prometheus(port: int) -> tuple[MetricReader, WSGIServer]:
+def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
-        from prometheus_client import start_http_server
+
+        from gaia.telemetry.metrics_page import MetricsPage
     except ImportError as error:
         raise ConfigError(f"the Prometheus exporter is missing; {_EXTRA}") from error
     try:
-        page, _ = start_http_server(port, "127.0.0.1")
+        page = MetricsPage(port)
     except OSError as error:
         raise ConfigError(f"metrics cannot be served on port {port}: {error.strerror}") from error
     return PrometheusMetricReader(), page

@@ -107,7 +107,8 @@ class TestTrying:
 
         connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=20)
         body = json.dumps({"server": "demo", "tool": "sleep", "arguments": {"seconds": 60}, "timeout": 120})
-        connection.request("POST", "/api/try", body, {"Authorization": f"Bearer {demo.dashboard.token}"})
+        headers = {"Authorization": f"Bearer {demo.dashboard.token}", "Content-Type": "application/json"}
+        connection.request("POST", "/api/try", body, headers)
         assert wait_until(lambda: bool(demo.get("/api/state")["running"]))
         connection.close()
 

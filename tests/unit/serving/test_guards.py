@@ -54,7 +54,7 @@ def request(
     **headers: str,
 ) -> tuple[int, bytes, dict[bytes, bytes]]:
     """Status, body and headers of the response."""
-    names = {"host": "localhost", **headers}
+    names = {"host": "localhost", "content_type": "application/json", **headers}
     pairs = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in names.items()]
     messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     messages.append({"type": "http.request", "body": b"", "more_body": False})
@@ -120,6 +120,45 @@ class TestOrder:
 
     def test_a_token_counts_before_the_length_of_the_body(self) -> None:
         assert status(HttpOptions(token="secret", max_body=10), content_length="100") == 401
+
+
+class TestMediaType:
+    """A browser sends other types than JSON for any page, without asking the server first."""
+
+    @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+    @pytest.mark.parametrize(
+        "media_type",
+        [
+            "text/plain",
+            "text/plain; application/json",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=application/json",
+            "text/json",
+            "application/jsonp",
+            "",
+        ],
+    )
+    def test_other_bodies_than_json_are_refused(self, method: str, media_type: str) -> None:
+        app = Reached()
+        assert request(app, None, b"{}", method=method, content_type=media_type)[0] == 415
+        assert app.bodies == []
+
+    @pytest.mark.parametrize(
+        "media_type", ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"]
+    )
+    def test_json_passes(self, media_type: str) -> None:
+        assert status(None, b"{}", content_type=media_type) == 200
+
+    @pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
+    def test_requests_without_a_body_need_none(self, method: str) -> None:
+        assert status(method=method, content_type="") == 200
+
+
+class TestHeaders:
+    def test_too_many_and_too_long_ones_are_refused(self) -> None:
+        assert status(**{f"x{number}": "a" for number in range(100)}) == 431
+        assert status(long="a" * 33_000) == 431
+        assert status(long="a" * 30_000) == 200
 
 
 class TestToken:

@@ -52,17 +52,47 @@ def test_hosts(header: str, allowed: bool) -> None:
 @pytest.mark.parametrize(
     ("header", "allowed"),
     [
-        ("http://localhost:3000", True),
-        ("https://127.0.0.1", True),
+        ("http://localhost:8000", True),
+        ("http://127.0.0.1:8000", True),
+        ("http://[::1]:8000", True),
+        ("https://LOCALHOST:8000", True),
+        ("http://agents.example:8000", True),
         ("https://app.example", True),
+        ("http://localhost:3000", False),
+        ("http://localhost", False),
+        ("https://localhost", False),
+        ("http://localhost.evil.example:8000", False),
+        ("http://127.0.0.1.nip.io:8000", False),
+        ("http://localhost.:8000", False),
+        ("http://127.0.0.2:8000", False),
+        ("http://localhost:8000@evil.example", False),
+        ("http://localhost:8000/", False),
+        ("http://localhost:8000000", False),
         ("http://app.example", False),
         ("https://app.example.other", False),
-        ("http://agents.example", False),
         ("null", False),
-        ("file://localhost", False),
-        ("chrome-extension://localhost", False),
+        ("", False),
+        ("file://localhost:8000", False),
+        ("chrome-extension://localhost:8000", False),
     ],
 )
 def test_origins(header: str, allowed: bool) -> None:
     options = HttpOptions(allow_hosts=("agents.example",), allow_origins=("https://app.example",))
-    assert options.allows_origin(header) is allowed
+    assert options.allows_origin(header, "localhost:8000") is allowed
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed"),
+    [
+        ("http://localhost", "localhost", True),
+        ("http://localhost:80", "localhost", True),
+        ("https://localhost", "localhost:443", True),
+        ("http://localhost:9000", "127.0.0.1:9000", True),
+        ("http://localhost", "localhost:8000", False),
+        ("http://localhost:8000", "localhost", False),
+        ("http://localhost:8000", "localhost:nonsense", False),
+    ],
+)
+def test_the_port_of_a_page_is_the_one_that_it_calls(origin: str, host: str, allowed: bool) -> None:
+    """Which need not be the one that the server listens at: a container may map it to another."""
+    assert HttpOptions().allows_origin(origin, host) is allowed

@@ -162,7 +162,10 @@ function takeToken() {
 }
 
 async function request(path, options = {}) {
-  const response = await fetch(path, { ...options, headers: { authorization: `Bearer ${token()}` } });
+  const response = await fetch(path, {
+    ...options,
+    headers: { authorization: `Bearer ${token()}`, "content-type": "application/json" },
+  });
   if (response.ok) return response;
   const body = await response.json().catch(() => ({}));
   throw new Refused(response.status, body.error?.message || `The dashboard answered ${response.status}`);

@@ -23,6 +23,7 @@ _LOOPBACK = "127.0.0.1"
 _PATH = "/callback"
 _MAX_REQUEST = 32 * 1024
 _REQUEST_SECONDS = 10.0
+_MAX_CONNECTIONS = 16
 
 _DONE = "You are logged in. You can close this page."
 _REFUSED = "The login did not succeed. You can close this page."
@@ -46,6 +47,8 @@ class BrowserLogin:
         """Only a redirect with this `state` counts: any program on this machine can connect to `serve`."""
         self._redirect: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The URL that the browser was sent back to."""
+        self._connections: dict[asyncio.StreamWriter, None] = {}
+        """Those that are open, oldest first."""
 
     async def begin(self, url: str) -> None:
         """Have the application take the person to `url`. Returns at once."""
@@ -77,7 +80,18 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=given.get("code", ""), state=given.get("state"), iss=given.get("iss"))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a browser, or of another program."""
+        """One connection of a browser, or of another program. With too many, the oldest makes room."""
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.transport.abort()
+        self._connections[writer] = None
+        try:
+            await self._answer(reader, writer)
+        finally:
+            self._connections.pop(writer, None)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")

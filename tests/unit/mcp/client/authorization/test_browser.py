@@ -48,6 +48,18 @@ async def begun(open_browser: OpenBrowser = lambda _: None) -> AsyncIterator[Bro
 
 
 class TestRedirect:
+    def test_many_half_requests_do_not_keep_the_browser_out(self) -> None:
+        async def test() -> None:
+            async with begun() as login, contextlib.AsyncExitStack() as opened:
+                for _ in range(100):
+                    _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(login.redirect_uri).port)
+                    opened.callback(writer.close)
+                    writer.write(b"GET /callback?")
+                assert await visit(login, f"code=c&state={STATE}") == "HTTP/1.1 200 OK"
+                assert len(login._connections) <= browser._MAX_CONNECTIONS
+
+        run(test)
+
     def test_the_code_of_the_redirect_is_the_result(self) -> None:
         async def test() -> None:
             async with begun() as login:

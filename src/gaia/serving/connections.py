@@ -1,0 +1,138 @@
+"""Bounds the connections of an HTTP server: how many there are, and how long a client may take for each step.
+
+uvicorn bounds neither the time of a request's head and body nor the number of connections without a complete request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gaia.serving.options import HttpOptions
+
+__all__ = ["BoundedProtocol", "Connections", "bounded_protocol"]
+
+_STALLED_SECONDS = 30.0
+"""How long a client may leave a response unread that no longer fits the buffers."""
+
+_TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
+
+
+class Waiting(Enum):
+    """What the server waits for on a connection."""
+
+    HEAD = "head"
+    BODY = "body"
+    APPLICATION = "application"
+
+
+_WAITING = {h11.IDLE: Waiting.HEAD, h11.SEND_BODY: Waiting.BODY}
+
+
+class Connections:
+    """The open connections of one server, oldest first. For its event loop."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self.seconds = {Waiting.HEAD: options.head_timeout, Waiting.BODY: options.body_timeout}
+        self._max = options.max_connections
+        self._open: dict[BoundedProtocol, None] = {}
+
+    def add(self, connection: BoundedProtocol) -> bool:
+        """False if there are too many, all with complete requests. Otherwise one that is not that far makes room."""
+        if len(self._open) >= self._max:
+            for waiting in (Waiting.HEAD, Waiting.BODY):
+                victim = next((each for each in self._open if each.waiting is waiting), None)
+                if victim is not None:
+                    victim.drop()
+                    break
+            else:
+                return False
+        self._open[connection] = None
+        return True
+
+    def remove(self, connection: BoundedProtocol) -> None:
+        self._open.pop(connection, None)
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection. Drops a client that is too slow with a request, or with reading the response."""
+
+    def __init__(self, *arguments: Any, connections: Connections, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.waiting = Waiting.HEAD
+        self._others = connections
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        super().connection_made(transport)
+        if self._others.add(self):
+            self._set_deadline()
+        else:
+            transport.write(_FULL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._others.remove(self)
+        for timer in (self._deadline, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.waiting is Waiting.HEAD and self._deadline is None:
+            # The first bytes after a pause between requests, which uvicorn bounds.
+            self._set_deadline()
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(_STALLED_SECONDS, self.drop)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def drop(self) -> None:
+        """Close the connection without waiting for what is still to be written."""
+        self._others.remove(self)
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Notice how far the request is. Each step has the time since it began, however many bytes arrive."""
+        waiting = _WAITING.get(self.conn.their_state, Waiting.APPLICATION)
+        if waiting is not self.waiting:
+            self.waiting = waiting
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+            if waiting is Waiting.BODY:
+                self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        self._deadline = self.loop.call_later(self._others.seconds[self.waiting], self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self.waiting is Waiting.HEAD or not self.cycle.response_started:
+            self.transport.write(_TIMED_OUT)
+        self._others.remove(self)
+        self.transport.close()
+
+
+def bounded_protocol(options: HttpOptions) -> Callable[..., BoundedProtocol]:
+    """What uvicorn makes its connections with."""
+    return functools.partial(BoundedProtocol, connections=Connections(options))

@@ -1,0 +1,101 @@
+"""The page with the metrics for Prometheus, served on a thread of its own.
+
+Prometheus's own server has neither a limit on connections nor one on their time, and answers for every host name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import make_wsgi_app
+
+__all__ = ["MetricsPage"]
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+_HOST = "127.0.0.1"
+_NAMES = frozenset({"localhost", _HOST})
+_MAX_CONNECTIONS = 8
+_SECONDS = 10.0
+"""How long a connection may last."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SECONDS
+
+    def log_message(self, *_: object) -> None:
+        """Requests are not logged."""
+
+
+class MetricsPage(WSGIServer):
+    """Serves ``/metrics`` on this machine until `close`. Each connection has a thread; the oldest makes room."""
+
+    def __init__(self, port: int) -> None:
+        """Raises OSError if the port is taken. Port 0 is any free one."""
+        super().__init__((_HOST, port), _Handler)
+        self.set_app(_for_own_names(make_wsgi_app()))
+        self._lock = threading.Lock()
+        """Owns `_open`."""
+        self._open: dict[socket.socket, float] = {}
+        """The connections, oldest first, and when they began."""
+        self._thread = threading.Thread(target=self.serve_forever, name="gaia-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving. Connections that are open end within their time."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= _MAX_CONNECTIONS:
+                self._drop(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        try:
+            threading.Thread(target=self._process, args=(request, client_address), daemon=True).start()
+        except RuntimeError:
+            # There is no thread for it.
+            self._end(request)
+
+    def service_actions(self) -> None:
+        """Called twice a second by `serve_forever`."""
+        with self._lock:
+            overdue = time.monotonic() - _SECONDS
+            for request in [request for request, began in self._open.items() if began < overdue]:
+                self._drop(request)
+
+    def _drop(self, request: socket.socket) -> None:
+        """With the lock. The connection's thread wakes up, and closes it."""
+        del self._open[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def _process(self, request: socket.socket, client_address: Any) -> None:
+        # What fails is a client that has gone, is too slow or had to make room.
+        with contextlib.suppress(OSError, ValueError):
+            self.finish_request(request, client_address)
+        self._end(request)
+
+    def _end(self, request: socket.socket) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        self.shutdown_request(request)
+
+
+def _for_own_names(app: Application) -> Application:
+    """Refuse other host names: a web page may have its own name lead to this machine, and could read the answer."""
+
+    def guarded(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ.get("HTTP_HOST", "").partition(":")[0] not in _NAMES:
+            start_response("421 Misdirected Request", [("Content-Length", "0")])
+            return [b""]
+        return app(environ, start_response)
+
+    return guarded
