@@ -159,8 +159,8 @@ class Supervised:
         """A tool call that no thread waits for."""
         options = CallOptions(timeout, on_progress)
         wanted = ClientRequest("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
-        future = CallFuture()
-        self.caller.submit(wanted, self.callbacks.lane(), future)
+        future = CallFuture(self.callbacks.lane())
+        self.caller.submit(wanted, future)
         return future
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:

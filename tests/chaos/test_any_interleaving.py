@@ -55,10 +55,8 @@ ENDINGS: list[dict[str, Any]] = [{}, {"exit_code": 0}, {"exit_code": 1}, {"signa
 class InlineLane(Lane):
     """Runs callbacks where they are posted."""
 
-    def post(self, task: Callable[[], object]) -> None:
+    def post(self, task: Callable[[], object], server: str | None = None, size: int = 0) -> None:
         task()
-
-    def require_thread(self) -> None: ...
 
 
 class InlineThread(threading.Thread):
@@ -103,7 +101,7 @@ class HandshakeMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.transport = FakeTransport(answers=self.answers())
-        self.lane = InlineLane(CallbackPool("unused"))
+        self.lane = InlineLane(lambda _: None)
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
         self.stopped = False
@@ -170,8 +168,8 @@ class HandshakeMachine(RuleBasedStateMachine):
     def submit(self, safe: bool, timeout: float) -> None:
         tag = f"call-{len(self.calls)}"
         wanted = ClientRequest("tools/call", {"name": tag}, CallOptions(timeout), tool=tag, repeatable=safe)
-        future = CallFuture()
-        self.caller.submit(wanted, self.lane, future)
+        future = CallFuture(self.lane)
+        self.caller.submit(wanted, future)
         self.calls.append(Submitted(tag, safe, future))
 
     @precondition(lambda self: self.calls)

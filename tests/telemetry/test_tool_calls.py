@@ -1,6 +1,7 @@
 """The span of a tool call: after the OpenTelemetry conventions, known to the server, and free when nobody traces."""
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -342,13 +343,33 @@ def test_no_thread_of_a_worker_or_a_connection_runs_span_processors(
     assert all(thread.startswith("mcp-fault-callbacks-") for _, thread in elsewhere)
 
 
-def test_the_span_of_a_future_has_ended_when_its_result_is_there(
+def test_the_span_of_a_future_has_ended_when_its_callbacks_are_called(
     tracing: Tracing, fault_server: FaultServer, connect: Connect
 ) -> None:
     client = connect(fault_server())
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(1, 20):
-        client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        assert len(tracing.calls) == number
+        client.submit_tool("echo", {"text": "hi"}).add_done_callback(lambda _: ended.put(len(tracing.calls)))
+        assert ended.get(timeout=PATIENCE) == number
+
+
+def test_a_span_processor_that_never_returns_does_not_keep_a_future_from_being_done(
+    tracing: Tracing, fault_server: FaultServer, connect: Connect
+) -> None:
+    held = threading.Event()
+
+    class Stuck(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            if span.name == "tools/call echo":
+                held.wait(PATIENCE)
+
+    client = connect(fault_server())
+    tracing.provider.add_span_processor(Stuck())
+    try:
+        for _ in range(10):
+            client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
+    finally:
+        held.set()
 
 
 class TestLog:

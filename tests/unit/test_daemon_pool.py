@@ -264,7 +264,6 @@ class TestDraining:
         pool.submit(lambda: ended.append(pool.drain(PATIENCE)))
         assert wait_until(lambda: ended == [True])
 
-
     def test_several_are_drained_within_the_time_of_one(
         self, make: Callable[..., DaemonPool], held: threading.Event
     ) -> None:

@@ -99,12 +99,17 @@ class MCPClient:
         self._server_requests = ServerRequests(
             self.name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
+        callbacks = services.callbacks.group(self.name)
         self._session = new_session(
-            self.name, self.transport, options, services, self, self._server_requests, self._observer
+            self.name, self.transport, options, services, self, self._server_requests, self._observer, callbacks
         )
-        trips = RoundTrips(self._session, self._server_requests, self._cache, self._observer, services.clock)
+        trips = RoundTrips(
+            self._session, self._server_requests, self._cache, self._observer, services.clock, services.steps
+        )
         self._trips = trips
-        self.tool_calls = ToolCalls(self.name, options, services, trips, self._observer, self._cache, self.happened)
+        self.tool_calls = ToolCalls(
+            self.name, options, services, trips, self._observer, self._cache, callbacks, self.happened
+        )
         """The part that calls tools; the manager calls it directly."""
         self._features = ServerFeatures(trips, self.subscriptions)
 
@@ -211,11 +216,13 @@ class MCPClient:
             self._session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of this server, in order, on a callback thread.
+        """Tell `listener` of every `Event` of this server, one at a time and in order, on a callback thread.
 
-        Returns a function that ends the subscription. Clients of a manager report to the manager's listeners too.
+        If the listener is so slow that more than 10,000 events or 4 MiB wait, the oldest are dropped, and it gets an
+        `EventsDropped`. Returns a function that ends the subscription. Clients of a manager report to the manager's
+        listeners too.
         """
-        return self._listeners.subscribe(listener, self._services.callbacks.lane())
+        return self._listeners.subscribe(listener, self._services.callbacks)
 
     # What is known about the server.
 
@@ -327,8 +334,10 @@ class MCPClient:
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
-        `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
-        is not allowed, or a client that is not connected, raises at once.
+        The future is done when the call is, whatever callbacks do. They and `on_progress` run on a callback thread,
+        one after the other, for up to 32 futures of a server at the same time; they may wait for other calls, but not
+        for the callbacks of these. `cancel()` also tells the server. A call that is not allowed, or a client that is
+        not connected, raises at once.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self.tool_calls.submit(tool_name, arguments, options)

@@ -13,14 +13,13 @@ import msgspec
 
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
-from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_of
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import ServerRegistry
-from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -97,8 +96,7 @@ class MCPClientManager:
         )
         """For what the entries of servers leave open."""
         self._services = SharedServices(
-            callbacks=CallbackPool("manager"),
-            server_request_threads=CallbackPool("manager", "server-requests"),
+            **threads_for("manager"),
             tool_filter=tool_filter,
             pins=lambda name: pins_of(self.config, name, lock_file),
             on_authorization=on_authorization,
@@ -257,11 +255,13 @@ class MCPClientManager:
         return self._registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of every server, in order, on a callback thread.
+        """Tell `listener` of every `Event` of every server, one at a time, on a callback thread.
 
-        Returns a function that ends the subscription.
+        The events of each server come in order. If the listener is so slow that more than 10,000 events or 4 MiB of one
+        server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
+        that ends the subscription.
         """
-        return self._listeners.subscribe(listener, self._services.callbacks.lane())
+        return self._listeners.subscribe(listener, self._services.callbacks)
 
     # Making clients, and what they report.
 

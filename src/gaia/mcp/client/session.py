@@ -12,7 +12,7 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.callbacks import CallbackGroup
 from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
@@ -65,7 +65,7 @@ class Session(Protocol):
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification if the server is ready; otherwise do nothing."""
 
-    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         """Make a request without waiting, for `future`; see `Caller.submit`."""
 
     def watch(self, input_requests: InputRequests) -> None:
@@ -153,10 +153,10 @@ class SupervisedSession:
         if connection is not None:
             connection.notify(method, params)
 
-    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        self._caller.submit(request, lane, future, goes_on)
+        self._caller.submit(request, future, goes_on)
 
     def watch(self, input_requests: InputRequests) -> None:
         self._supervisor.watch(input_requests)
@@ -170,6 +170,7 @@ def new_session(
     hooks: SupervisionHooks,
     server_requests: ServerRequests,
     observer: Observer,
+    callbacks: CallbackGroup,
 ) -> Session:
     """A supervised session if the transport has channels, otherwise one in the threads of the callers."""
     identity = ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
@@ -196,6 +197,6 @@ def new_session(
             clock=clock,
             rng=services.rng,
             observer=observer,
-            executor=services.callbacks.lane().post,
+            executor=callbacks.lane().post,
         )
     )

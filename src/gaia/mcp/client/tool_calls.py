@@ -19,6 +19,7 @@ from gaia.mcp.client.pinning.gate import ToolGate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
+from gaia.mcp.client.supervision.callbacks import CallbackGroup
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.events import Event
@@ -44,9 +45,13 @@ class ToolCalls:
         trips: RoundTrips,
         observer: Observer,
         cache: ResponseCache,
+        callbacks: CallbackGroup,
         on_event: Callable[[Event], None],
     ) -> None:
-        """`trips` makes the requests; `on_event` is told when the tools have changed."""
+        """`trips` makes the requests; `on_event` is told when the tools have changed.
+
+        `callbacks` runs the callbacks of submitted calls.
+        """
         self.catalog = ToolCatalog(name)
         pins = options.pins
         self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
@@ -59,6 +64,7 @@ class ToolCalls:
         self._trips = trips
         self._observer = observer
         self._cache = cache
+        self._callbacks = callbacks
         self._on_event = on_event
 
     # Which there are.
@@ -117,7 +123,7 @@ class ToolCalls:
             return failure(error, tool_name, self.catalog.get(tool_name), arguments)
 
     def submit(self, tool_name: str, arguments: Json | None, options: CallOptions) -> CallFuture:
-        return self._trips.submit(self.new_request(tool_name, arguments, options), self._services.callbacks.lane())
+        return self._trips.submit(self.new_request(tool_name, arguments, options), self._callbacks.lane())
 
     def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
         """A `tools/call`, unless it is not allowed. Every tool call passes here."""

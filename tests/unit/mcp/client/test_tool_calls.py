@@ -36,10 +36,10 @@ def events() -> list[Any]:
 def make(trips: Mock, events: list[Any]) -> Make:
     def make(shared_filter: ToolFilter | None = None, **settings: Any) -> ToolCalls:
         services = SharedServices(
-            callbacks=Mock(), server_request_threads=Mock(), tool_filter=shared_filter or ToolFilter()
+            callbacks=Mock(), server_request_threads=Mock(), steps=Mock(), tool_filter=shared_filter or ToolFilter()
         )
         cache = ResponseCache(SystemClock())
-        calls = ToolCalls("s", ClientOptions(**settings), services, trips, Observer("s"), cache, events.append)
+        calls = ToolCalls("s", ClientOptions(**settings), services, trips, Observer("s"), cache, Mock(), events.append)
         calls.listed([LOOK, ADD])
         return calls
 
