@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
@@ -102,7 +102,10 @@ class Supervised:
 
     # The supervisor's hooks.
 
-    def tools_listed(self, definitions: list[Any]) -> None:
+    def listing_begins(self) -> Listing:
+        return Listing(0, self.clock.monotonic())
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
         with self._happened:
             self.listings.append(definitions)
             self._happened.notify_all()

@@ -23,7 +23,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
@@ -70,7 +70,10 @@ class Hooks:
     def refusal_of(self, tool: str) -> None:
         return None
 
-    def tools_listed(self, definitions: list[Any]) -> None: ...
+    def listing_begins(self) -> Listing:
+        return Listing(0, 0.0)
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
 
     subscriptions = Subscriptions()
 

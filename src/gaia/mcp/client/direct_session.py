@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -43,6 +44,7 @@ class DirectSession:
     profile: ServerProfile | None = None
     last_error: str | None = None
     statistics: CallStatistics = dataclasses.field(default_factory=CallStatistics)
+    timeout: float = math.inf
     _negotiated = NOT_NEGOTIATED
     _closed = False
 

@@ -24,6 +24,7 @@ from gaia.mcp.client.session import new_session
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
+from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -416,8 +417,11 @@ class MCPClient:
 
     # What the supervisor calls, on its thread (`SupervisionHooks`), with `refusal_of` and `subscriptions`.
 
-    def tools_listed(self, definitions: list[Any]) -> None:
-        self.tool_calls.listed(definitions)
+    def listing_begins(self) -> Listing:
+        return self.tool_calls.listing_begins()
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+        self.tool_calls.listed(definitions, listing)
 
     def happened(self, event: Event) -> None:
         self._cache.happened(event)

@@ -34,6 +34,7 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.errors import NotConnected, ServerUnavailable
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -140,20 +141,27 @@ class MCPClientManager:
         try:
             self.config.add_server(name, config)
         except BaseException:
-            self._registry.drop(name)
+            self._registry.drop(name, client)
             client.disconnect()
             raise
         return client
 
     def remove_server(self, name: str) -> None:
         """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
-        client = self._registry.drop(name)
-        self._registry.forget_failure(name)
+        client = self._registry.client_of(name)
+        exists = self.config.server_exists(name)
         if client is not None:
-            client.disconnect()
-        if self.config.server_exists(name):
-            self.config.remove_server(name)
-        elif client is None:
+            client.request_disconnect()
+        try:
+            # As long as the name is taken: what is there later belongs to the next server of this name.
+            if exists:
+                self.config.remove_server(name)
+        finally:
+            self._registry.forget_failure(name)
+            if client is not None:
+                self._registry.drop(name, client)
+                client.disconnect()
+        if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
     def get_client(self, name: str) -> MCPClient | None:
@@ -238,7 +246,7 @@ class MCPClientManager:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
         A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
-        ``not_approved``.
+        ``not_approved``; that of a server that is being removed gives ``server_unavailable``.
         """
         route = self._registry.routes.get(name)
         if route is None:
@@ -246,7 +254,11 @@ class MCPClientManager:
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        return route.client.tool_calls.call(route.tool.name, arguments, options)
+        try:
+            return route.client.tool_calls.call(route.tool.name, arguments, options)
+        except NotConnected as error:
+            # The server was removed after the route had been found.
+            return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
     # Condition.
 

@@ -40,6 +40,10 @@ class Session(Protocol):
     def profile(self) -> ServerProfile | None: ...
 
     @property
+    def timeout(self) -> float:
+        """Seconds, for requests without a timeout of their own; infinite if only the transport knows."""
+
+    @property
     def state(self) -> ServerState: ...
 
     @property
@@ -77,6 +81,7 @@ class SupervisedSession:
 
     def __init__(self, context: SupervisionContext) -> None:
         self._name = context.name
+        self.timeout = context.transport.timeout
         self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
         self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""

@@ -66,16 +66,18 @@ class ToolGate:
         """What was reported last, so that a restart does not repeat it. Only for comparing: a race reports twice."""
         self._problem: str | None = None
 
-    def review(self, tools: Mapping[str, MCPTool], listed: Collection[str]) -> frozenset[str]:
+    def review(
+        self, tools: Mapping[str, MCPTool], listed: Collection[str], seconds: float | None = None
+    ) -> frozenset[str]:
         """Compare the tools that may be used with what was approved, and report what is new about it.
 
         `listed` names all tools, denied ones too. Returns the names of those that must not be used. May wait for the
-        lock file, at the first use of a server only.
+        lock file, up to `seconds`, at the first use of a server only.
         """
         if self.mode == "off":
             return frozenset()
         try:
-            review = self._compare({name: pin_of(tool) for name, tool in tools.items()}, listed)
+            review = self._compare({name: pin_of(tool) for name, tool in tools.items()}, listed, seconds)
         except ConfigError as error:
             self._problem = error.message
             logger.error("tool_lock_unusable", server=self._server, error=error.message, blocked=self.blocks)
@@ -92,10 +94,10 @@ class ToolGate:
         )
         return ToolNotApproved(f"the tool {tool!r} of server {self._server!r} is blocked: {reason}")
 
-    def _compare(self, pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
+    def _compare(self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None) -> Review:
         store = self._pins()
         # A server that lists nothing may just be unable to, so its first use is still to come.
-        approved = store.read_or_pin(pins) if pins else store.read() or {}
+        approved = store.read_or_pin(pins, seconds) if pins else store.read() or {}
         return compare(approved, pins, listed)
 
     def _report(self, review: Review) -> None:
