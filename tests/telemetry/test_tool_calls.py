@@ -104,7 +104,7 @@ class TestSpan:
         with tracing.provider.get_tracer("agent").start_as_current_span("think") as parent:
             client.call_tool("echo", {"text": "hi"})
             client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        first, second = tracing.calls
+        first, second = tracing.wait_for("tools/call echo", 2)
         for span in (first, second):
             assert span.parent is not None
             assert span.parent.span_id == parent.get_span_context().span_id
@@ -231,6 +231,7 @@ class TestFailure:
     def test_a_future_that_fails(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server(faults=[{"tool": "echo", "error": {"code": -1, "message": "the reason"}}]))
         client.submit_tool("echo", {"text": "hi"}).exception(PATIENCE)
+        tracing.wait_for("tools/call echo")
         self.assert_failed(tracing, "-1", "the reason", code="-1")
 
     def test_a_future_that_is_cancelled(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
@@ -244,6 +245,7 @@ class TestFailure:
     ) -> None:
         client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
         client.submit_tool("echo", {"text": "hi"}, timeout=0.05).exception(PATIENCE)
+        tracing.wait_for("tools/call echo")
         self.assert_failed(tracing, "timeout", "not answered", delivery="unknown")
 
 
