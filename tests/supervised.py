@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
@@ -102,7 +102,10 @@ class Supervised:
 
     # The supervisor's hooks.
 
-    def tools_listed(self, definitions: list[Any]) -> None:
+    def listing_begins(self) -> Listing:
+        return Listing(0, self.clock.monotonic())
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
         with self._happened:
             self.listings.append(definitions)
             self._happened.notify_all()
@@ -159,8 +162,8 @@ class Supervised:
         """A tool call that no thread waits for."""
         options = CallOptions(timeout, on_progress)
         wanted = ClientRequest("tools/call", {"name": tool}, options, tool=tool, repeatable=repeatable)
-        future = CallFuture()
-        self.caller.submit(wanted, self.callbacks.lane(), future)
+        future = CallFuture(self.callbacks.lane())
+        self.caller.submit(wanted, future)
         return future
 
     def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:

@@ -6,6 +6,7 @@ the process from ending. A thread of this pool is a daemon, and nothing waits fo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
@@ -13,11 +14,11 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gaia.log import get_logger
 
-__all__ = ["DaemonPool", "PoolExhausted", "Task"]
+__all__ = ["DaemonPool", "PoolExhausted", "Task", "drain_all"]
 
 logger = get_logger(__name__)
 
@@ -100,25 +101,13 @@ class DaemonPool:
             logger.warning("thread_not_started", pool=self._name, error=str(error), running=running)
         return True
 
-    def ensure_thread(self) -> None:
-        """Start a thread if none runs. Raises `PoolExhausted` if that is impossible."""
-        with self._lock:
-            if self._closed or any(not thread.ending for thread in self._threads):
-                return
-            try:
-                self._start_thread()
-            except RuntimeError as error:
-                raise PoolExhausted(str(error)) from error
-
     def drain(self, timeout: float) -> bool:
         """End the threads after the tasks that wait; False if one still runs after `timeout` seconds.
 
         Tasks that are submitted later start threads again, even if one is stuck in a task from before. Called by a
         task, it does not wait for that task's own thread.
         """
-        with self._lock:
-            threads = self._end_threads()
-        return _join(threads, timeout)
+        return drain_all([self], timeout)
 
     def close(self, timeout: float = 0.0) -> bool:
         """Drop the tasks that wait, take no others, and end the threads after what they run now.
@@ -144,6 +133,15 @@ class DaemonPool:
             # Now, because what has a thread must not count as waiting until that thread comes to run.
             thread.first = self._waiting.popleft()
 
+    def _drained_threads(self) -> list[_PoolThread]:
+        """The threads, which end after the tasks that wait."""
+        with self._lock:
+            if self._waiting and self._has_room():
+                # They were kept without a thread, or the threads that there are may be stuck.
+                with contextlib.suppress(RuntimeError):
+                    self._start_thread()
+            return self._end_threads()
+
     def _end_threads(self) -> list[_PoolThread]:
         for thread in self._threads:
             thread.ending = True
@@ -154,18 +152,32 @@ class DaemonPool:
 
     def _run(self, thread: _PoolThread) -> None:
         try:
-            while (task := self._next_task(thread)) is not None:
-                try:
-                    task()
-                except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
-                    logger.error("task_failed", pool=self._name, error=repr(error))
-                # Nothing of a task is kept while the next one is waited for.
-                del task
-            if self._on_thread_end is not None:
-                self._on_thread_end()
+            while True:
+                while (task := self._next_task(thread)) is not None:
+                    try:
+                        task()
+                    except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
+                        logger.error("task_failed", pool=self._name, error=repr(error))
+                    # Nothing of a task is kept while the next one is waited for.
+                    del task
+                if self._on_thread_end is not None:
+                    self._on_thread_end()
+                if self._has_left(thread):
+                    return
         finally:
             with self._lock:
                 self._threads.discard(thread)
+
+    def _has_left(self, thread: _PoolThread) -> bool:
+        """Take a thread out of the pool that has nothing to do any more; False if it has.
+
+        A task may have come since the thread began to end, and no other thread could be started for it.
+        """
+        with self._lock:
+            if not thread.ending or self._waiting:
+                return False
+            self._threads.discard(thread)
+            return True
 
     def _next_task(self, thread: _PoolThread) -> Task | None:
         with self._lock:
@@ -198,6 +210,11 @@ class _PoolThread(threading.Thread):
         """What it was started for, until it takes that."""
         self.ending = False
         """Whether it ends as soon as no task waits. Does not count towards the bound of the pool any more."""
+
+
+def drain_all(pools: Iterable[DaemonPool], timeout: float) -> bool:
+    """`DaemonPool.drain` for several pools at once, which have the `timeout` together."""
+    return _join([thread for pool in pools for thread in pool._drained_threads()], timeout)
 
 
 def _join(threads: list[_PoolThread], timeout: float) -> bool:

@@ -23,7 +23,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
@@ -55,10 +55,8 @@ ENDINGS: list[dict[str, Any]] = [{}, {"exit_code": 0}, {"exit_code": 1}, {"signa
 class InlineLane(Lane):
     """Runs callbacks where they are posted."""
 
-    def post(self, task: Callable[[], object]) -> None:
+    def post(self, task: Callable[[], object], server: str | None = None, size: int = 0) -> None:
         task()
-
-    def require_thread(self) -> None: ...
 
 
 class InlineThread(EngineThread):
@@ -73,7 +71,10 @@ class Hooks:
     def refusal_of(self, tool: str) -> None:
         return None
 
-    def tools_listed(self, definitions: list[Any]) -> None: ...
+    def listing_begins(self) -> Listing:
+        return Listing(0, 0.0)
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
 
     subscriptions = Subscriptions()
 
@@ -104,7 +105,7 @@ class HandshakeMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.transport = FakeTransport(answers=self.answers())
-        self.lane = InlineLane(CallbackPool("unused"))
+        self.lane = InlineLane(lambda _: None)
         self.calls: list[Submitted] = []
         self.answered: set[str] = set()
         self.stopped = False
@@ -171,8 +172,8 @@ class HandshakeMachine(RuleBasedStateMachine):
     def submit(self, safe: bool, timeout: float) -> None:
         tag = f"call-{len(self.calls)}"
         wanted = ClientRequest("tools/call", {"name": tag}, CallOptions(timeout), tool=tag, repeatable=safe)
-        future = CallFuture()
-        self.caller.submit(wanted, self.lane, future)
+        future = CallFuture(self.lane)
+        self.caller.submit(wanted, future)
         self.calls.append(Submitted(tag, safe, future))
 
     @precondition(lambda self: self.calls)

@@ -21,7 +21,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy, RestartTracker, Retry
 from gaia.mcp.client.transports.fork_server import fork_server
-from gaia.mcp.errors import ConfigError, Overloaded
+from gaia.mcp.errors import ConfigError, InvalidResponse
 from tests.servers.answers import text
 from tests.servers.processes import wait_for_end
 from tests.servers.state_file import read_state
@@ -72,19 +72,27 @@ class TestThreads:
             manager.load_from_config()
             assert sorted(manager.list_servers()) == ["one", "two"]
 
-    def test_a_call_whose_future_nobody_could_complete_is_refused(
-        self, fault_server: FaultServer, tmp_path: Path
+    def test_a_future_is_done_without_a_thread_for_its_callbacks_which_are_called_later(
+        self, fault_server: FaultServer
     ) -> None:
-        config = fault_server(state_file=tmp_path / "state")
-        with MCPClient.from_config("fault", config) as client:
-            with no_threads(), pytest.raises(Overloaded, match="no thread for callbacks") as refusal:
-                client.submit_tool("echo", {"text": "refused"})
-            assert refusal.value.delivery == "not_sent"
-            assert text(client.submit_tool("echo", {"text": "taken"}).result(10.0)) == "taken"
+        called: list[str] = []
+        with MCPClient.from_config("fault", fault_server()) as client:
             with no_threads():
-                # There is one by now.
-                assert text(client.submit_tool("echo", {"text": "too"}).result(10.0)) == "too"
-        assert [call.arguments["text"] for call in read_state(tmp_path / "state").calls] == ["taken", "too"]
+                future = client.submit_tool("echo", {"text": "hi"})
+                future.add_done_callback(lambda _: called.append("without"))
+                assert text(future.result(10.0)) == "hi"
+            client.submit_tool("echo", {"text": "hi"}).add_done_callback(lambda _: called.append("with"))
+            assert wait_until(lambda: len(called) == 2)
+            with no_threads():
+                client.submit_tool("echo", {"text": "hi"}).add_done_callback(lambda _: called.append("at the end"))
+        assert sorted(called) == ["at the end", "with", "without"]
+
+    def test_a_result_is_checked_without_a_thread_for_that(self, fault_server: FaultServer) -> None:
+        schema = {"type": "object", "required": ["count"]}
+        tools = [{"name": "counts", "text": "5", "outputSchema": schema}]
+        config = {**fault_server(tools=tools), "outputValidation": "error"}
+        with MCPClient.from_config("fault", config) as client, no_threads():
+            assert isinstance(client.submit_tool("counts").exception(10.0), InvalidResponse)
 
 
 class TestDescriptors:

@@ -1,13 +1,14 @@
 """Servers whose tools turn into others: across sessions, across restarts, and in the middle of one."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client import MCPClient, MCPClientManager, json_file
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.pinning.lock_file import LOCK_FILE_NAME, ServerPins, pins_of_prompts, pins_of_text
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged, ToolsChanged
@@ -176,6 +177,20 @@ class TestBlock:
         assert outcome["error_type"] == "not_approved"
         assert str(lock_file) in outcome["error"]
         assert lock_file.read_text() == "{"
+
+    def test_a_lock_file_that_is_held_delays_no_connection_beyond_its_time(
+        self, tmp_path: Path, fault_server: Callable[..., Json]
+    ) -> None:
+        pins = ServerPins(tmp_path / "mcp_tools.lock.json", "s")
+        config = {**fault_server(tools=[HONEST], only_tools=True), "pinTools": "block", "timeout": 1}
+        began = time.monotonic()
+        with json_file.locked(pins.file), MCPClient.from_config("s", config, pins=pins) as client:
+            assert client.list_tools(refresh=True) == []
+            assert "has held" in client.call_tool("weather")["error"]
+        # Where there is no hurry, each of the two listings would wait for ten seconds.
+        assert time.monotonic() - began < 9.0
+        with MCPClient.from_config("s", config, pins=pins) as client:
+            assert [tool.name for tool in client.list_tools()] == ["weather"]
 
     def test_a_server_that_cannot_list_at_first_is_pinned_when_it_can(self, manage: Manage, lock_file: Path) -> None:
         error = {"on": "tools/list", "nth": [1], "error": {"code": -32603, "message": "not yet"}}

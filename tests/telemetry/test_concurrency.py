@@ -36,7 +36,8 @@ def test_nothing_is_recorded_twice(
 
     sent = {str(one["id"]): one["params"] for one in received(client) if one.get("method") == "tools/call"}
     parents = {span.context.span_id: span.name for span in tracing.named("caller") if span.context is not None}
-    calls = tracing.named("tools/call echo")
+    # Those of futures end on a callback thread.
+    calls = tracing.wait_for("tools/call echo", CALLERS * CALLS)
     assert len(calls) == CALLERS * CALLS
     assert len({attributes_of(span)["jsonrpc.request.id"] for span in calls}) == len(calls)
     for span in calls:

@@ -1,6 +1,7 @@
 """The span of a tool call: after the OpenTelemetry conventions, known to the server, and free when nobody traces."""
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +104,7 @@ class TestSpan:
         with tracing.provider.get_tracer("agent").start_as_current_span("think") as parent:
             client.call_tool("echo", {"text": "hi"})
             client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        first, second = tracing.calls
+        first, second = tracing.wait_for("tools/call echo", 2)
         for span in (first, second):
             assert span.parent is not None
             assert span.parent.span_id == parent.get_span_context().span_id
@@ -230,6 +231,7 @@ class TestFailure:
     def test_a_future_that_fails(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server(faults=[{"tool": "echo", "error": {"code": -1, "message": "the reason"}}]))
         client.submit_tool("echo", {"text": "hi"}).exception(PATIENCE)
+        tracing.wait_for("tools/call echo")
         self.assert_failed(tracing, "-1", "the reason", code="-1")
 
     def test_a_future_that_is_cancelled(self, tracing: Tracing, fault_server: FaultServer, connect: Connect) -> None:
@@ -243,6 +245,7 @@ class TestFailure:
     ) -> None:
         client = connect(fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
         client.submit_tool("echo", {"text": "hi"}, timeout=0.05).exception(PATIENCE)
+        tracing.wait_for("tools/call echo")
         self.assert_failed(tracing, "timeout", "not answered", delivery="unknown")
 
 
@@ -342,13 +345,33 @@ def test_no_thread_of_a_worker_or_a_connection_runs_span_processors(
     assert all(thread.startswith("mcp-fault-callbacks-") for _, thread in elsewhere)
 
 
-def test_the_span_of_a_future_has_ended_when_its_result_is_there(
+def test_the_span_of_a_future_has_ended_when_its_callbacks_are_called(
     tracing: Tracing, fault_server: FaultServer, connect: Connect
 ) -> None:
     client = connect(fault_server())
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(1, 20):
-        client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
-        assert len(tracing.calls) == number
+        client.submit_tool("echo", {"text": "hi"}).add_done_callback(lambda _: ended.put(len(tracing.calls)))
+        assert ended.get(timeout=PATIENCE) == number
+
+
+def test_a_span_processor_that_never_returns_does_not_keep_a_future_from_being_done(
+    tracing: Tracing, fault_server: FaultServer, connect: Connect
+) -> None:
+    held = threading.Event()
+
+    class Stuck(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            if span.name == "tools/call echo":
+                held.wait(PATIENCE)
+
+    client = connect(fault_server())
+    tracing.provider.add_span_processor(Stuck())
+    try:
+        for _ in range(10):
+            client.submit_tool("echo", {"text": "hi"}).result(PATIENCE)
+    finally:
+        held.set()
 
 
 class TestLog:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gaia.daemon_pool import DaemonPool, PoolExhausted
+from gaia.daemon_pool import DaemonPool, PoolExhausted, drain_all
 from tests.waiting import wait_until
 
 PATIENCE = 10.0
@@ -207,17 +207,31 @@ class TestExhaustion:
         held.set()
         assert done.wait(PATIENCE)
 
-    def test_a_thread_can_be_made_sure_of_beforehand(self, make: Callable[..., DaemonPool]) -> None:
-        pool, done = make(idle_seconds=None), threading.Event()
-        with no_threads(), pytest.raises(PoolExhausted, match="can't start new thread"):
-            pool.ensure_thread()
-        pool.ensure_thread()
-        pool.ensure_thread()
-        assert names() == ["test-1"]
+    def test_a_thread_that_was_about_to_end_does_the_work_of_one_that_cannot_be_started(
+        self, make: Callable[..., DaemonPool]
+    ) -> None:
+        ending, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+        def end() -> None:
+            ending.set()
+            go_on.wait(PATIENCE)
+
+        pool = make(1, idle_seconds=0.01, on_thread_end=end)
+        pool.submit(lambda: None)
+        assert ending.wait(PATIENCE)
         with no_threads():
-            pool.ensure_thread()
-            pool.submit(done.set)
+            pool.submit(done.set, keep=True)
+        go_on.set()
         assert done.wait(PATIENCE)
+
+    def test_what_was_kept_without_a_thread_is_done_when_the_pool_is_drained(
+        self, make: Callable[..., DaemonPool]
+    ) -> None:
+        pool, seen = make(), list[int]()
+        with no_threads():
+            pool.submit(lambda: seen.append(1), keep=True)
+        assert pool.drain(PATIENCE)
+        assert seen == [1]
 
 
 class TestDraining:
@@ -250,6 +264,17 @@ class TestDraining:
         pool.submit(lambda: ended.append(pool.drain(PATIENCE)))
         assert wait_until(lambda: ended == [True])
 
+    def test_several_are_drained_within_the_time_of_one(
+        self, make: Callable[..., DaemonPool], held: threading.Event
+    ) -> None:
+        pools = [make(1), make(1)]
+        for pool in pools:
+            occupy(pool, held, 1)
+        assert not drain_all(pools, 0.01)
+        held.set()
+        assert drain_all(pools, PATIENCE)
+        assert names() == []
+
 
 class TestClosing:
     def test_what_waits_and_what_comes_later_is_dropped(
@@ -260,7 +285,6 @@ class TestClosing:
         pool.submit(lambda: seen.append(1))
         assert not pool.close()
         assert not pool.submit(lambda: seen.append(2))
-        pool.ensure_thread()
         assert names() == ["test-1"]
         held.set()
         assert pool.close(PATIENCE)

@@ -8,9 +8,13 @@ from collections import deque
 from collections.abc import Set
 from typing import Any
 
+from gaia.mcp.client.protocol.value_size import value_size
+
 __all__ = ["LogStore"]
 
 _MAX_RECORDS = 5000
+_MAX_BYTES = 32 * 1024 * 1024
+"""Of all records."""
 _MAX_TEXT = 4 * 1024
 _MAX_SHOWN = 500
 """Events for one call."""
@@ -21,9 +25,11 @@ class LogStore(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self._records: deque[dict[str, Any]] = deque(maxlen=_MAX_RECORDS)
+        self._records: deque[dict[str, Any]] = deque()
+        self._size = 0
+        """Bytes of the records."""
         self._kept = threading.Lock()
-        """Owns `_records`."""
+        """Owns both."""
         self._level_before: int | None = None
 
     def attach(self, level: int | None) -> None:
@@ -42,11 +48,16 @@ class LogStore(logging.Handler):
             self._level_before = None
         with self._kept:
             self._records.clear()
+            self._size = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         kept = _kept(record)
+        size = value_size(kept)
         with self._kept:
             self._records.append(kept)
+            self._size += size
+            while len(self._records) > _MAX_RECORDS or self._size > _MAX_BYTES:
+                self._size -= value_size(self._records.popleft())
 
     def of_traces(
         self, traces: Set[str], server: str | None, began: float, ended: float | None

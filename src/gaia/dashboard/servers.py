@@ -27,6 +27,9 @@ __all__ = ["Timeline", "describe", "statuses"]
 _MAX_EVENTS = 1000
 _MAX_NAMES = 50
 """Tools that one event names."""
+_MAX_NAME = 200
+_MAX_TEXT = 2 * 1024
+"""Characters of a tool's name, and of a reason."""
 
 _TOOL_FIELDS = ("name", "title", "description", "input_schema", "output_schema", "annotations")
 
@@ -62,8 +65,11 @@ class Timeline:
         kind = _KINDS.get(type(event))
         if kind is not None:
             fields = msgspec.to_builtins(event)
-            for name in fields.keys() & {"added", "removed", "changed"}:
-                fields[name] = fields[name][:_MAX_NAMES]
+            for name, value in fields.items():
+                if name in ("added", "removed", "changed"):
+                    fields[name] = [_cut(tool, _MAX_NAME) for tool in value[:_MAX_NAMES]]
+                elif isinstance(value, str):
+                    fields[name] = _cut(value, _MAX_TEXT)
             self._add({"at": time.time(), "kind": kind, **fields})
 
     def events(self) -> list[dict[str, Any]]:
@@ -78,6 +84,10 @@ class Timeline:
             event = {"id": self._count, **event}
             self._events.append(event)
         self._buffer.write("event", event)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:

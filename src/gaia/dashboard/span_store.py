@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, SpanKind
 
 from gaia.dashboard.live_updates import UpdateBuffer
+from gaia.mcp.client.protocol.value_size import value_size
 from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider
 
@@ -20,6 +21,8 @@ __all__ = ["SECONDS_AFTER_CALL", "SpanStore"]
 
 _MAX_SPANS = 6000
 _MAX_SPANS_OF_A_TRACE = 300
+_MAX_BYTES = 64 * 1024 * 1024
+"""Of all spans."""
 _MAX_CALLS = 300
 _MAX_LIVE = 2000
 _MAX_EVENTS = 50
@@ -44,6 +47,8 @@ class SpanStore(SpanProcessor):
         self._traces: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
         self._count = 0
         """Spans in all of them."""
+        self._size = 0
+        """Bytes of these spans."""
         self._calls: deque[dict[str, Any]] = deque(maxlen=_MAX_CALLS)
 
     def attach(self) -> None:
@@ -57,7 +62,7 @@ class SpanStore(SpanProcessor):
             self._live.clear()
             self._traces.clear()
             self._calls.clear()
-            self._count = 0
+            self._count = self._size = 0
 
     # The SDK calls these two in the thread that starts or ends the span.
 
@@ -109,12 +114,22 @@ class SpanStore(SpanProcessor):
         return [*sorted(own, key=_by_start), *sorted(related, key=_by_start)]
 
     def _remember(self, record: dict[str, Any]) -> None:
-        spans = self._traces.setdefault(record["trace_id"], deque(maxlen=_MAX_SPANS_OF_A_TRACE))
-        self._count += len(spans) < _MAX_SPANS_OF_A_TRACE
+        spans = self._traces.setdefault(record["trace_id"], deque())
         spans.append(record)
-        while self._count > _MAX_SPANS:
-            _, oldest = self._traces.popitem(last=False)
-            self._count -= len(oldest)
+        self._count += 1
+        self._size += value_size(record)
+        if len(spans) > _MAX_SPANS_OF_A_TRACE:
+            self._forget(spans)
+        while self._count > _MAX_SPANS or self._size > _MAX_BYTES:
+            trace_id, oldest = next(iter(self._traces.items()))
+            self._forget(oldest)
+            if not oldest:
+                del self._traces[trace_id]
+
+    def _forget(self, spans: deque[dict[str, Any]]) -> None:
+        """Forget the oldest span of a trace."""
+        self._size -= value_size(spans.popleft())
+        self._count -= 1
 
     def _is_whole_call(self, span: ReadableSpan) -> bool:
         """Whether a span is a tool call, and not one round trip of a call."""

@@ -28,7 +28,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
-from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged, ToolsChanged
+from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
 from gaia.mcp.errors import ConfigError
@@ -180,9 +180,10 @@ class MCPClientMixin(ConstructionHook):
     def connect_mcp_server(self, name: str, config: dict[str, Any]) -> bool:
         """Start the server `name`, save it to the configuration and register its tools.
 
-        A server that runs already with the same configuration, because a file named it, is fine as it is. Returns
-        False if something fails; the reason is logged, and printed on the agent's console. Raises ValueError if
-        `config` is not a dict with a ``command`` or a ``url``.
+        A server that runs already with the same configuration, because a file named it, is fine as it is; one that
+        failed is started again, and one that is being restarted is waited for, as long as a request may take. Returns
+        True if the server is ready, and False if something fails; the reason is logged, and printed on the agent's
+        console. Raises ValueError if `config` is not a dict with a ``command`` or a ``url``.
         """
         if not isinstance(config, dict):
             raise ValueError(  # noqa: TRY004 - the specification says ValueError
@@ -191,16 +192,26 @@ class MCPClientMixin(ConstructionHook):
         if not config.get("command") and not config.get("url"):
             raise ValueError(f"The config of MCP server {name!r} needs a 'command' (or the 'url' of a running server)")
         try:
-            manager = self._mcp_manager
-            client = manager.get_client(name)
-            if client is None or manager.config.get_server(name) != config:
-                client = manager.add_server(name, config)
-            self._follow_mcp_tools(client)
+            self._follow_mcp_tools(self._ready_mcp_client(name, config))
         except Exception as error:  # noqa: BLE001 - whatever a server makes go wrong, the agent goes on without it
             self._report_mcp_problem(f"MCP server {name} failed to connect: {error}", error)
             return False
         self._rebuild_mcp_prompt()
         return True
+
+    def _ready_mcp_client(self, name: str, config: dict[str, Any]) -> MCPClient:
+        """The client of a server that is ready. Raises what keeps it from being ready."""
+        manager = self._mcp_manager
+        client: MCPClient | None = manager.get_client(name)
+        if client is None or manager.config.get_server(name) != config:
+            added: MCPClient = manager.add_server(name, config)
+            return added
+        if client.connect() and not client.is_connected():
+            # It is being restarted, or has exited by itself. A request waits for the former, and starts the latter.
+            client.list_tools(refresh=True)
+        if not client.is_connected():
+            raise RuntimeError(client.last_error or f"it is {client.state.value}")
+        return client
 
     def load_mcp_servers_from_config(self) -> int:
         """Connect the servers of the configuration, and register their tools.
@@ -235,7 +246,12 @@ class MCPClientMixin(ConstructionHook):
             manager.remove_server(name)
         finally:
             # A change of its tools may have been registered in between; `_on_mcp_event` undoes one that comes later.
-            self._unregister_mcp_tools(client)
+            current = manager.get_client(name)
+            if current is None or current is client:
+                self._unregister_mcp_tools(client)
+            else:
+                # Another thread has added a server under this name since it was free.
+                self._follow_mcp_tools(current)
             self._rebuild_mcp_prompt()
 
     def close_mcp(self) -> None:
@@ -306,18 +322,22 @@ class MCPClientMixin(ConstructionHook):
     def _on_mcp_event(self, event: Event) -> None:
         """Follow the servers. Runs on a callback thread of the manager."""
         closed = isinstance(event, StateChanged) and event.new is ServerState.CLOSED
-        if not closed and not isinstance(event, ToolsChanged):
+        # The application may have connected a client of the manager again, whose tools went when it was closed. They
+        # did not change then, if it had failed.
+        connected = (
+            isinstance(event, StateChanged) and event.old is ServerState.STARTING and event.new is ServerState.READY
+        )
+        if not closed and not connected and not isinstance(event, ToolsChanged | EventsDropped):
             return
         ticket = self._mcp_state.tools.ticket()
         manager = self._mcp_state.manager
         client = None if manager is None else manager.get_client(event.server)
         if client is None:
             self._mcp_state.tools.replace(self._mcp_registry(), event.server, ticket, [])
-        elif closed:
-            # The event may be about an earlier server of this name.
-            if client.state is ServerState.CLOSED:
-                self._unregister_mcp_tools(client)
-        else:
+        elif client.state is ServerState.CLOSED:
+            self._unregister_mcp_tools(client)
+        elif not closed:
+            # Otherwise it is about an earlier server of this name, or the client has been connected again.
             self._follow_mcp_tools(client)
             if self._mcp_state.manager is not manager or manager.get_client(event.server) is not client:
                 self._unregister_mcp_tools(client)

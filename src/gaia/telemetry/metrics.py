@@ -150,6 +150,12 @@ class Instruments:
         self.junk = _counter(
             meter, "gaia.mcp.server.junk", "By", "What servers wrote on stdout that is no JSON-RPC message."
         )
+        self.callbacks_dropped = _counter(
+            meter,
+            "gaia.mcp.client.callbacks.dropped",
+            "{callback}",
+            "Events and reports of progress that listeners and callbacks were too slow for.",
+        )
         meter.create_observable_up_down_counter(
             "gaia.mcp.client.calls.queued",
             [lambda options: _observations(options, lambda one: one.queued)],

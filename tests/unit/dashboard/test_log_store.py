@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from gaia.dashboard import log_store
 from gaia.dashboard.log_store import LogStore
 from gaia.log import get_logger
 
@@ -49,6 +50,17 @@ def test_plain_records_are_kept_too(store: LogStore) -> None:
 
     assert kept["event"] == "it broke"
     assert "ValueError: oh" in kept["fields"]["exception"]
+
+
+def test_they_are_bounded_in_bytes(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_store, "_MAX_BYTES", 100_000)
+    logger = get_logger("gaia.test")
+    for number in range(100):
+        logger.debug("long", server="it", number=number, text="x" * 4000)
+    kept = store.of_traces(set(), "it", 0, None)
+
+    assert 10 < len(kept) < 25
+    assert kept[-1]["fields"]["number"] == "99"
 
 
 def test_the_level_is_put_back() -> None:

@@ -98,6 +98,15 @@ class TestTimeline:
 
         assert (list(event["added"]), list(event["removed"])) == (["t0", "t1", "t2"], ["old"])
 
+    def test_long_names_and_reasons_are_cut(self) -> None:
+        timeline = Timeline(UpdateBuffer())
+        timeline(ToolsChanged("it", added=("n" * 100_000,)))
+        timeline(GaveUp("it", "r" * 100_000, None))
+        added, gave_up = timeline.events()
+
+        assert added["added"] == ["n" * 200 + "…"]
+        assert gave_up["reason"] == "r" * 2048 + "…"
+
     def test_only_the_last_events_are_kept_and_each_has_an_id_of_its_own(self) -> None:
         timeline = Timeline(UpdateBuffer())
         with ThreadPoolExecutor(8) as pool:

@@ -18,6 +18,7 @@ from gaia.mcp import MCPClientMixin
 from gaia.mcp.client.mcp_client import MCPTool
 from gaia.mcp.client.supervision.events import (
     Event,
+    EventsDropped,
     Restarted,
     ServerLog,
     ServerState,
@@ -29,6 +30,7 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.errors import ConfigError
 from tests.silent_agent import SilentAgent
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
@@ -144,6 +146,42 @@ class TestConnect:
         manager.add_server.assert_not_called()
         assert list(_TOOL_REGISTRY) == ["mcp_time_now"]
 
+    def test_one_that_failed_is_connected_again(self, manager: Mock) -> None:
+        client = a_client("time", "now")
+        client.is_connected.return_value = False
+        client.connect.side_effect = lambda: client.is_connected.configure_mock(return_value=True) or True
+        serve(manager, client)
+        manager.config.get_server.return_value = CONFIG
+        assert Host().connect_mcp_server("time", dict(CONFIG)) is True
+        client.connect.assert_called_once_with()
+        assert list(_TOOL_REGISTRY) == ["mcp_time_now"]
+
+    def test_one_that_cannot_be_connected_again_is_not_connected(self, manager: Mock) -> None:
+        client = a_client("time", "now")
+        client.connect.return_value, client.is_connected.return_value = False, False
+        client.last_error = "it crashes"
+        serve(manager, client)
+        manager.config.get_server.return_value = CONFIG
+        agent = AgentFirst()
+        agent.console = Mock()
+        assert agent.connect_mcp_server("time", dict(CONFIG)) is False
+        agent.console.print_error.assert_called_once_with("MCP server time failed to connect: it crashes")
+
+    def test_one_that_is_being_restarted_is_waited_for(self, manager: Mock) -> None:
+        client = a_client("time", "now")
+        client.connect.return_value, client.is_connected.return_value = True, False
+
+        def list_tools(refresh: bool = False) -> list[MCPTool]:
+            if refresh:
+                client.is_connected.return_value = True
+            return [a_tool("now")]
+
+        client.list_tools.side_effect = list_tools
+        serve(manager, client)
+        manager.config.get_server.return_value = CONFIG
+        assert Host().connect_mcp_server("time", dict(CONFIG)) is True
+        assert list(_TOOL_REGISTRY) == ["mcp_time_now"]
+
     def test_a_server_that_runs_with_another_configuration_is_for_the_manager_to_refuse(self, manager: Mock) -> None:
         serve(manager, a_client("time", "now"))
         manager.config.get_server.return_value = CONFIG
@@ -201,6 +239,16 @@ class TestDisconnect:
             agent.disconnect_mcp_server("time")
         assert "mcp_time_now" not in agent.system_prompt
         assert list(_TOOL_REGISTRY) == []
+
+    def test_the_tools_of_another_server_that_has_taken_the_name_stay(self, manager: Mock) -> None:
+        client, stranger = a_client("time", "now"), a_client("time", "other")
+        manager.add_server.return_value = client
+        host = Host()
+        host.connect_mcp_server("time", CONFIG)
+        serve(manager, client)
+        manager.remove_server.side_effect = lambda _: serve(manager, stranger)
+        host.disconnect_mcp_server("time")
+        assert list(_TOOL_REGISTRY) == ["mcp_time_other"]
 
     def test_a_change_of_tools_on_the_way_out_leaves_nothing_behind(self, manager: Mock) -> None:
         client = a_client("time", "now")
@@ -532,6 +580,25 @@ class TestFollowingTheServer:
         assert list(_TOOL_REGISTRY) == []
         assert agent.system_prompt == "You are silent."
 
+    def test_tools_come_back_when_the_client_is_connected_again(
+        self, manager: Mock, client: Mock, agent: AgentFirst
+    ) -> None:
+        client.state = ServerState.CLOSED
+        publish(manager, StateChanged("time", ServerState.FAILED, ServerState.CLOSED, 3))
+        client.state = ServerState.READY
+        publish(manager, StateChanged("time", ServerState.STARTING, ServerState.READY, 1))
+        assert list(_TOOL_REGISTRY) == ["mcp_time_now", "mcp_time_zones"]
+        assert "mcp_time_now" in agent.system_prompt
+
+    @pytest.mark.parametrize("closed", [False, True])
+    def test_events_that_were_missed_may_have_been_any(
+        self, manager: Mock, client: Mock, agent: AgentFirst, closed: bool
+    ) -> None:
+        client.list_tools.return_value = [a_tool("convert")]
+        client.state = ServerState.CLOSED if closed else ServerState.READY
+        publish(manager, EventsDropped("time", 5))
+        assert list(_TOOL_REGISTRY) == ([] if closed else ["mcp_time_convert"])
+
     def test_tools_go_when_the_manager_drops_the_server(self, manager: Mock, agent: AgentFirst) -> None:
         serve(manager)
         publish(manager, StateChanged("time", ServerState.READY, ServerState.CLOSED, 1))
@@ -660,6 +727,63 @@ class TestRealServer:
             assert agent._execute_tool("crash", {})["data"]["error_type"] == "server_crashed"
             assert set(_TOOL_REGISTRY) == before
             assert agent._execute_tool("add", {"a": 2, "b": 3})["status"] == "success"
+        finally:
+            agent.close_mcp()
+
+    @pytest.mark.parametrize("way", ["connect_mcp_server", "connect", "disconnect and connect", "call"])
+    def test_however_a_server_that_failed_becomes_ready_its_tools_are_registered(
+        self, fault_server: Callable[..., dict[str, Any]], home: Path, tmp_path: Path, way: str
+    ) -> None:
+        config = fault_server(
+            tools=[{"name": "look"}],
+            only_tools=True,
+            faults=[{"tool": "echo", "crash": "before_answer"}],
+            state_file=tmp_path / "state",
+            by_start={"2": {"exit_at_start": {"code": 1}}, "3": {"faults": []}},
+        )
+        config["restart"] = {"maxRestarts": 1, "initialDelay": 0.01, "cooldown": 0.2 if way == "call" else 60.0}
+        agent = AgentFirst()
+        try:
+            assert agent.connect_mcp_server("s", config)
+            client = agent.get_mcp_client("s")
+            assert client is not None
+            client.call_tool("echo")
+            assert wait_until(lambda: client.state is ServerState.FAILED)
+            if way == "connect_mcp_server":
+                assert agent.connect_mcp_server("s", config) is True
+                assert list(_TOOL_REGISTRY) == ["mcp_s_look"]
+            elif way == "call":
+                assert wait_until(client.is_connected)
+            else:
+                if way != "connect":
+                    client.disconnect()
+                assert client.connect()
+            assert wait_until(lambda: list(_TOOL_REGISTRY) == ["mcp_s_look"])
+            # What was posted meanwhile has run.
+            agent._mcp_manager._services.callbacks.close()
+            assert list(_TOOL_REGISTRY) == ["mcp_s_look"]
+            assert "mcp_s_look" in agent.system_prompt
+            assert agent._execute_tool("mcp_s_look", {})["status"] == "success"
+        finally:
+            agent.close_mcp()
+
+    def test_a_server_that_failed_and_fails_again_is_not_connected(
+        self, fault_server: Callable[..., dict[str, Any]], home: Path, tmp_path: Path
+    ) -> None:
+        config = fault_server(
+            faults=[{"tool": "echo", "crash": "before_answer"}],
+            state_file=tmp_path / "state",
+            by_start={str(number): {"exit_at_start": {"code": 1}} for number in range(2, 10)},
+        )
+        config["restart"] = {"maxRestarts": 1, "initialDelay": 0.01}
+        agent = AgentFirst()
+        try:
+            assert agent.connect_mcp_server("s", config)
+            client = agent.get_mcp_client("s")
+            assert client is not None
+            client.call_tool("echo")
+            assert wait_until(lambda: client.state is ServerState.FAILED)
+            assert agent.connect_mcp_server("s", config) is False
         finally:
             agent.close_mcp()
 

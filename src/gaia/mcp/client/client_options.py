@@ -8,6 +8,7 @@ from typing import TypedDict
 
 import msgspec
 
+from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
@@ -20,7 +21,11 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.telemetry.content import ContentPolicy
 
-__all__ = ["ClientOptions", "ClientSettings", "SharedServices", "settings_of"]
+__all__ = ["ClientOptions", "ClientSettings", "SharedServices", "settings_of", "threads_for"]
+
+
+_STEP_THREADS = 4
+_JOIN_SECONDS = 2.0
 
 
 class ClientSettings(TypedDict, total=False):
@@ -118,6 +123,8 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
 
     callbacks: CallbackPool
     """Runs listeners, progress callbacks of submitted calls and callbacks of their futures."""
+    steps: DaemonPool
+    """Runs what is to be done between the round trips of submitted calls. Never runs user code."""
     server_request_threads: CallbackPool
     """Runs the functions of the application that answer requests of servers."""
     owned: bool = False
@@ -138,13 +145,32 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of_one_client(cls, name: str, clock: Clock | None, rng: random.Random | None) -> SharedServices:
         """The services of a client without a manager, under the client's name."""
-        pools = CallbackPool(name), CallbackPool(name, "server-requests")
-        rng = rng or random.Random()  # noqa: S311 - jitter, not cryptography
         return cls(
-            callbacks=pools[0], server_request_threads=pools[1], owned=True, clock=clock or SystemClock(), rng=rng
+            **threads_for(name),
+            owned=True,
+            clock=clock or SystemClock(),
+            rng=rng or random.Random(),  # noqa: S311 - jitter, not cryptography
         )
 
     def close(self) -> None:
         """End the threads. They start again when they are needed again."""
         self.callbacks.close()
         self.server_request_threads.close()
+        self.steps.drain(_JOIN_SECONDS)
+
+
+class Threads(TypedDict):
+    """The threads among `SharedServices`."""
+
+    callbacks: CallbackPool
+    server_request_threads: CallbackPool
+    steps: DaemonPool
+
+
+def threads_for(owner: str) -> Threads:
+    """New pools, for a client or a manager; `owner` is part of the threads' names."""
+    return {
+        "callbacks": CallbackPool(owner),
+        "server_request_threads": CallbackPool(owner, "server-requests"),
+        "steps": DaemonPool(f"mcp-{owner}-steps", _STEP_THREADS),
+    }

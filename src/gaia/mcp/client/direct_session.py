@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -14,8 +15,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome
+from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome, end
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
@@ -44,6 +44,7 @@ class DirectSession:
     profile: ServerProfile | None = None
     last_error: str | None = None
     statistics: CallStatistics = dataclasses.field(default_factory=CallStatistics)
+    timeout: float = math.inf
     _negotiated = NOT_NEGOTIATED
     _closed = False
 
@@ -115,7 +116,7 @@ class DirectSession:
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Does nothing: a notification cannot be sent through the four methods."""
 
-    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         """The request is made in this thread, so the future is done on return, unless the request goes on."""
         error: MCPError | None = None
         result: dict[str, Any] = {}
@@ -127,9 +128,7 @@ class DirectSession:
             error = caught
         if goes_on(error, result):
             return
-        if request.observation is not None:
-            request.observation.ended(error, result)
-        future.complete(error, result)
+        end(future, request, error, result)
 
     def watch(self, input_requests: InputRequests) -> None:
         """Wait in this thread: no other thread could watch the deadline."""

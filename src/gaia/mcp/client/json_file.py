@@ -127,9 +127,10 @@ def broken(
 def locked(file: Path, seconds: float | None = None) -> Iterator[Path]:
     """Hold the lock beside the file, and wait up to `seconds` for it; gives where to write. Raises ConfigError.
 
-    A symbolic link is followed, so that it stays one.
+    With 0 seconds or less it is only tried. A symbolic link is followed, so that it stays one.
     """
-    seconds = seconds or _LOCK_SECONDS
+    # A negative timeout is none at all for filelock.
+    seconds = _LOCK_SECONDS if seconds is None else max(0.0, seconds)
     try:
         # Imported here because most programs only read their configuration.
         from filelock import FileLock, Timeout

@@ -25,6 +25,7 @@ from gaia.mcp.client.session import new_session
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
+from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -100,12 +101,17 @@ class MCPClient:
         self._server_requests = ServerRequests(
             self.name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
+        callbacks = services.callbacks.group(self.name)
         self._session = new_session(
-            self.name, self.transport, options, services, self, self._server_requests, self._observer
+            self.name, self.transport, options, services, self, self._server_requests, self._observer, callbacks
         )
-        trips = RoundTrips(self._session, self._server_requests, self._cache, self._observer, services.clock)
+        trips = RoundTrips(
+            self._session, self._server_requests, self._cache, self._observer, services.clock, services.steps
+        )
         self._trips = trips
-        self.tool_calls = ToolCalls(self.name, options, services, trips, self._observer, self._cache, self.happened)
+        self.tool_calls = ToolCalls(
+            self.name, options, services, trips, self._observer, self._cache, callbacks, self.happened
+        )
         """The part that calls tools; the manager calls it directly."""
 
         def gate(kind: PinKind) -> PinGate:
@@ -219,11 +225,13 @@ class MCPClient:
             self._session.notify("notifications/roots/list_changed")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of this server, in order, on a callback thread.
+        """Tell `listener` of every `Event` of this server, one at a time and in order, on a callback thread.
 
-        Returns a function that ends the subscription. Clients of a manager report to the manager's listeners too.
+        If the listener is so slow that more than 10,000 events or 4 MiB wait, the oldest are dropped, and it gets an
+        `EventsDropped`. Returns a function that ends the subscription. Clients of a manager report to the manager's
+        listeners too.
         """
-        return self._listeners.subscribe(listener, self._services.callbacks.lane())
+        return self._listeners.subscribe(listener, self._services.callbacks)
 
     # What is known about the server.
 
@@ -341,8 +349,10 @@ class MCPClient:
     ) -> CallFuture:
         """Like `call_tool`, without waiting: a future of the result, which raises the exceptions of `gaia.mcp.errors`.
 
-        `cancel()` on it also tells the server. Its callbacks and `on_progress` run on a callback thread. A call that
-        is not allowed, or a client that is not connected, raises at once.
+        The future is done when the call is, whatever callbacks do. They and `on_progress` run on a callback thread,
+        one after the other, for up to 32 futures of a server at the same time; they may wait for other calls, but not
+        for the callbacks of these. `cancel()` also tells the server. A call that is not allowed, or a client that is
+        not connected, raises at once.
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self.tool_calls.submit(tool_name, arguments, options)
@@ -422,8 +432,11 @@ class MCPClient:
 
     # What the supervisor calls, on its thread (`SupervisionHooks`), with `refusal_of` and `subscriptions`.
 
-    def tools_listed(self, definitions: list[Any]) -> None:
-        self.tool_calls.listed(definitions)
+    def listing_begins(self) -> Listing:
+        return self.tool_calls.listing_begins()
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+        self.tool_calls.listed(definitions, listing)
 
     def happened(self, event: Event) -> None:
         self._cache.happened(event)

@@ -13,7 +13,7 @@ import msgspec
 
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
-from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_of
@@ -21,7 +21,6 @@ from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import ServerRegistry
-from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -36,6 +35,7 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.errors import NotConnected, ServerUnavailable
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -98,8 +98,7 @@ class MCPClientManager:
         )
         """For what the entries of servers leave open."""
         self._services = SharedServices(
-            callbacks=CallbackPool("manager"),
-            server_request_threads=CallbackPool("manager", "server-requests"),
+            **threads_for("manager"),
             tool_filter=tool_filter,
             pins=lambda name: pins_of(self.config, name, lock_file),
             on_authorization=on_authorization,
@@ -143,20 +142,27 @@ class MCPClientManager:
         try:
             self.config.add_server(name, config)
         except BaseException:
-            self._registry.drop(name)
+            self._registry.drop(name, client)
             client.disconnect()
             raise
         return client
 
     def remove_server(self, name: str) -> None:
         """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
-        client = self._registry.drop(name)
-        self._registry.forget_failure(name)
+        client = self._registry.client_of(name)
+        exists = self.config.server_exists(name)
         if client is not None:
-            client.disconnect()
-        if self.config.server_exists(name):
-            self.config.remove_server(name)
-        elif client is None:
+            client.request_disconnect()
+        try:
+            # As long as the name is taken: what is there later belongs to the next server of this name.
+            if exists:
+                self.config.remove_server(name)
+        finally:
+            self._registry.forget_failure(name)
+            if client is not None:
+                self._registry.drop(name, client)
+                client.disconnect()
+        if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
     def get_client(self, name: str) -> MCPClient | None:
@@ -246,7 +252,7 @@ class MCPClientManager:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
         A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
-        ``not_approved``.
+        ``not_approved``; that of a server that is being removed gives ``server_unavailable``.
         """
         route = self._registry.routes.get(name)
         if route is None:
@@ -254,7 +260,11 @@ class MCPClientManager:
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
-        return route.client.tool_calls.call(route.tool.name, arguments, options)
+        try:
+            return route.client.tool_calls.call(route.tool.name, arguments, options)
+        except NotConnected as error:
+            # The server was removed after the route had been found.
+            return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
     # Condition.
 
@@ -263,11 +273,13 @@ class MCPClientManager:
         return self._registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every `Event` of every server, in order, on a callback thread.
+        """Tell `listener` of every `Event` of every server, one at a time, on a callback thread.
 
-        Returns a function that ends the subscription.
+        The events of each server come in order. If the listener is so slow that more than 10,000 events or 4 MiB of one
+        server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
+        that ends the subscription.
         """
-        return self._listeners.subscribe(listener, self._services.callbacks.lane())
+        return self._listeners.subscribe(listener, self._services.callbacks)
 
     # Making clients, and what they report.
 

@@ -1,11 +1,11 @@
 """Answers that a server of the stateless era allows to be used again (2026-07-28, "Caching").
 
-One cache belongs to one client, and so to one authorization: answers of the scope "private" need nothing more.
+One cache belongs to one client, and so to one authorization: answers of the scope "private" need nothing more. Answers
+are kept as JSON: that is exactly as long as what is counted, and faster to copy than objects.
 """
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,6 +22,8 @@ CACHEABLE = frozenset(
     ("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read")
 )
 _MAX_ANSWERS = 256
+_MAX_BYTES = 16 * 1024 * 1024
+"""Of all answers; one that is longer by itself is not kept."""
 
 Json = dict[str, Any]
 Key = tuple[str, bytes]
@@ -32,10 +34,12 @@ class ResponseCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        """Owns everything below."""
-        self._answers: OrderedDict[Key, tuple[float, Json]] = OrderedDict()
+        self._lock = threading.RLock()
+        """Owns everything below. Reentrant, because a signal handler may disconnect meanwhile."""
+        self._answers: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
         """Until when each is fresh, a reading of the clock; the most recently used last."""
+        self._size = 0
+        """Bytes of them, with what was asked."""
         self._epoch = 0
         """How often something was forgotten: what was asked before that is not kept when it is answered."""
 
@@ -45,12 +49,12 @@ class ResponseCache:
         if key is None:
             return None
         with self._lock:
-            fresh_until, answer = self._answers.get(key, (0.0, None))
-            if answer is None or self._clock.monotonic() >= fresh_until:
+            fresh_until, encoded = self._answers.get(key, (0.0, None))
+            if encoded is None or self._clock.monotonic() >= fresh_until:
                 return None
             self._answers.move_to_end(key)
-        # The caller may change what it gets.
-        return copy.deepcopy(answer)
+        answer: Json = orjson.loads(encoded)
+        return answer
 
     def keeper(self, method: str, params: Json | None) -> Callable[[Json], None]:
         """To be called before the request is made: what to do with its answer."""
@@ -62,13 +66,27 @@ class ResponseCache:
                 return
             if not milliseconds > 0:
                 return
+            try:
+                encoded = orjson.dumps(answer)
+            except TypeError:
+                # Numbers of more than 64 bits, or half of a surrogate pair.
+                return
+            if len(encoded) + len(key[1]) > _MAX_BYTES:
+                return
             with self._lock:
                 if self._epoch == epoch:
-                    self._answers[key] = (self._clock.monotonic() + milliseconds / 1000, copy.deepcopy(answer))
-                    if len(self._answers) > _MAX_ANSWERS:
-                        self._answers.popitem(last=False)
+                    self._drop(key)
+                    self._answers[key] = (self._clock.monotonic() + milliseconds / 1000, encoded)
+                    self._size += len(encoded) + len(key[1])
+                    while self._size > _MAX_BYTES or len(self._answers) > _MAX_ANSWERS:
+                        self._drop(next(iter(self._answers)))
 
         return keep
+
+    def _drop(self, key: Key) -> None:
+        _, encoded = self._answers.pop(key, (0.0, None))
+        if encoded is not None:
+            self._size -= len(encoded) + len(key[1])
 
     def forget(self, *methods: str) -> bool:
         """Forget the answers to these methods, or to all. Whether there were any."""
@@ -92,7 +110,7 @@ class ResponseCache:
             self._epoch += 1
             meant = [key for key in self._answers if is_meant(key)]
             for key in meant:
-                del self._answers[key]
+                self._drop(key)
         return bool(meant)
 
 

@@ -12,6 +12,10 @@ from typing import Any
 import msgspec
 
 from gaia.cancellation import current_scope
+from gaia.daemon_pool import DaemonPool, PoolExhausted
+from gaia.engine_thread import described
+from gaia.handover import mark_engine_thread
+from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.exchange import Send, drive, paginate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
@@ -20,13 +24,15 @@ from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, Outcome
+from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, Outcome, end
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPError, UrlElicitationRequired
 
 __all__ = ["RoundTrips"]
+
+logger = get_logger(__name__)
 
 NOTHING: Outcome = {}
 
@@ -35,9 +41,17 @@ class RoundTrips:
     """A session whose requests have results, and nothing in between. Thread-safe."""
 
     def __init__(
-        self, session: Session, server_requests: ServerRequests, cache: ResponseCache, observer: Observer, clock: Clock
+        self,
+        session: Session,
+        server_requests: ServerRequests,
+        cache: ResponseCache,
+        observer: Observer,
+        clock: Clock,
+        steps: DaemonPool,
     ) -> None:
+        """`steps` runs what is to be done between the round trips of submitted requests."""
         self.session = session
+        self.steps = steps
         self.server_requests = server_requests
         self._cache = cache
         self._observer = observer
@@ -149,14 +163,13 @@ class RoundTrips:
 
 
 class _Submission:
-    """One submitted request. Each of its steps runs when the one before is over, on its lane."""
+    """One submitted request. Each of its steps runs when the one before is over, and none waits for user code."""
 
     def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Lane) -> None:
         self._trips = trips
         self._request = request
-        self._lane = lane
         self._rounds = 0
-        self._future = CallFuture()
+        self._future = CallFuture(lane)
 
     def start(self) -> CallFuture:
         self._send(self._request)
@@ -164,7 +177,7 @@ class _Submission:
 
     def _send(self, request: ClientRequest) -> None:
         self._rounds += 1
-        self._trips.session.submit(request, self._lane, self._future, self._goes_on)
+        self._trips.session.submit(request, self._future, self._goes_on)
 
     def _goes_on(self, error: MCPError | None, answer: Outcome) -> bool:
         """Told the outcome of a round, on the thread that ends it; whether the request goes on after it."""
@@ -173,34 +186,47 @@ class _Submission:
         if error is not None:
             return False
         if self._trips.is_unfinished(answer):
-            self._lane.post(lambda: self._ask_for_input(answer))
+            self._next(lambda: self._ask_for_input(answer))
         elif self._request.check is not None:
-            self._lane.post(lambda: self._check(answer))
+            self._next(lambda: self._check(answer))
         else:
             return False
         return True
 
-    def _check(self, result: Outcome) -> None:
+    def _next(self, step: Callable[[], None]) -> None:
+        """Run the next step soon, on a thread for steps."""
+
+        def guarded() -> None:
+            try:
+                step()
+            except MCPError as error:
+                self._end(error)
+            except Exception as error:  # noqa: BLE001 - a mistake of ours: the future must be done all the same
+                logger.error("call_failed", method=self._request.method, error=described(error))
+                self._end(InvalidResponse(f"internal error: {described(error)}", delivery="unknown"))
+
+        def in_pool() -> None:
+            mark_engine_thread()
+            guarded()
+
         try:
-            check(self._request, result)
-        except MCPError as error:
-            self._end(error)
-        else:
-            self._end(None, result)
+            self._trips.steps.submit(in_pool)
+        except PoolExhausted:
+            # No thread can be started. This one, which ended the step before, is late then; the future is not lost.
+            guarded()
+
+    def _check(self, result: Outcome) -> None:
+        check(self._request, result)
+        self._end(None, result)
 
     def _ask_for_input(self, answer: Outcome) -> None:
         if self._rounds == MAX_ROUNDS:
-            self._end(too_many_rounds(self._request))
-            return
-        try:
-            required = InputRequired.from_result(answer)
-        except InvalidResponse as error:
-            self._end(error)
-            return
+            raise too_many_rounds(self._request)
+        required = InputRequired.from_result(answer)
         input_requests = InputRequests(
             self._trips.server_requests,
             required.requests or {},
-            lambda done: self._lane.post(lambda: self._input_arrived(required, done)),
+            lambda done: self._next(lambda: self._input_arrived(required, done)),
         )
         self._future.attach(input_requests.cancel)
         input_requests.start()
@@ -208,18 +234,12 @@ class _Submission:
 
     def _input_arrived(self, required: InputRequired, input_requests: InputRequests) -> None:
         if input_requests.error is not None:
-            self._end(input_requests.error)
-            return
+            raise input_requests.error
         params = required.params(self._request.params, input_requests.answers)
-        try:
-            self._send(msgspec.structs.replace(self._request, params=params))
-        except MCPError as error:
-            self._end(error)
+        self._send(msgspec.structs.replace(self._request, params=params))
 
     def _end(self, error: MCPError | None, result: Outcome = NOTHING) -> None:
-        if self._request.observation is not None:
-            self._request.observation.ended(error, result)
-        self._future.complete(error, result)
+        end(self._future, self._request, error, result)
 
 
 def check(request: ClientRequest, result: Outcome) -> None:

@@ -184,14 +184,21 @@ class ServerRegistry:
 
     # Stopping.
 
-    def drop(self, name: str) -> MCPClient | None:
-        """Take a server away; returns its client, which the caller disconnects."""
+    def client_of(self, name: str) -> MCPClient | None:
+        """The client of a server that is connected or starting."""
         with self._lock:
-            client = self.connected.pop(name, None) or self._starting.pop(name, None)
+            return self.connected.get(name) or self._starting.get(name)
+
+    def drop(self, name: str, client: MCPClient) -> None:
+        """Take a server away, unless another one has its name by now; the caller disconnects its client."""
+        with self._lock:
+            if client not in (self.connected.get(name), self._starting.get(name)):
+                return
+            self.connected.pop(name, None)
+            self._starting.pop(name, None)
             self._offers.pop(name, None)
             self._known.discard(name)
         self._rebuild_routes()
-        return client
 
     def forget_failure(self, name: str) -> None:
         with self._lock:

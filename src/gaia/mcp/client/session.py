@@ -13,7 +13,7 @@ from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.clock import require_seconds
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.callbacks import CallbackGroup
 from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
@@ -41,6 +41,10 @@ class Session(Protocol):
     def profile(self) -> ServerProfile | None: ...
 
     @property
+    def timeout(self) -> float:
+        """Seconds, for requests without a timeout of their own; infinite if only the transport knows."""
+
+    @property
     def state(self) -> ServerState: ...
 
     @property
@@ -66,7 +70,7 @@ class Session(Protocol):
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification if the server is ready; otherwise do nothing."""
 
-    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         """Make a request without waiting, for `future`; see `Caller.submit`."""
 
     def watch(self, input_requests: InputRequests) -> None:
@@ -78,6 +82,7 @@ class SupervisedSession:
 
     def __init__(self, context: SupervisionContext) -> None:
         self._name = context.name
+        self.timeout = context.transport.timeout
         self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
         self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
@@ -154,10 +159,10 @@ class SupervisedSession:
         if connection is not None:
             connection.notify(method, params)
 
-    def submit(self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn) -> None:
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        self._caller.submit(request, lane, future, goes_on)
+        self._caller.submit(request, future, goes_on)
 
     def watch(self, input_requests: InputRequests) -> None:
         self._supervisor.watch(input_requests)
@@ -171,6 +176,7 @@ def new_session(
     hooks: SupervisionHooks,
     server_requests: ServerRequests,
     observer: Observer,
+    callbacks: CallbackGroup,
 ) -> Session:
     """A supervised session if the transport has channels, otherwise one in the threads of the callers.
 
@@ -201,6 +207,6 @@ def new_session(
             clock=clock,
             rng=services.rng,
             observer=observer,
-            executor=services.callbacks.lane().post,
+            executor=callbacks.lane().post,
         )
     )

@@ -7,8 +7,10 @@ a JSON-RPC error also has its ``code``, and its ``data`` if there is any.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gaia.log import get_logger
@@ -19,8 +21,10 @@ from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
+from gaia.mcp.client.supervision.callbacks import CallbackGroup
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
+from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_catalog import ToolCatalog
@@ -29,6 +33,9 @@ from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 __all__ = ["ToolCalls", "failure"]
 
 logger = get_logger(__name__)
+
+_MAX_LOCK_SECONDS = 10.0
+"""For the lock file of the pins; a process that holds it for longer is stuck."""
 
 Json = dict[str, Any]
 
@@ -44,9 +51,13 @@ class ToolCalls:
         trips: RoundTrips,
         observer: Observer,
         cache: ResponseCache,
+        callbacks: CallbackGroup,
         on_event: Callable[[Event], None],
     ) -> None:
-        """`trips` makes the requests; `on_event` is told when the tools have changed."""
+        """`trips` makes the requests; `on_event` is told when the tools have changed.
+
+        `callbacks` runs the callbacks of submitted calls.
+        """
         self.catalog = ToolCatalog(name)
         pins = options.pins
         self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
@@ -59,6 +70,14 @@ class ToolCalls:
         self._trips = trips
         self._observer = observer
         self._cache = cache
+        self._callbacks = callbacks
+        self._listings = itertools.count(1)
+        """The numbers of requests for the tools."""
+        self._taking_effect = threading.RLock()
+        """Owns `_newest`. Held while the manager and the lanes of listeners are told of a listing, so that they are
+        told in order. Reentrant, because a signal handler may disconnect meanwhile."""
+        self._newest = 0
+        """The number of the request whose answer is in the catalog, or that the client forgot last."""
         self._on_event = on_event
 
     # Which there are.
@@ -68,27 +87,44 @@ class ToolCalls:
         if refresh or not self.catalog.listed:
             try:
                 self._cache.forget("tools/list")
-                self.listed(self._trips.list_all("tools/list", "tools"))
+                listing = self.listing_begins()
+                self.listed(self._trips.list_all("tools/list", "tools"), listing)
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self._name, error=error.message)
                 return ()
         return self.catalog.tools
 
-    def listed(self, definitions: list[Any]) -> None:
-        """Take over a new list of tool definitions, as the server sent them."""
+    def listing_begins(self) -> Listing:
+        """To be called before the server is asked for its tools, for `listed`."""
+        return Listing(next(self._listings), self._services.clock.monotonic() + self._trips.session.timeout)
+
+    def listed(self, definitions: list[Any], listing: Listing) -> None:
+        """Take over a list of tool definitions, as the server sent them, unless that of a later request is there."""
         self._cache.forget("tools/list")
-        change, names = self.catalog.replace(definitions, self._allows, self._gate.review)
-        for pattern in self._options.tool_filter.unmatched(self._name, names):
+
+        def blocked_of(allowed: Mapping[str, MCPTool], names: Collection[str]) -> Collection[str]:
+            seconds = min(_MAX_LOCK_SECONDS, listing.deadline - self._services.clock.monotonic())
+            return self._gate.review(allowed, names, seconds)
+
+        tools = self.catalog.sort(definitions, self._allows, blocked_of)
+        with self._taking_effect:
+            if listing.number < self._newest:
+                return
+            self._newest = listing.number
+            change = self.catalog.replace(tools)
+            self._services.on_tools(self.catalog.tools)
+            if change:
+                self._on_event(change)
+        for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
             logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
-        self._services.on_tools(self.catalog.tools)
-        if change:
-            self._on_event(change)
 
     def forget(self) -> None:
-        """Forget the tools: the client was disconnected."""
-        self._services.on_tools(())
-        if change := self.catalog.clear():
-            self._on_event(change)
+        """Forget the tools: the client was disconnected. What was requested before is not used any more."""
+        with self._taking_effect:
+            self._newest = next(self._listings)
+            self._services.on_tools(())
+            if change := self.catalog.clear():
+                self._on_event(change)
 
     # Whether they may be called.
 
@@ -117,7 +153,7 @@ class ToolCalls:
             return failure(error, tool_name, self.catalog.get(tool_name), arguments)
 
     def submit(self, tool_name: str, arguments: Json | None, options: CallOptions) -> CallFuture:
-        return self._trips.submit(self.new_request(tool_name, arguments, options), self._services.callbacks.lane())
+        return self._trips.submit(self.new_request(tool_name, arguments, options), self._callbacks.lane())
 
     def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
         """A `tools/call`, unless it is not allowed. Every tool call passes here."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gaia.log import get_logger
 from gaia.mcp.client.supervision.events import ToolsChanged
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
 
-__all__ = ["ToolCatalog", "size_within_limits"]
+__all__ = ["SortedTools", "ToolCatalog", "size_within_limits"]
 
 logger = get_logger(__name__)
 
@@ -35,6 +35,19 @@ _MAX_DEPTH = 64
 
 _SHOWN = 100
 """Characters of an unchecked name in a log line."""
+
+
+class SortedTools(NamedTuple):
+    """The tools of one listing."""
+
+    offered: dict[str, MCPTool]
+    denied: frozenset[str]
+    blocked: Mapping[str, MCPTool]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all."""
+        return [*self.offered, *self.denied, *self.blocked]
 
 
 class ToolCatalog:
@@ -67,26 +80,33 @@ class ToolCatalog:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def replace(
+    def sort(
         self,
         definitions: Sequence[Any],
         allows: Callable[[str], bool],
         blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]],
-    ) -> tuple[ToolsChanged | None, list[str]]:
-        """Take over a listing, as the server sent it. Returns what changed, if anything, and the names of all tools.
+    ) -> SortedTools:
+        """What there is in a listing, as the server sent it. Changes nothing.
 
         `blocked_of` is given the allowed tools and the names of all, and names those to withhold.
         """
         tools = {tool.name: tool for tool in self._usable(definitions)}
         allowed = {name: tool for name, tool in tools.items() if allows(name)}
         blocked = blocked_of(allowed, tools)
-        offered = {name: tool for name, tool in allowed.items() if name not in blocked}
+        return SortedTools(
+            {name: tool for name, tool in allowed.items() if name not in blocked},
+            frozenset(tools.keys() - allowed.keys()),
+            {name: allowed[name] for name in blocked},
+        )
+
+    def replace(self, tools: SortedTools) -> ToolsChanged | None:
+        """Take over a listing. Returns what changed, if anything."""
         with self._lock:
-            before, self._by_name = self._by_name, offered
+            before, self._by_name = self._by_name, tools.offered
             self.listed = True
-            self.denied = frozenset(tools.keys() - allowed.keys())
-            self.blocked = {name: allowed[name] for name in blocked}
-        return self._change(before, offered), list(tools)
+            self.denied = tools.denied
+            self.blocked = tools.blocked
+        return self._change(before, tools.offered)
 
     def clear(self) -> ToolsChanged | None:
         """Forget everything. Returns what changed, if anything."""

@@ -52,14 +52,18 @@ def test_what_is_decided_stays() -> None:
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_client_ends_the_threads_that_are_its_own(joined: bool) -> None:
     client = MCPClient("s", Mock())
-    shared = SharedServices(callbacks=Mock(), server_request_threads=Mock())
+    shared = SharedServices(callbacks=Mock(), server_request_threads=Mock(), steps=Mock())
     client.join(shared, ClientOptions()) if joined else client._assemble(ClientOptions(), _owned(shared))
     client.disconnect()
     assert shared.callbacks.close.called is not joined  # type: ignore[attr-defined]
     assert shared.server_request_threads.close.called is not joined  # type: ignore[attr-defined]
+    assert shared.steps.drain.called is not joined  # type: ignore[attr-defined]
 
 
 def _owned(services: SharedServices) -> SharedServices:
     return SharedServices(
-        callbacks=services.callbacks, server_request_threads=services.server_request_threads, owned=True
+        callbacks=services.callbacks,
+        server_request_threads=services.server_request_threads,
+        steps=services.steps,
+        owned=True,
     )

@@ -219,24 +219,24 @@ class TestRequests:
 
 class TestFutures:
     def test_one_is_done_on_return(self, session: DirectSession) -> None:
-        future, goes_on = CallFuture(), Mock(return_value=False)
-        session.submit(CALL, Mock(), future, goes_on)
+        future, goes_on = CallFuture(Mock()), Mock(return_value=False)
+        session.submit(CALL, future, goes_on)
         assert future.result(0) == {"content": []}
         goes_on.assert_called_once_with(None, {"content": []})
 
     def test_one_has_the_error(self, session: DirectSession, transport: ScriptedTransport) -> None:
         transport.answers["tools/call"] = TimeoutError("late")
-        future = CallFuture()
-        session.submit(CALL, Mock(), future, lambda *_: False)
+        future = CallFuture(Mock())
+        session.submit(CALL, future, lambda *_: False)
         assert isinstance(future.exception(0), CallTimeout)
 
     def test_one_whose_request_goes_on_is_not_done(self, session: DirectSession) -> None:
-        future = CallFuture()
-        session.submit(CALL, Mock(), future, lambda *_: True)
+        future = CallFuture(Mock())
+        session.submit(CALL, future, lambda *_: True)
         assert not future.done()
 
     def test_without_a_connection_the_refusal_is_raised(self, make: Callable[..., DirectSession]) -> None:
-        future = CallFuture()
+        future = CallFuture(Mock())
         with pytest.raises(NotConnected):
-            make().submit(CALL, Mock(), future, lambda *_: False)
+            make().submit(CALL, future, lambda *_: False)
         assert not future.done()

@@ -125,16 +125,17 @@ class TestLocking:
             raise AssertionError("not reached")
         assert victim.read_text() == "precious"
 
-    def test_waiting_for_it_ends_with_an_error_that_names_it(self, file: Path) -> None:
+    @pytest.mark.parametrize("seconds", [0.01, 0.0, -5.0])
+    def test_waiting_for_it_ends_with_an_error_that_names_it(self, file: Path, seconds: float) -> None:
         def lock_again() -> None:
-            with json_file.locked(file, 0.01):
+            with json_file.locked(file, seconds):
                 raise AssertionError("not reached")
 
         file.parent.mkdir()
         with FileLock(lock_of(file)), ThreadPoolExecutor(1) as other_thread:
             error = other_thread.submit(lock_again).exception()
         assert isinstance(error, ConfigError)
-        assert f"another program has held {lock_of(file)} for 0.01 s" in error.message
+        assert f"another program has held {lock_of(file)} for {max(0.0, seconds):g} s" in error.message
 
     def test_it_is_free_after_an_error(self, file: Path) -> None:
         with pytest.raises(ZeroDivisionError), json_file.locked(file):

@@ -1,10 +1,11 @@
 """`MCPClient`: over mocks as in the specification, over a user's own transport, and what calls come to."""
 
+import functools
 import json
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from gaia.mcp.errors import (
     ServerCrashed,
     ToolDenied,
 )
+from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text
 from tests.servers.state_file import read_state
@@ -528,6 +530,51 @@ class TestCalling:
             interrupted.result(PATIENCE)
         # The rest happens in the background; the leak check sees that it does.
         assert wait_until(lambda: client.state is ServerState.CLOSED)
+
+
+def _equal(found: Callable[[], list[str]], expected: list[str]) -> bool:
+    return found() == expected
+
+
+class TestListingTools:
+    @pytest.fixture
+    def transport(self) -> FakeTransport:
+        return FakeTransport()
+
+    @pytest.fixture
+    def client(self, transport: FakeTransport) -> Iterator[MCPClient]:
+        client = MCPClient("fake", transport, protocol="handshake")
+        assert client.connect()
+        yield client
+        client.disconnect()
+
+    @pytest.mark.parametrize(("later", "rounds"), [("refresh", 50), ("announcement", 15)])
+    def test_of_several_at_once_the_one_that_was_requested_last_counts(
+        self, client: MCPClient, transport: FakeTransport, later: str, rounds: int
+    ) -> None:
+        def names() -> list[str]:
+            return [tool.name for tool in client._tools or []]
+
+        channel = transport.channel()
+        channel.take_over("tools/list")
+        with ThreadPoolExecutor(2) as threads:
+            for number in range(rounds):
+                new = [f"new-{number}"]
+                asked = len(channel.requests("tools/list"))
+                older = threads.submit(client.list_tools, refresh=True)
+                first = channel.wait_for("tools/list", asked + 1)
+                if later == "refresh":
+                    newer = threads.submit(client.list_tools, refresh=True)
+                else:
+                    channel.notify("notifications/tools/list_changed", {})
+                second = channel.wait_for("tools/list", asked + 2)
+                channel.answer(second, {"tools": [{"name": new[0]}]})
+                if later == "refresh":
+                    assert [tool.name for tool in newer.result(PATIENCE)] == new
+                assert wait_until(functools.partial(_equal, names, new))
+                channel.answer(first, {"tools": [{"name": f"old-{number}"}]})
+                assert [tool.name for tool in older.result(PATIENCE)] == new
+                assert names() == new
 
 
 class TestErrorTypes:

@@ -22,6 +22,7 @@ from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerS
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.errors import ConfigError
+from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received_calls, text
 from tests.servers.processes import is_alive
@@ -57,6 +58,20 @@ def manage(config_file: Path) -> Iterator[Callable[..., MCPClientManager]]:
     yield make
     for manager in managers:
         manager.disconnect_all()
+
+
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All servers of the test are lists of messages, and answer every call at once."""
+
+    def transport(*_: Any) -> FakeTransport:
+        made = FakeTransport()
+        # No discovery: it speaks the handshake era.
+        made.answers["server/discover"] = lambda _: {}
+        made.answers["tools/call"] = lambda _: {"content": []}
+        return made
+
+    monkeypatch.setattr("gaia.mcp.client.mcp_client.transport_for", transport)
 
 
 @pytest.fixture
@@ -221,6 +236,27 @@ class TestAdding:
         assert manager.list_tools() == []
         assert config_file.read_text() == "{ broken"
 
+    def test_one_that_cannot_be_saved_takes_no_other_server_along_that_has_its_name_by_now(
+        self, in_memory: None, manager: MCPClientManager
+    ) -> None:
+        others = []
+
+        def fail(name: str, config: Json) -> None:
+            manager.config.add_server = Mock()  # type: ignore[method-assign]
+            client = manager.get_client(name)
+            assert client is not None
+            manager.remove_server(name)
+            others.append(manager.add_server(name, config))
+            raise ConfigError("the disk is full")
+
+        manager.config.add_server = fail  # type: ignore[method-assign]
+        with pytest.raises(ConfigError, match="full"):
+            manager.add_server("fake", NPX)
+        (other,) = others
+        assert manager.get_client("fake") is other
+        assert other.is_connected()
+        assert "mcp_fake_echo" in names(manager)
+
     def test_a_config_without_a_command_is_refused(self, manager: MCPClientManager) -> None:
         with pytest.raises(ValueError, match="command"):
             manager.add_server("fault", {"args": ["x"]})
@@ -241,6 +277,57 @@ class TestAdding:
         with ThreadPoolExecutor(8) as threads:
             assert sum(threads.map(add, range(8))) == 1
         assert read_state(tmp_path / "state").starts == 1
+
+
+class TestServersThatComeAndGo:
+    """Threads that remove a server, add one of the same name, and call its tools."""
+
+    def test_a_call_that_meets_a_removal_is_told_so(
+        self, in_memory: None, manager: MCPClientManager, switching: None
+    ) -> None:
+        manager.add_server("fake", NPX)
+        done = threading.Event()
+
+        def call() -> Counter[str]:
+            outcomes: Counter[str] = Counter()
+            while not done.is_set():
+                outcomes[manager.call_tool("mcp_fake_echo", {}, timeout=PATIENCE).get("error_type", "ok")] += 1
+            return outcomes
+
+        with ThreadPoolExecutor(4) as threads:
+            calling = [threads.submit(call) for _ in range(4)]
+            try:
+                for _ in range(50):
+                    manager.remove_server("fake")
+                    manager.add_server("fake", NPX)
+            finally:
+                done.set()
+            outcomes = sum((one.result(PATIENCE) for one in calling), Counter())
+        assert outcomes["ok"] > 0
+        assert outcomes.keys() <= {"ok", "unknown_tool", "server_unavailable", "cancelled"}
+
+    def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
+        manager.add_server("fake", NPX)
+        routes = manager._registry.routes
+        manager.remove_server("fake")
+        manager._registry.routes = routes
+        outcome = manager.call_tool("mcp_fake_echo", {})
+        assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
+
+    def test_a_removal_deletes_no_configuration_of_the_next_server_of_this_name(
+        self, in_memory: None, manager: MCPClientManager, config_file: Path
+    ) -> None:
+        client = manager.add_server("fake", NPX)
+        disconnect = client.disconnect
+
+        def slow() -> None:
+            manager.add_server("fake", {"command": "next"})
+            disconnect()
+
+        client.disconnect = slow  # type: ignore[method-assign]
+        manager.remove_server("fake")
+        assert manager.list_servers() == ["fake"]
+        assert saved(config_file) == {"fake": {"command": "next"}}
 
 
 class TestLoading:

@@ -135,7 +135,7 @@ class TestCalls:
         assert (outcome["error_type"], outcome["delivery"]) == ("invalid_response", "unknown")
         assert isinstance(client.submit_tool("count").exception(PATIENCE), InvalidResponse)
 
-    def test_submitted_calls_are_checked_on_a_callback_thread(self, connect: Callable[..., MCPClient]) -> None:
+    def test_submitted_calls_are_checked_where_no_user_code_runs(self, connect: Callable[..., MCPClient]) -> None:
         client = connect(GOOD, output_validation="error")
         threads: list[str] = []
         check_of = client.tool_calls.outputs.check_of
@@ -147,7 +147,7 @@ class TestCalls:
 
         client.tool_calls.outputs.check_of = spied  # type: ignore[method-assign]
         assert client.submit_tool("count").result(PATIENCE) == GOOD
-        assert [name.rpartition("-")[0] for name in threads] == ["mcp-fake-callbacks"]
+        assert [name.rpartition("-")[0] for name in threads] == ["mcp-fake-steps"]
 
     def test_it_can_be_turned_off(self, connect: Callable[..., MCPClient], caplog: pytest.LogCaptureFixture) -> None:
         assert connect(BAD, output_validation="off").call_tool("count") == BAD

@@ -78,6 +78,53 @@ class TestKeys:
         assert cache.get(READ, {"uri": "299"}) == FRESH
 
 
+MIB = 1024 * 1024
+
+
+def long_answer(size: int) -> Json:
+    return {"contents": [{"uri": "file:///a", "text": "x" * size}], "ttlMs": 60_000}
+
+
+class TestMemory:
+    def kept(self, cache: ResponseCache, count: int) -> list[int]:
+        return [number for number in range(count) if cache.get(READ, {"uri": str(number)}) is not None]
+
+    def test_the_answers_used_last_are_kept_up_to_a_size(self, cache: ResponseCache) -> None:
+        for number in range(20):
+            keep(cache, READ, {"uri": str(number)}, long_answer(MIB))
+            cache.get(READ, {"uri": "0"})
+        assert self.kept(cache, 20) == [0, *range(6, 20)]
+
+    def test_an_answer_that_is_larger_than_that_is_not_kept_and_takes_no_other_s_place(
+        self, cache: ResponseCache
+    ) -> None:
+        keep(cache, READ, {"uri": "0"}, long_answer(MIB))
+        keep(cache, READ, {"uri": "1"}, long_answer(17 * MIB))
+        assert self.kept(cache, 2) == [0]
+
+    def test_what_was_asked_counts_too(self, cache: ResponseCache) -> None:
+        for number in range(20):
+            keep(cache, READ, {"uri": str(number), "more": "x" * MIB})
+        assert sum(cache.get(READ, {"uri": str(n), "more": "x" * MIB}) is not None for n in range(20)) == 15
+
+    def test_answers_that_are_replaced_or_forgotten_make_room(self, cache: ResponseCache) -> None:
+        for _ in range(50):
+            keep(cache, READ, A, long_answer(MIB))
+        for number in range(10):
+            keep(cache, READ, {"uri": str(number)}, long_answer(MIB))
+        assert self.kept(cache, 10) == list(range(10))
+        for _ in range(3):
+            cache.forget()
+            for number in range(15):
+                keep(cache, READ, {"uri": str(number)}, long_answer(MIB))
+        assert self.kept(cache, 15) == list(range(15))
+
+    @pytest.mark.parametrize("value", [2**70, "\ud800"])
+    def test_what_cannot_be_encoded_is_not_kept(self, cache: ResponseCache, value: Any) -> None:
+        keep(cache, READ, A, {"contents": [value], "ttlMs": 60_000})
+        assert cache.get(READ, A) is None
+
+
 class TestForgetting:
     @pytest.mark.parametrize(
         ("event", "kept"),

@@ -75,12 +75,14 @@ class TestJoining:
 
 
 class TestTakenAway:
-    @pytest.mark.parametrize("take_away", [lambda registry: registry.drop("calc"), ServerRegistry.take_all])
+    @pytest.mark.parametrize(
+        "take_away", [lambda registry, client: registry.drop("calc", client), lambda registry, _: registry.take_all()]
+    )
     def test_while_it_starts_it_is_stopped_again(
-        self, registry: ServerRegistry, take_away: Callable[[ServerRegistry], object]
+        self, registry: ServerRegistry, take_away: Callable[[ServerRegistry, Mock], object]
     ) -> None:
         def connect() -> bool:
-            take_away(registry)
+            take_away(registry, client)
             return True
 
         client = make_client(connect)
@@ -92,18 +94,31 @@ class TestTakenAway:
     def test_before_it_starts_it_is_not_even_connected(self, registry: ServerRegistry) -> None:
         client = make_client()
         registry.reserve("calc", client)
-        registry.drop("calc")
+        registry.drop("calc", client)
         assert not registry.connect("calc", client)
         client.connect.assert_not_called()
 
     def test_its_tools_are_no_longer_news(self, registry: ServerRegistry) -> None:
         client, successor = make_client(), make_client()
         for one in (client, successor):
-            registry.drop("calc")
+            registry.drop("calc", client)
             registry.reserve("calc", one)
             registry.connect("calc", one)
         registry.tools_listed("calc", client, (ADD,))
         assert registry.routes == {}
+
+    def test_its_successor_stays_when_it_is_taken_away_again(self, registry: ServerRegistry) -> None:
+        client, successor = make_client(), make_client()
+        for one in (client, successor):
+            registry.drop("calc", client)
+            registry.reserve("calc", one)
+        registry.drop("calc", client)
+        assert registry.client_of("calc") is successor
+        registry.connect("calc", successor)
+        registry.tools_listed("calc", successor, (ADD,))
+        registry.drop("calc", client)
+        assert registry.client_of("calc") is successor
+        assert list(registry.routes) == ["mcp_calc_add"]
 
     def test_its_tools_are_unknown(self, registry: ServerRegistry) -> None:
         client = make_client()
@@ -111,5 +126,6 @@ class TestTakenAway:
         registry.connect("calc", client)
         registry.tools_listed("calc", client, (ADD,))
         assert "did you mean mcp_calc_add?" in registry.no_route("mcp_calc_ad").message
-        assert registry.drop("calc") is client
+        registry.drop("calc", client)
+        assert registry.client_of("calc") is None
         assert isinstance(registry.no_route("mcp_calc_add"), UnknownTool)

@@ -51,13 +51,14 @@ def make(fake_clock: FakeClock, callbacks: CallbackPool, observer: Observer) -> 
 
     def make(transport: MCPTransport, **options: Any) -> Session:
         services = SharedServices(
-            callbacks=callbacks, server_request_threads=Mock(), clock=fake_clock, rng=random.Random(1)
+            callbacks=callbacks, server_request_threads=Mock(), steps=Mock(), clock=fake_clock, rng=random.Random(1)
         )
         settings = ClientOptions(
             **{"protocol": "handshake", "health_interval": 1e6, "restart_policy": RestartPolicy(jitter=0.0), **options}
         )
         hooks = Mock(subscriptions=Subscriptions(), **{"refusal_of.return_value": None})
-        sessions.append(new_session("fake", transport, settings, services, hooks, Mock(), observer))
+        group = callbacks.group("fake")
+        sessions.append(new_session("fake", transport, settings, services, hooks, Mock(), observer, group))
         return sessions[-1]
 
     yield make
@@ -165,7 +166,7 @@ class TestDisconnecting:
         with pytest.raises(NotConnected):
             session.request(CALL)
         with pytest.raises(NotConnected, match="call connect"):
-            session.submit(CALL, callbacks.lane(), CallFuture(), lambda *_: False)
+            session.submit(CALL, CallFuture(callbacks.lane()), lambda *_: False)
 
 
 class TestRequests:
@@ -201,7 +202,7 @@ class TestRequests:
         with pytest.raises(NotConnected):
             session.request(CALL)
         with pytest.raises(NotConnected):
-            session.submit(CALL, callbacks.lane(), CallFuture(), lambda *_: False)
+            session.submit(CALL, CallFuture(callbacks.lane()), lambda *_: False)
         assert transport.starts == 0
 
     def test_statistics_outlive_a_supervisor(self, session: Session, transport: FakeTransport) -> None:

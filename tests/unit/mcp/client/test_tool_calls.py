@@ -24,7 +24,9 @@ Make = Callable[..., ToolCalls]
 
 @pytest.fixture
 def trips() -> Mock:
-    return Mock(**{"request.return_value": {"content": []}, "session.is_connected.return_value": True})
+    return Mock(
+        **{"request.return_value": {"content": []}, "session.is_connected.return_value": True, "session.timeout": 30.0}
+    )
 
 
 @pytest.fixture
@@ -36,11 +38,11 @@ def events() -> list[Any]:
 def make(trips: Mock, events: list[Any]) -> Make:
     def make(shared_filter: ToolFilter | None = None, **settings: Any) -> ToolCalls:
         services = SharedServices(
-            callbacks=Mock(), server_request_threads=Mock(), tool_filter=shared_filter or ToolFilter()
+            callbacks=Mock(), server_request_threads=Mock(), steps=Mock(), tool_filter=shared_filter or ToolFilter()
         )
         cache = ResponseCache(SystemClock())
-        calls = ToolCalls("s", ClientOptions(**settings), services, trips, Observer("s"), cache, events.append)
-        calls.listed([LOOK, ADD])
+        calls = ToolCalls("s", ClientOptions(**settings), services, trips, Observer("s"), cache, Mock(), events.append)
+        calls.listed([LOOK, ADD], calls.listing_begins())
         return calls
 
     return make
@@ -122,8 +124,8 @@ class TestFailures:
 class TestListings:
     def test_changes_are_told_and_equal_listings_are_not(self, make: Make, events: list[Any]) -> None:
         calls = make()
-        calls.listed([LOOK, ADD])
-        calls.listed([LOOK])
+        calls.listed([LOOK, ADD], calls.listing_begins())
+        calls.listed([LOOK], calls.listing_begins())
         calls.forget()
         calls.forget()
         assert events == [
@@ -131,6 +133,22 @@ class TestListings:
             ToolsChanged("s", removed=("add",)),
             ToolsChanged("s", removed=("look",)),
         ]
+
+    def test_one_that_was_requested_earlier_never_replaces_a_later_one(self, make: Make, events: list[Any]) -> None:
+        calls = make()
+        earlier, later = calls.listing_begins(), calls.listing_begins()
+        calls.listed([ADD], later)
+        calls.listed([LOOK, ADD], earlier)
+        assert [tool.name for tool in calls.catalog.tools] == ["add"]
+        assert events[1:] == [ToolsChanged("s", removed=("look",))]
+
+    def test_one_that_was_requested_before_the_client_was_disconnected_is_not_used(self, make: Make) -> None:
+        calls = make()
+        listing = calls.listing_begins()
+        calls.forget()
+        calls.listed([LOOK], listing)
+        assert not calls.catalog.listed
+        assert calls.catalog.tools == ()
 
     def test_they_are_asked_for_when_there_is_none_or_a_new_one_is_wanted(self, make: Make, trips: Mock) -> None:
         calls = make()

@@ -26,10 +26,12 @@ def listing(*names: str) -> list[Json]:
 
 
 def replace(
-    catalog: ToolCatalog, definitions: list[Any], allows: Callable[[str], bool] = allow_all
+    catalog: ToolCatalog,
+    definitions: list[Any],
+    allows: Callable[[str], bool] = allow_all,
+    blocked_of: Callable[[Mapping[str, MCPTool], Collection[str]], Collection[str]] = block_none,
 ) -> ToolsChanged | None:
-    change, _ = catalog.replace(definitions, allows, block_none)
-    return change
+    return catalog.replace(catalog.sort(definitions, allows, blocked_of))
 
 
 class TestListings:
@@ -60,7 +62,7 @@ class TestListings:
 
     def test_after_clearing_there_is_no_listing(self) -> None:
         catalog = ToolCatalog("s")
-        catalog.replace(listing("a", "denied", "blocked"), lambda name: name != "denied", lambda *_: {"blocked"})
+        replace(catalog, listing("a", "denied", "blocked"), lambda name: name != "denied", lambda *_: {"blocked"})
         assert catalog.clear() == ToolsChanged("s", removed=("a",))
         assert (catalog.listed, catalog.tools, catalog.denied, catalog.blocked) == (False, (), frozenset(), {})
         assert catalog.clear() is None
@@ -69,11 +71,10 @@ class TestListings:
 class TestWithheld:
     def test_denied_and_blocked_tools_are_known_and_not_on_offer(self) -> None:
         catalog = ToolCatalog("s")
-        change, names = catalog.replace(
-            listing("a", "denied", "blocked"), lambda name: name != "denied", lambda *_: {"blocked"}
-        )
-        assert change == ToolsChanged("s", added=("a",))
-        assert names == ["a", "denied", "blocked"]
+        tools = catalog.sort(listing("a", "denied", "blocked"), lambda name: name != "denied", lambda *_: {"blocked"})
+        assert not catalog.listed
+        assert catalog.replace(tools) == ToolsChanged("s", added=("a",))
+        assert tools.names == ["a", "denied", "blocked"]
         assert ("a" in catalog, "denied" in catalog, "blocked" in catalog) == (True, False, False)
         assert catalog.denied == {"denied"}
         assert list(catalog.blocked) == ["blocked"]
@@ -85,21 +86,20 @@ class TestWithheld:
             asked.append((list(allowed), list(listed)))
             return ()
 
-        ToolCatalog("s").replace(listing("a", "denied"), lambda name: name != "denied", blocked_of)
+        replace(ToolCatalog("s"), listing("a", "denied"), lambda name: name != "denied", blocked_of)
         assert asked == [(["a"], ["a", "denied"])]
 
     def test_a_tool_that_becomes_blocked_is_a_tool_less(self) -> None:
         catalog = ToolCatalog("s")
         replace(catalog, listing("a", "b"))
-        change, _ = catalog.replace(listing("a", "b"), allow_all, lambda *_: {"b"})
-        assert change == ToolsChanged("s", removed=("b",))
+        assert replace(catalog, listing("a", "b"), allow_all, lambda *_: {"b"}) == ToolsChanged("s", removed=("b",))
 
 
 class TestLimits:
     def test_too_many_tools_are_cut_and_that_is_said(self, caplog: pytest.LogCaptureFixture) -> None:
         catalog = ToolCatalog("s")
         definitions = [{"name": f"t{number}"} for number in range(MAX_TOOLS + 500)]
-        catalog.replace(definitions, lambda _: True, lambda *_: ())
+        replace(catalog, definitions)
         assert len(catalog) == MAX_TOOLS
         assert "ignored=500" in caplog.text
 
@@ -107,7 +107,7 @@ class TestLimits:
         catalog = ToolCatalog("s")
         long = "x" * (MAX_DEFINITION - 1000)
         definitions = [{"name": f"t{number}", "description": long} for number in range(200)]
-        catalog.replace(definitions, lambda _: True, lambda *_: ())
+        replace(catalog, definitions)
         assert 60 <= len(catalog) <= 70
         assert "tools_ignored" in caplog.text
 

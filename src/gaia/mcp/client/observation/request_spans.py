@@ -21,6 +21,9 @@ __all__ = ["Executor", "Observation", "Observer"]
 
 logger = get_logger(__name__)
 
+_MAX_NAME = 200
+"""Characters of what a server calls its request; spans are kept for a while."""
+
 _MAX_DESCRIPTIONS = 1024
 
 _RESOURCES = frozenset(
@@ -123,6 +126,7 @@ class Observer:
         self, method: str, params: Mapping[str, Any] | None, request_id: object, executor: Executor | None = None
     ) -> ServerSpan:
         """Follow a request of the server, from its arrival to the answer; `executor` as for `begin`."""
+        method = method[:_MAX_NAME]
         details = {} if request_id is None else {names.REQUEST_ID: str(request_id)}
         attributes = {names.METHOD_NAME: method, **self.common}
         return ServerSpan(method, attributes, details, (params or {}).get("_meta"), executor=executor)

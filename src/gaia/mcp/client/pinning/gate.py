@@ -69,19 +69,24 @@ class PinGate:
         """What was reported last, so that a restart does not repeat it. Only for comparing: a race reports twice."""
         self._problem: str | None = None
 
-    def review(self, tools: Mapping[str, MCPTool], listed: Collection[str]) -> frozenset[str]:
+    def review(
+        self, tools: Mapping[str, MCPTool], listed: Collection[str], seconds: float | None = None
+    ) -> frozenset[str]:
         """`review_pins` of the tools that may be used; `listed` names all tools, denied ones too."""
         if self.mode == "off":
             return frozenset()
-        return self.review_pins({name: pin_of(tool) for name, tool in tools.items()}, listed)
+        return self.review_pins({name: pin_of(tool) for name, tool in tools.items()}, listed, seconds)
 
-    def review_pins(self, pins: Mapping[str, Pin], listed: Collection[str]) -> frozenset[str]:
+    def review_pins(
+        self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None = None
+    ) -> frozenset[str]:
         """Compare `pins` with what was approved, and report what is new about them.
 
-        Returns the names of what must not be used. May wait for the lock file, at the first use of a server only.
+        Returns the names of what must not be used. May wait for the lock file, up to `seconds`, at the first use of a
+        server only.
         """
         try:
-            review = self._compare(pins, listed)
+            review = self._compare(pins, listed, seconds)
         except ConfigError as error:
             self._problem = error.message
             logger.error("tool_lock_unusable", server=self._server, error=error.message, blocked=self.blocks)
@@ -98,10 +103,10 @@ class PinGate:
         )
         return ToolNotApproved(f"the {self._kind[:-1]} {name!r} of server {self._server!r} is blocked: {reason}")
 
-    def _compare(self, pins: Mapping[str, Pin], listed: Collection[str]) -> Review:
+    def _compare(self, pins: Mapping[str, Pin], listed: Collection[str], seconds: float | None) -> Review:
         store = self._pins().of(self._kind)
         # A server that lists nothing may just be unable to, so its first use is still to come.
-        approved = store.read_or_pin(pins) if pins else store.read() or {}
+        approved = store.read_or_pin(pins, seconds) if pins else store.read() or {}
         return compare(approved, pins, listed)
 
     def _report(self, review: Review) -> None:

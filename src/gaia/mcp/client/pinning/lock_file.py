@@ -111,12 +111,15 @@ class ServerPins:
         """The pins by tool, or by prompt; None if this server was never pinned."""
         return self._find(self._document())
 
-    def read_or_pin(self, pins: Mapping[str, Pin]) -> dict[str, Pin]:
-        """What `read` returns, after pinning `pins` if the server was never pinned (trust on first use)."""
+    def read_or_pin(self, pins: Mapping[str, Pin], seconds: float | None = None) -> dict[str, Pin]:
+        """What `read` returns, after pinning `pins` if the server was never pinned (trust on first use).
+
+        Waits up to `seconds` for other processes that hold the file, if it has to be changed.
+        """
         found = self.read()
         if found is not None:
             return found
-        with json_file.locked(self.file) as target:
+        with json_file.locked(self.file, seconds) as target:
             document = self._document()
             # Another process may have been first.
             found = self._find(document)

@@ -9,9 +9,15 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.client.protocol.exchange import Exchange, Send, paginate
+from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError
 
-__all__ = ["ClientIdentity", "Era", "ServerProfile", "object_member"]
+__all__ = ["ClientIdentity", "Era", "ServerProfile", "instructions_of", "object_member"]
+
+_MAX_INSTRUCTIONS = 128 * 1024
+"""Characters; more than is shown of them, because secrets are masked first."""
+
+_MAX_MEMBER_BYTES = 1024 * 1024
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
@@ -77,10 +83,21 @@ class ServerProfile(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, server_info=info, instructions=instructions)
 
 
+def instructions_of(result: Mapping[str, Any]) -> str | None:
+    """The server's hints for a model in the answer to an opening request, or the beginning of very long ones."""
+    instructions = result.get("instructions")
+    return instructions[:_MAX_INSTRUCTIONS] if isinstance(instructions, str) else None
+
+
 def object_member(result: Mapping[str, Any], key: str, method: str) -> Mapping[str, Any]:
-    """An object of the answer to an opening request; missing is empty. Raises `HandshakeFailed` for anything else."""
+    """An object of the answer to an opening request; missing is empty.
+
+    Raises `HandshakeFailed` for anything else, and for an object that is too large to be kept as long as the server.
+    """
     # Null and an empty list are what some languages make of an empty object.
     value = result.get(key) or {}
     if not isinstance(value, dict):
         raise HandshakeFailed(f"the server's answer to {method} has a {key} that is not an object", delivery="unknown")
+    if value_size(value) > _MAX_MEMBER_BYTES:
+        raise HandshakeFailed(f"the server's answer to {method} has a {key} that is too large", delivery="unknown")
     return value

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, object_member
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, instructions_of, object_member
 from gaia.mcp.client.protocol.exchange import Exchange, Notify, Send, SetProtocolVersion
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.errors import HandshakeFailed, InvalidResponse, JsonRpcError
@@ -50,13 +50,12 @@ class HandshakeEra(Era):
                 f"{', '.join(HANDSHAKE_REVISIONS)} after a handshake",
                 delivery="unknown",
             )
-        instructions = result.get("instructions")
         return ServerProfile(
             protocol_version=version,
             server_info=object_member(result, "serverInfo", "initialize"),
             capabilities=object_member(result, "capabilities", "initialize"),
             era=self,
-            instructions=instructions if isinstance(instructions, str) else None,
+            instructions=instructions_of(result),
         )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, object_member
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, instructions_of, object_member
 from gaia.mcp.client.protocol.exchange import Exchange, Send, SetProtocolVersion
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import HandshakeFailed, InvalidResponse, JsonRpcError
@@ -100,13 +100,12 @@ class StatelessEra(Era):
         if revision not in supported:
             raise OtherRevisions(supported)
         meta = object_member(result, "_meta", "server/discover")
-        instructions = result.get("instructions")
         return ServerProfile(
             protocol_version=revision,
             server_info=object_member(meta, f"{_META}serverInfo", "server/discover"),
             capabilities=object_member(result, "capabilities", "server/discover"),
             era=self,
-            instructions=instructions if isinstance(instructions, str) else None,
+            instructions=instructions_of(result),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import queue
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -13,6 +14,7 @@ from gaia.engine_thread import described
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.notifications import progress_of
+from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.callbacks import Lane
@@ -21,7 +23,7 @@ from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import CallCancelled, MCPError, ServerCrashed
 
-__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome"]
+__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "end"]
 
 logger = get_logger(__name__)
 
@@ -34,6 +36,9 @@ SCOPE_CANCELLED = "cancelled together with the work that it was part of"
 
 _MAX_UPDATES = 10_000
 """Reports of progress that wait for the caller's thread; what a server reports beyond that is dropped."""
+
+_MAX_UPDATE_BYTES = 8 * 1024 * 1024
+"""The size of these reports, together."""
 
 
 class Caller:
@@ -64,15 +69,8 @@ class Caller:
         if on_progress is None:
             call = self._call(supervisor, request, started)
         else:
-            updates: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-            size, put = updates.qsize, updates.put
-            call = self._call(
-                supervisor,
-                request,
-                started,
-                on_progress=lambda params: put(params) if size() < _MAX_UPDATES else None,
-                on_done=lambda _: put(None),
-            )
+            updates = _Updates()
+            call = self._call(supervisor, request, started, on_progress=updates.put, on_done=lambda _: updates.end())
             report = functools.partial(_report_until_done, updates, call, clock, on_progress)
         call_queue = supervisor.call_queue
         if scope is None:
@@ -89,15 +87,12 @@ class Caller:
             raise error
         return call.result
 
-    def submit(
-        self, request: ClientRequest, lane: Lane, future: CallFuture, goes_on: GoesOn = lambda *_: False
-    ) -> None:
-        """Make a request without waiting, for `future`. Progress and the future's callbacks run on `lane`, in order.
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn = lambda *_: False) -> None:
+        """Make a request without waiting, for `future`, which is done as soon as the call has ended.
 
-        So does the end of the request's observation, before the future is done. `goes_on` runs on the thread that ends
-        the call, and must be quick. Raises Overloaded if there is no thread for the lane.
+        Progress, the end of the request's observation and then the future's callbacks run on the future's lane.
+        `goes_on` runs on the thread that ends the call, and must be quick.
         """
-        lane.require_thread()
         supervisor = self.supervisor
         started = self._clock.monotonic()
 
@@ -106,22 +101,20 @@ class Caller:
                 self._record(call, started)
                 if goes_on(call.error, call.result):
                     return
-                if request.observation is not None:
-                    lane.post(functools.partial(request.observation.ended, call.error, call.result))
-                lane.post(lambda: future.complete(call.error, call.result))
             except BaseException as error:
-                # A mistake of ours must not leave the future undone, here if need be.
-                if not future.done():
-                    future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
+                # A mistake of ours must not leave the future undone.
+                future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
                 raise
+            end(future, request, call.error, call.result)
 
         on_progress = request.options.on_progress
+
+        def progressed(params: Mapping[str, Any]) -> None:
+            assert on_progress is not None, "progress is only reported if it is wanted"
+            future.lane.post(functools.partial(_report, on_progress, params), size=value_size(params))
+
         call = self._call(
-            supervisor,
-            request,
-            started,
-            on_done=done,
-            on_progress=None if on_progress is None else lambda params: lane.post(lambda: _report(on_progress, params)),
+            supervisor, request, started, on_done=done, on_progress=None if on_progress is None else progressed
         )
         future.attach(lambda error: supervisor.call_queue.cancel(call, error))
         supervisor.call_queue.submit(call)
@@ -160,13 +153,50 @@ class Caller:
         self.statistics.record(self._clock.monotonic() - started, failed=failed)
 
 
-def _report_until_done(
-    updates: queue.SimpleQueue[Mapping[str, Any] | None], call: Call, clock: Clock, on_progress: OnProgress
-) -> None:
+def end(future: CallFuture, request: ClientRequest, error: MCPError | None, result: Outcome) -> None:
+    """End a submitted request: its future at once, its observation on the lane, before the future's callbacks."""
+    try:
+        if request.observation is not None:
+            request.observation.stop()
+            future.lane.post(functools.partial(request.observation.ended, error, result))
+    finally:
+        future.complete(error, result)
+
+
+class _Updates:
+    """Reports of progress, on their way from the reader to the caller's thread."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        """Each with its size; None is the end."""
+        self._put = 0
+        """Bytes in all; only the reader changes it."""
+        self._taken = 0
+        """Bytes in all; only the caller's thread changes it."""
+
+    def put(self, params: Mapping[str, Any]) -> None:
+        size = value_size(params)
+        if self._queue.qsize() < _MAX_UPDATES and self._put - self._taken + size <= _MAX_UPDATE_BYTES:
+            self._put += size
+            self._queue.put((size, params))
+
+    def end(self) -> None:
+        self._queue.put(None)
+
+    def take(self, clock: Clock, deadline: float) -> Mapping[str, Any] | None:
+        """The next one; None at the end. Raises `queue.Empty` if there is none by `deadline`."""
+        update: tuple[int, Mapping[str, Any]] | None = clock.get(self._queue, deadline)
+        if update is None:
+            return None
+        self._taken += update[0]
+        return update[1]
+
+
+def _report_until_done(updates: _Updates, call: Call, clock: Clock, on_progress: OnProgress) -> None:
     while True:
         deadline = call.deadline
         try:
-            params = clock.get(updates, deadline)
+            params = updates.take(clock, deadline)
         except queue.Empty:
             if call.deadline > deadline:
                 continue
@@ -184,13 +214,30 @@ def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
 
 
 class CallFuture(Future[Outcome]):
-    """The future of a submitted call. `cancel` works until the result is there, and tells the server."""
+    """The future of a submitted call. `cancel` works until the result is there, and tells the server.
 
-    def __init__(self) -> None:
+    A thread of a connection or a supervisor completes it, and runs none of its callbacks: they run on a lane.
+    """
+
+    def __init__(self, lane: Lane) -> None:
         super().__init__()
+        self.lane = lane
         self._cancel_call: Callable[[CallCancelled], bool] | None = None
         self._cancellation = CallCancelled("cancelled by its owner")
         self._unwanted = False
+
+    def add_done_callback(self, fn: Callable[[Future[Outcome]], object]) -> None:
+        """Have a callback thread call `fn` with this future when it is done; this thread does, if that is so now."""
+        adder, adding = threading.get_ident(), True
+
+        def call(future: Future[Outcome]) -> None:
+            if adding and threading.get_ident() == adder:
+                fn(future)
+            else:
+                self.lane.post(functools.partial(fn, future))
+
+        super().add_done_callback(call)
+        adding = False
 
     def cancel(self) -> bool:
         """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
@@ -209,7 +256,7 @@ class CallFuture(Future[Outcome]):
             self.cancel()
 
     def complete(self, error: MCPError | None, result: Outcome) -> None:
-        """Runs on a callback thread, because it runs the user's done-callbacks."""
+        """The request has ended. For any thread: it releases those that wait, and runs no user code."""
         if error is self._cancellation:
             # `cancel` does the rest. A call that was cancelled otherwise has failed.
             return

@@ -20,7 +20,10 @@ from gaia.mcp.client.protocol.elicitation import (
 from gaia.mcp.client.protocol.roots import Root, root_list
 from gaia.mcp.client.protocol.sampling import SamplingRequest, sampling_result
 
-__all__ = ["ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
+__all__ = ["METHODS", "ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
+
+METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
+"""What servers may ask, if it is offered."""
 
 OnElicitation = Callable[[ElicitationRequest], ElicitationAnswer | Mapping[str, Any] | None]
 """Asks a person. None is "cancel": no choice was made. A dict is ``{"action": …, "content": …}``."""
@@ -45,6 +48,11 @@ class Roots:
         checked = _checked(source)
         with self._lock:
             self._source = checked
+
+    @property
+    def are_known(self) -> bool:
+        """Whether they are listed without user code."""
+        return not callable(self._source)
 
     def listing(self) -> dict[str, Any]:
         """The answer to ``roots/list``. Runs user code, if the roots are a function."""
@@ -92,12 +100,12 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     def offers(self, method: str) -> bool:
         """Whether a server may ask this."""
-        given = {
-            "elicitation/create": self.on_elicitation,
-            "sampling/createMessage": self.on_sampling,
-            "roots/list": self.roots,
-        }
+        given = dict(zip(METHODS, (self.on_elicitation, self.on_sampling, self.roots), strict=True))
         return given.get(method) is not None
+
+    def answers_at_once(self, method: str) -> bool:
+        """Whether a request of a `method` that is offered is answered without user code."""
+        return method == "roots/list" and self.roots is not None and self.roots.are_known
 
     def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result for a request of `server` that is offered. Runs user code, and raises what that raises.

@@ -18,13 +18,25 @@ from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import MCPError
 
-__all__ = ["SupervisionContext", "SupervisionHooks"]
+__all__ = ["Listing", "SupervisionContext", "SupervisionHooks"]
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """One request for the tools, all pages of it."""
+
+    number: int
+    """Later requests have higher numbers: what an older one found is not used any more once a later one has ended."""
+    deadline: float
+    """A reading of the clock: when whatever has to be done about it must be over."""
 
 
 class SupervisionHooks(Protocol):
     """What the supervisor tells its client, on its own thread. Implementations are ours: quick, and never raise."""
 
-    def tools_listed(self, definitions: list[Any]) -> None: ...
+    def listing_begins(self) -> Listing:
+        """The server is about to be asked for its tools."""
+
+    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
 
     @property
     def subscriptions(self) -> Subscriptions:

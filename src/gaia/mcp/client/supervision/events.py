@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.protocol.value_size import value_size
+from gaia.mcp.client.supervision.callbacks import CallbackPool
 
 __all__ = [
     "ElicitationCompleted",
     "Event",
+    "EventsDropped",
     "GaveUp",
     "Listener",
     "Listeners",
@@ -136,21 +138,34 @@ class PromptsChanged(Event, frozen=True):
     """The server offers other prompts than before; `list_prompts` says which."""
 
 
+class EventsDropped(Event, frozen=True):
+    """The listener was too slow for this server, and has missed events of it: the oldest of those that waited.
+
+    Only the listener that has missed them is told. It can look at what there is now, such as `MCPClient.status`.
+    """
+
+    count: int
+
+
 Listener = Callable[[Event], None]
 
 
 class Listeners:
-    """Thread-safe. Each listener gets events in order, one at a time, on a callback thread."""
+    """Thread-safe. Each listener gets events one at a time, those of one server in order, on a callback thread.
+
+    The events that wait for a listener are bounded for each server by itself.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock."""
-        self._posts: tuple[Callable[[Event], None], ...] = ()
+        self._lock = threading.RLock()
+        """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant,
+        because a signal handler may subscribe too."""
+        self._posts: tuple[Callable[[Event, int], None], ...] = ()
 
-    def subscribe(self, listener: Listener, lane: Lane) -> Callable[[], None]:
-        """Tell `listener` of all events from now on; returns a function that ends it, even for those under way.
+    def subscribe(self, listener: Listener, pool: CallbackPool) -> Callable[[], None]:
+        """Tell `listener` of all events from now on, on a thread of `pool`.
 
-        A listener may subscribe more than once.
+        Returns a function that ends it, even for events under way. A listener may subscribe more than once.
         """
         ended = threading.Event()
 
@@ -159,8 +174,10 @@ class Listeners:
             if not ended.is_set():
                 listener(event)
 
-        def post(event: Event) -> None:
-            lane.post(lambda: deliver(event))
+        lane = pool.lane(on_dropped=lambda server, count: deliver(EventsDropped(server, count)))
+
+        def post(event: Event, size: int) -> None:
+            lane.post(lambda: deliver(event), event.server, size)
 
         def unsubscribe() -> None:
             ended.set()
@@ -172,5 +189,7 @@ class Listeners:
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        for post in self._posts:
-            post(event)
+        if posts := self._posts:
+            size = value_size(event)
+            for post in posts:
+                post(event, size)

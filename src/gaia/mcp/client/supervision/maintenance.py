@@ -21,7 +21,7 @@ from gaia.mcp.client.protocol.notifications import (
 )
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import ConnectionState
-from gaia.mcp.client.supervision.context import SupervisionContext
+from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Timer, Timers
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
@@ -87,10 +87,12 @@ class Maintenance:
         self._on_list_failed = on_list_failed
         self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
+        self._opening = self._hooks.listing_begins()
+        """The listing that is part of the opening."""
 
     def begin(self, profile: ServerProfile, tools: list[Any]) -> None:
         """The server is ready, and has listed `tools`."""
-        self._hooks.tools_listed(tools)
+        self._hooks.tools_listed(tools, self._opening)
         context = self._context
         health = HealthCheck(
             profile.era,
@@ -99,7 +101,7 @@ class Maintenance:
             interval=context.health_interval,
             timeout=context.health_timeout,
         )
-        listing = ToolListing(profile, self._run_exchange, self._hooks.tools_listed, self._on_list_failed)
+        listing = ToolListing(profile, self._run_exchange, self._hooks, self._on_list_failed)
         subscription = SubscriptionStream(profile, self._run_exchange, self._hooks.subscriptions)
         self._ready = _Ready(health, listing, subscription)
         subscription.keep()
@@ -190,7 +192,7 @@ class ToolListing:
 
     profile: ServerProfile
     run_exchange: RunExchange
-    on_listed: Callable[[list[Any]], None]
+    hooks: SupervisionHooks
     on_error: Callable[[MCPError], None]
     _under_way = False
     _outdated = False
@@ -200,10 +202,12 @@ class ToolListing:
             self._outdated = True
             return
         self._under_way, self._outdated = True, False
-        self.run_exchange(self.profile.era.list_tools(self.profile), self._listed, self._failed)
+        listing = self.hooks.listing_begins()
 
-    def _listed(self, definitions: list[Any]) -> None:
-        self._ended(lambda: self.on_listed(definitions))
+        def listed(definitions: list[Any]) -> None:
+            self._ended(lambda: self.hooks.tools_listed(definitions, listing))
+
+        self.run_exchange(self.profile.era.list_tools(self.profile), listed, self._failed)
 
     def _failed(self, error: MCPError) -> None:
         self._ended(lambda: self.on_error(error))

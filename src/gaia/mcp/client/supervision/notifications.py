@@ -18,6 +18,7 @@ from gaia.mcp.client.protocol.notifications import (
     ToolListChanged,
     parse_notification,
 )
+from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision import events
 from gaia.mcp.client.supervision.event_loop import EventLoop
@@ -30,6 +31,9 @@ logger = get_logger(__name__)
 
 _MAX_PENDING = 1_000
 """A server that writes notifications faster than the supervisor reads them loses some, but fills no memory of ours."""
+
+_MAX_PENDING_BYTES = 4 * 1024 * 1024
+"""Of notifications that the supervisor has not read yet."""
 
 
 class Notifications:
@@ -44,6 +48,10 @@ class Notifications:
         self._on_notified = on_notified
         self.tools_change_announced = False
         """A change was announced since the tools were listed last; another announcement would say nothing new."""
+        self._posted = 0
+        """Bytes in all; only the reader changes it."""
+        self._read = 0
+        """Bytes in all; only the supervisor's thread changes it."""
 
     def received(self, connection: Connection, notification: Notification) -> None:
         """For the reader thread."""
@@ -56,15 +64,23 @@ class Notifications:
         elif isinstance(parsed, RequestCancelled) and connection.negotiated.server_may_ask:
             self._server_requests.cancelled(connection, parsed.request_id)
         elif parsed is not None and self._loop.pending < _MAX_PENDING and self._is_relevant(parsed):
-            self._post(parsed)
+            size = value_size(parsed)
+            if self._posted - self._read + size <= _MAX_PENDING_BYTES:
+                self._post(parsed, size)
 
     def _is_relevant(self, notification: ServerNotification) -> bool:
         if isinstance(notification, ElicitationComplete):
             return self._server_requests.completes(notification.elicitation_id)
         return True
 
-    def _post(self, notification: ServerNotification) -> None:
-        self._loop.post(lambda: self._on_notified(notification))
+    def _post(self, notification: ServerNotification, size: int = 0) -> None:
+        self._posted += size
+
+        def notified() -> None:
+            self._read += size
+            self._on_notified(notification)
+
+        self._loop.post(notified)
 
     def listing_begins(self) -> None:
         """For the supervisor's thread, before it lists the tools: changes that are announced from now on are new."""

@@ -1,9 +1,11 @@
 """Requests of one server to the client, from their arrival to the answer.
 
 The answers come from user code, which waits for people and models. It runs on callback threads of its own, so that
-neither a reader nor a listener ever waits for it. A server request ends exactly once: answered, refused, expired, or
-withdrawn because the answer is not needed any more. The work of user code for an answer that is not needed any more is
-cancelled (`gaia.cancellation`).
+neither a reader nor a listener ever waits for it: a few for each server and each kind of request, so that neither
+another server nor another kind waits for a person. Folders that are known are listed at once.
+
+A server request ends exactly once: answered, refused, expired, or withdrawn because the answer is not needed any more.
+The work of user code for an answer that is not needed any more is cancelled (`gaia.cancellation`).
 """
 
 from __future__ import annotations
@@ -25,20 +27,30 @@ from gaia.mcp.client.protocol.messages import (
     RequestId,
     encode_result,
 )
+from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.client_features import ClientFeatures
+from gaia.mcp.client.supervision.client_features import METHODS, ClientFeatures
 
 __all__ = ["ServerRequest", "ServerRequests"]
 
 logger = get_logger(__name__)
 
 _MAX_OPEN = 32
-"""Requests of one server that may be open at once; more are refused."""
+"""Requests of one kind that a server may have open at once; more are refused."""
+
+_MAX_OPEN_BYTES = 32 * 1024 * 1024
+"""Of what these requests hold, pictures for a model included."""
+
+_THREADS = 4
+"""For each kind of request of one server."""
 
 _MAX_URLS = 1000
 """How many ids of URL elicitations are remembered for the server's `notifications/elicitation/complete`."""
+
+_MAX_URL_ID = 1024
+"""Characters of an id; longer ones are not remembered."""
 
 OnAnswered = Callable[[dict[str, Any] | None, Refusal | None], object]
 """Told the result or the refusal; neither, if the server request was withdrawn."""
@@ -84,12 +96,15 @@ class ServerRequests:
         """User code runs on `pool` and gets `timeout` seconds for each answer."""
         self.features = features
         self._server = server
-        self._pool = pool
+        self._groups = {method: pool.group(server, _THREADS) for method in METHODS}
         self._clock = clock
         self._timeout = timeout
         self._lock = threading.Lock()
         """Owns everything below. Never held while a server request ends."""
         self._open: set[ServerRequest] = set()
+        self._held: dict[str, dict[ServerRequest, int]] = {method: {} for method in METHODS}
+        """By method, the requests that user code has or will be given, with their sizes in bytes: also those that have
+        ended, until user code has returned or a thread has come to them."""
         self._by_request: dict[tuple[Connection, RequestId], ServerRequest] = {}
         """Those that came as requests, which are answered on their connection."""
         self._urls: deque[str] = deque(maxlen=_MAX_URLS)
@@ -110,20 +125,40 @@ class ServerRequests:
             self._timeout,
             lambda result, refusal: self._ended(server_request, on_done, result, refusal),
         )
-        with self._lock:
-            full = len(self._open) >= _MAX_OPEN
-            if not full:
-                self._open.add(server_request)
-        if full:
-            server_request.finish(
-                refusal=Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
-            )
+        if self.features.answers_at_once(method):
+            self._answer(server_request, method, params)
+            return server_request
+        refusal = self._hold(server_request, method, value_size(params))
+        if refusal is not None:
+            server_request.finish(refusal=refusal)
             return server_request
         self.note_url(elicitation_id(method, params))
         # User code runs in the context of this thread, so that its spans and its cancellation belong to it.
         context = contextvars.copy_context()
-        self._pool.lane().post(lambda: context.run(self._answer, server_request, method, params))
+        self._groups[method].lane().post(lambda: self._run(context, server_request, method, params))
         return server_request
+
+    def _hold(self, server_request: ServerRequest, method: str, size: int) -> Refusal | None:
+        """Make room for a request; the refusal if there is none."""
+        with self._lock:
+            held = self._held[method]
+            if len(held) >= _MAX_OPEN:
+                return Refusal(INTERNAL_ERROR, f"{_MAX_OPEN} requests wait already; ask again later")
+            if sum(held.values()) + size > _MAX_OPEN_BYTES:
+                return Refusal(INTERNAL_ERROR, "the request is too long, together with those that wait already")
+            self._open.add(server_request)
+            held[server_request] = size
+        return None
+
+    def _run(
+        self, context: contextvars.Context, server_request: ServerRequest, method: str, params: Mapping[str, Any]
+    ) -> None:
+        """Runs on a callback thread."""
+        try:
+            context.run(self._answer, server_request, method, params)
+        finally:
+            with self._lock:
+                self._held[method].pop(server_request, None)
 
     def withdraw_all(self) -> None:
         """No answer is needed any more."""
@@ -134,7 +169,7 @@ class ServerRequests:
 
     def note_url(self, identifier: object) -> None:
         """A person is sent to a URL under this id; the server may report that the person is done there."""
-        if isinstance(identifier, str):
+        if isinstance(identifier, str) and len(identifier) <= _MAX_URL_ID:
             with self._lock:
                 self._urls.append(identifier)
 
@@ -205,7 +240,7 @@ class ServerRequests:
         on_done(result, refusal)
 
     def _answer(self, server_request: ServerRequest, method: str, params: Mapping[str, Any]) -> None:
-        """Runs on a callback thread."""
+        """Have `features` answer. Runs on a callback thread, unless that needs no user code."""
         if server_request.ended:
             return
         refusal = Refusal(INTERNAL_ERROR, _NO_ANSWER)

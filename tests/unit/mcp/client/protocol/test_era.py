@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, object_member
+from gaia.mcp.client.protocol.era import ClientIdentity, Era, ServerProfile, instructions_of, object_member
 from gaia.mcp.client.protocol.exchange import Send, drive
 from gaia.mcp.errors import CallTimeout, HandshakeFailed, InvalidResponse, JsonRpcError, MCPError, ServerCrashed
 
@@ -97,6 +97,16 @@ def test_anything_else_fails_the_handshake_and_names_the_member(value: Any) -> N
     with pytest.raises(HandshakeFailed, match="initialize has a capabilities that is not an object") as failure:
         object_member({"capabilities": value}, "capabilities", "initialize")
     assert failure.value.delivery == "unknown"
+
+
+def test_an_object_that_is_too_large_fails_the_handshake() -> None:
+    with pytest.raises(HandshakeFailed, match="initialize has a capabilities that is too large"):
+        object_member({"capabilities": {"experimental": "x" * 2_000_000}}, "capabilities", "initialize")
+
+
+def test_of_very_long_instructions_the_beginning_is_kept() -> None:
+    assert instructions_of({"instructions": "x" * 1_000_000}) == "x" * 128 * 1024
+    assert instructions_of({"instructions": 5}) is None
 
 
 def test_the_identity_has_the_form_of_the_specification() -> None:

@@ -3,11 +3,13 @@
 import logging
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from gaia.mcp.client.supervision import callbacks
-from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
+from tests.tracing import Metering
 
 PATIENCE = 10.0
 
@@ -57,18 +59,48 @@ def test_there_are_no_threads_before_there_is_something_to_do(pool: CallbackPool
     assert callback_threads() == []
 
 
-def test_there_are_never_more_than_four(pool: CallbackPool, held: threading.Event) -> None:
-    for _ in range(20):
-        pool.lane().post(lambda: held.wait(PATIENCE))
-    assert callback_threads() == [f"mcp-test-callbacks-{number}" for number in (1, 2, 3, 4)]
-
-
 def test_lanes_do_not_wait_for_each_other(pool: CallbackPool, held: threading.Event) -> None:
-    for _ in range(3):
+    for _ in range(50):
         pool.lane().post(lambda: held.wait(PATIENCE))
     done = threading.Event()
     pool.lane().post(done.set)
     assert done.wait(PATIENCE)
+
+
+class TestGroups:
+    def test_one_has_no_more_threads_than_its_limit(self, pool: CallbackPool, held: threading.Event) -> None:
+        group = pool.group("s", 4)
+        for _ in range(20):
+            group.lane().post(lambda: held.wait(PATIENCE))
+        assert callback_threads() == [f"mcp-test-callbacks-{number}" for number in (1, 2, 3, 4)]
+
+    def test_what_waits_for_a_thread_of_its_group_runs_in_the_end(
+        self, pool: CallbackPool, held: threading.Event
+    ) -> None:
+        group, seen = pool.group("s", 2), list[int]()
+        for _ in range(2):
+            group.lane().post(lambda: held.wait(PATIENCE))
+        for number in range(20):
+            group.lane().post(lambda number=number: seen.append(number))  # type: ignore[misc]
+        held.set()
+        pool.close()
+        assert sorted(seen) == list(range(20))
+
+    def test_one_that_is_full_holds_up_no_other(self, pool: CallbackPool, held: threading.Event) -> None:
+        full, other = pool.group("full", 2), pool.group("other", 2)
+        for _ in range(20):
+            full.lane().post(lambda: held.wait(PATIENCE))
+        done = [threading.Event(), threading.Event()]
+        other.lane().post(done[0].set)
+        pool.lane().post(done[1].set)
+        assert all(event.wait(PATIENCE) for event in done)
+
+    def test_a_forked_child_has_threads_of_its_own(self, pool: CallbackPool, held: threading.Event) -> None:
+        group, done = pool.group("s", 1), threading.Event()
+        group.lane().post(lambda: held.wait(PATIENCE))
+        group._process = -1
+        group.lane().post(done.set)
+        assert done.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
@@ -86,25 +118,111 @@ def test_a_task_that_raises_is_logged_and_stops_nothing(
     assert [record.message for record in caplog.records] == [f"callback_failed error=\"{error.__name__}('broken')\""]
 
 
-def test_a_lane_that_falls_far_behind_loses_its_oldest_tasks_and_says_so(
-    pool: CallbackPool, held: threading.Event, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(callbacks, "_LANE_TASKS", 10)
-    lane, seen, entered = pool.lane(), list[int](), threading.Event()
+class TestFarBehind:
+    """A lane whose tasks are slower than what comes."""
 
-    def stall() -> None:
-        entered.set()
-        held.wait(PATIENCE)
+    @pytest.fixture
+    def seen(self) -> list[Any]:
+        """What has run, in order."""
+        return []
 
-    lane.post(stall)
-    assert entered.wait(PATIENCE)
-    with caplog.at_level(logging.WARNING, "gaia"):
-        for number in range(15):
-            lane.post(lambda number=number: seen.append(number))  # type: ignore[misc]
-    held.set()
-    pool.close()
-    assert seen == list(range(5, 15))
-    assert [record.message for record in caplog.records] == ["callback_dropped"] * 5
+    @pytest.fixture
+    def lane(self, pool: CallbackPool, held: threading.Event, seen: list[Any]) -> Lane:
+        """One whose first task runs until `held` is set."""
+        lane, entered = pool.lane(on_dropped=lambda *what: seen.append(what)), threading.Event()
+
+        def stall() -> None:
+            entered.set()
+            held.wait(PATIENCE)
+
+        lane.post(stall)
+        assert entered.wait(PATIENCE)
+        return lane
+
+    def post(self, lane: Lane, seen: list[Any], numbers: range, server: str, size: int = 0) -> None:
+        for number in numbers:
+            lane.post(lambda number=number: seen.append((server, number)), server, size)  # type: ignore[misc]
+
+    def run_all(self, pool: CallbackPool, held: threading.Event) -> None:
+        held.set()
+        pool.close()
+
+    def test_the_oldest_tasks_are_dropped_counted_and_that_is_said_once(
+        self,
+        pool: CallbackPool,
+        lane: Lane,
+        seen: list[Any],
+        held: threading.Event,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+        metering: Metering,
+    ) -> None:
+        monkeypatch.setattr(callbacks, "_MAX_TASKS", 10)
+        with caplog.at_level(logging.WARNING, "gaia"):
+            self.post(lane, seen, range(15), "s")
+        self.run_all(pool, held)
+        assert seen == [("s", 5), *(("s", number) for number in range(5, 15))]
+        assert [record.message for record in caplog.records] == ["callbacks_dropped server='s'"]
+        assert metering.value("gaia.mcp.client.callbacks.dropped", gaia__mcp__server__name="s") == 5
+
+    def test_they_are_bounded_by_their_size_too(
+        self, pool: CallbackPool, lane: Lane, seen: list[Any], held: threading.Event
+    ) -> None:
+        self.post(lane, seen, range(10), "s", size=1024 * 1024)
+        self.run_all(pool, held)
+        assert seen == [("s", 6), *(("s", number) for number in range(6, 10))]
+
+    def test_one_that_is_too_large_by_itself_is_still_run(
+        self, pool: CallbackPool, lane: Lane, seen: list[Any], held: threading.Event
+    ) -> None:
+        self.post(lane, seen, range(1), "s", size=100 * 1024 * 1024)
+        self.run_all(pool, held)
+        assert seen == [("s", 0)]
+
+    def test_the_tasks_of_one_server_never_drop_or_hold_up_those_of_another(
+        self, pool: CallbackPool, lane: Lane, seen: list[Any], held: threading.Event
+    ) -> None:
+        self.post(lane, seen, range(3), "quiet")
+        self.post(lane, seen, range(20_000), "flooding")
+        self.post(lane, seen, range(3, 4), "quiet")
+        self.run_all(pool, held)
+        assert [what for what in seen if what[0] == "quiet"] == [("quiet", number) for number in range(4)]
+        assert seen.index(("quiet", 3)) < 10
+        assert [what for what in seen if what[0] == "flooding"][1:] == [
+            ("flooding", number) for number in range(10_000, 20_000)
+        ]
+
+    def test_a_lane_that_keeps_falling_behind_says_so_when_it_has_caught_up(
+        self, pool: CallbackPool, seen: list[Any], held: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(callbacks, "_MAX_TASKS", 2)
+        lane, entered, told = (
+            pool.lane(on_dropped=lambda *what: seen.append(what)),
+            threading.Event(),
+            threading.Event(),
+        )
+
+        def task(number: int) -> None:
+            seen.append(number)
+            if number == 3:
+                told.set()
+                held.wait(PATIENCE)
+
+        def stall() -> None:
+            entered.set()
+            posted.wait(PATIENCE)
+
+        posted = threading.Event()
+        lane.post(stall)
+        assert entered.wait(PATIENCE)
+        for number in range(5):
+            lane.post(lambda number=number: task(number))  # type: ignore[misc]
+        posted.set()
+        assert told.wait(PATIENCE)
+        for number in range(5, 8):
+            lane.post(lambda number=number: task(number))  # type: ignore[misc]
+        self.run_all(pool, held)
+        assert seen == [("", 3), 3, 6, ("", 2), 7]
 
 
 class TestClosing:
@@ -194,16 +312,16 @@ class TestWithoutThreads:
         # The next one that can be started sees to what is there.
         pool.lane().post(lambda: seen.append(2))
         pool.close()
-        assert seen == [1, 2]
+        assert sorted(seen) == [1, 2]
 
     def test_a_forked_child_leaves_what_was_posted_before_to_its_parent(
         self, pool: CallbackPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lane, seen = pool.lane(), list[str]()
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "schedule", lambda _: None)
+            patch.setattr(pool, "_run", lambda _: None)
             lane.post(lambda: seen.append("parent"))
-        lane._scheduled_in = -1
+        lane._process = -1
         lane.post(lambda: seen.append("child"))
         pool.close()
         assert seen == ["child"]
@@ -220,7 +338,7 @@ class TestWithoutThreads:
         entered.wait(PATIENCE)
         (gone,) = pool._threads._threads
         pool._threads._after_fork()
-        lane._scheduled_in = -1
+        lane._process = -1
         lane.post(done.set)
         assert done.wait(PATIENCE)
         gone.ending = True

@@ -71,6 +71,30 @@ class TestNotifications:
         channel.notify("notifications/message", {"data": "plain"})
         assert server.wait_for(ServerLog) == ServerLog("fake", "info", None, "plain")
 
+    def test_those_that_wait_are_bounded_in_bytes(self, server: Supervised) -> None:
+        channel = server.transport.channel()
+        entered, go_on = threading.Event(), threading.Event()
+
+        def stall(event: Event) -> None:
+            if isinstance(event, ServerLog) and not entered.is_set():
+                entered.set()
+                assert go_on.wait(PATIENCE)
+
+        server.reactions.append(stall)
+        for _ in range(2):
+            # Twice: what was read makes room.
+            entered.clear()
+            go_on.clear()
+            server.events.clear()
+            channel.notify("notifications/message", {"data": "first"})
+            assert entered.wait(PATIENCE)
+            for _ in range(500):
+                channel.notify("notifications/message", {"data": "x" * 60_000})
+            channel.notify("notifications/message", {"data": "last"})
+            go_on.set()
+            server.settle()
+            assert 60 <= len([event for event in server.events if isinstance(event, ServerLog)]) <= 75
+
     def test_a_flood_of_them_is_bounded_and_hides_no_change_of_tools(self, server: Supervised) -> None:
         channel = server.transport.channel()
         entered, go_on = threading.Event(), threading.Event()

@@ -136,6 +136,34 @@ class TestRefusing:
         person.may_answer.set()
         assert channel.wait_for_response(31)["result"]["action"] == "accept"
 
+    def test_questions_that_are_too_long_together_are_refused(self, offer: Offer, person: Person) -> None:
+        channel = offer(on_elicitation=person, on_sampling=lambda request: request.answer("", model="m"))
+        for number in range(4):
+            channel.ask("elicitation/create", {**FORM, "message": "?" * 10_000_000}, number)
+        assert error_of(channel, 3) == (
+            INTERNAL_ERROR,
+            "the request is too long, together with those that wait already",
+        )
+        person.may_answer.set()
+        assert channel.wait_for_response(2)["result"]["action"] == "accept"
+
+    def test_questions_that_were_withdrawn_count_until_user_code_has_returned(
+        self, offer: Offer, person: Person
+    ) -> None:
+        channel = offer(on_elicitation=person)
+        for number in range(32):
+            channel.ask("elicitation/create", FORM, number)
+        for _ in range(4):
+            person.wait_until_asked()
+        for number in range(32):
+            channel.notify("notifications/cancelled", {"requestId": number})
+        channel.ask("elicitation/create", FORM, "one more")
+        assert error_of(channel, "one more")[0] == INTERNAL_ERROR
+        person.may_answer.set()
+        server_of(channel).server_request_threads.close()
+        channel.ask("elicitation/create", FORM, "later")
+        assert channel.wait_for_response("later")["result"]["action"] == "accept"
+
     def test_an_id_that_is_in_use_is_refused(self, offer: Offer, person: Person) -> None:
         channel = offer(on_elicitation=person)
         channel.ask("elicitation/create", FORM)
