@@ -136,8 +136,8 @@ class DaemonPool:
     def _drained_threads(self) -> list[_PoolThread]:
         """The threads, which end after the tasks that wait."""
         with self._lock:
-            if self._waiting and self._has_room():
-                # They were kept without a thread, or the threads that there are may be stuck.
+            if self._waiting and all(thread.ending for thread in self._threads):
+                # They were kept without a thread.
                 with contextlib.suppress(RuntimeError):
                     self._start_thread()
             return self._end_threads()
