@@ -314,7 +314,15 @@ class TestTheEnd:
         probe = Probe(places["work"])
         before = set(psutil.pids())
         probe.result(textwrap.dedent(self.STRAY))
-        (stray,) = (pid for pid in psutil.pids() if pid not in before and _runs(pid, "time.sleep(300)"))
+        strays: list[int] = []
+
+        def found() -> bool:
+            # Its arguments can be read a moment after it has begun.
+            strays[:] = [pid for pid in psutil.pids() if pid not in before and _runs(pid, "time.sleep(300)")]
+            return bool(strays)
+
+        assert wait_until(found, 20)
+        (stray,) = strays
         probe.close()
         assert wait_for_end(stray)
 
