@@ -373,7 +373,9 @@ class TestTheEnd:
         command = [sys.executable, "-c", textwrap.dedent(host), engine, str(places["work"])]
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join([root, *sys.path])
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as process:
+        # A host that is killed leaves the private directory of its server behind.
+        environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(places["other"])}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout is not None
             leader = int(process.stdout.readline())
             everything = [leader, *(child.pid for child in psutil.Process(leader).children(recursive=True))]
