@@ -314,7 +314,15 @@ class TestTheEnd:
         probe = Probe(places["work"])
         before = set(psutil.pids())
         probe.result(textwrap.dedent(self.STRAY))
-        (stray,) = (pid for pid in psutil.pids() if pid not in before and _runs(pid, "time.sleep(300)"))
+        strays: list[int] = []
+
+        def found() -> bool:
+            # Its arguments can be read a moment after it has begun.
+            strays[:] = [pid for pid in psutil.pids() if pid not in before and _runs(pid, "time.sleep(300)")]
+            return bool(strays)
+
+        assert wait_until(found, 20)
+        (stray,) = strays
         probe.close()
         assert wait_for_end(stray)
 
@@ -365,7 +373,9 @@ class TestTheEnd:
         command = [sys.executable, "-c", textwrap.dedent(host), engine, str(places["work"])]
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join([root, *sys.path])
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as process:
+        # A host that is killed leaves the private directory of its server behind.
+        environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(places["other"])}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout is not None
             leader = int(process.stdout.readline())
             everything = [leader, *(child.pid for child in psutil.Process(leader).children(recursive=True))]
