@@ -33,8 +33,8 @@ _DECIDES_EXECUTION = (
 )
 """Names of variables that say which code is run, even if they sound secret: GIT_ASKPASS, PASSWORD_COMMAND."""
 
-_CODE = r"^(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[\s`|;&]|[$<>]\("
-"""What begins like the path of a program, or could be a command, whatever the variable is called."""
+_CODE = r"(?:^|\s)(?:\.{0,2}|~\w*|[A-Za-z]:)[/\\]|[`|;&]|[$<>]\("
+"""The path of a program, or what a shell acts upon, whatever the variable is called. A passphrase has blanks, too."""
 
 _URL_PASSWORD = r"(?<=://)([^\s/@:]*):([\w.~%+=-]+)(?=@)"  # noqa: S105 - no password
 _URL_FIELD = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"

