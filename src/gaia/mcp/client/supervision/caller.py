@@ -99,13 +99,13 @@ class Caller:
         def done(call: Call) -> None:
             try:
                 self._record(call, started)
-                if goes_on(call.error, call.result):
-                    return
+                if not goes_on(call.error, call.result):
+                    end(future, request, call.error, call.result)
             except BaseException as error:
                 # A mistake of ours must not leave the future undone.
-                future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
+                if not future.done():
+                    future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
                 raise
-            end(future, request, call.error, call.result)
 
         on_progress = request.options.on_progress
 
@@ -256,11 +256,15 @@ class CallFuture(Future[Outcome]):
             self.cancel()
 
     def complete(self, error: MCPError | None, result: Outcome) -> None:
-        """The request has ended. For any thread: it releases those that wait, and runs no user code."""
+        """The request has ended. For any thread: it releases those that wait, and runs no user code.
+
+        May be called again after an exception, as long as the future is not done.
+        """
         if error is self._cancellation:
             # `cancel` does the rest. A call that was cancelled otherwise has failed.
             return
-        self.set_running_or_notify_cancel()
+        if not self.running():
+            self.set_running_or_notify_cancel()
         if error is not None:
             self.set_exception(error)
         else:
