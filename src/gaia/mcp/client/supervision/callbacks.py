@@ -119,7 +119,12 @@ class Lane:
             if not known:
                 logger.warning("callbacks_dropped", server=server)
         if begin:
-            self._schedule(self)
+            try:
+                self._schedule(self)
+            except BaseException:
+                # The next task that is posted tries it again.
+                self._scheduled = False
+                raise
 
     def run(self) -> None:
         """Run what waits, and what comes meanwhile. For the thread that the lane was scheduled on."""
@@ -182,7 +187,12 @@ class CallbackGroup:
                 self._waiting.append(lane)
                 return
             self._running += 1
-        self._run(lambda: self._run_lanes(lane))
+        try:
+            self._run(lambda: self._run_lanes(lane))
+        except BaseException:
+            with self._lock:
+                self._running -= 1
+            raise
 
     def _run_lanes(self, lane: Lane) -> None:
         while True:

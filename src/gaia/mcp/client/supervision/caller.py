@@ -256,7 +256,10 @@ class CallFuture(Future[Outcome]):
             self.cancel()
 
     def complete(self, error: MCPError | None, result: Outcome) -> None:
-        """The request has ended. For any thread: it releases those that wait, and runs no user code."""
+        """The request has ended. For any thread: it releases those that wait, and runs no user code.
+
+        May be called again after an exception, as long as the future is not done.
+        """
         if error is self._cancellation:
             # `cancel` does the rest. A call that was cancelled otherwise has failed.
             return

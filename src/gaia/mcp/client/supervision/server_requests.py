@@ -132,10 +132,14 @@ class ServerRequests:
         if refusal is not None:
             server_request.finish(refusal=refusal)
             return server_request
-        self.note_url(elicitation_id(method, params))
-        # User code runs in the context of this thread, so that its spans and its cancellation belong to it.
-        context = contextvars.copy_context()
-        self._groups[method].lane().post(lambda: self._run(context, server_request, method, params))
+        try:
+            self.note_url(elicitation_id(method, params))
+            # User code runs in the context of this thread, so that its spans and its cancellation belong to it.
+            context = contextvars.copy_context()
+            self._groups[method].lane().post(lambda: self._run(context, server_request, method, params))
+        except BaseException:
+            self._let_go(server_request, method)
+            raise
         return server_request
 
     def _hold(self, server_request: ServerRequest, method: str, size: int) -> Refusal | None:
@@ -157,8 +161,11 @@ class ServerRequests:
         try:
             context.run(self._answer, server_request, method, params)
         finally:
-            with self._lock:
-                self._held[method].pop(server_request, None)
+            self._let_go(server_request, method)
+
+    def _let_go(self, server_request: ServerRequest, method: str) -> None:
+        with self._lock:
+            self._held[method].pop(server_request, None)
 
     def withdraw_all(self) -> None:
         """No answer is needed any more."""
