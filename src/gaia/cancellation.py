@@ -8,9 +8,10 @@ that run with a copy of the context.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+
+from gaia.locks import reentrant_lock
 
 __all__ = ["CancelScope", "current_scope"]
 
@@ -19,7 +20,7 @@ class CancelScope:
     """Work that can be cancelled as a whole, once. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns the two below. Never held while a callback runs."""
         self._cancelled = False
         self._callbacks: dict[object, Callable[[], object]] = {}

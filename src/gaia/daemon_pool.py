@@ -12,10 +12,10 @@ import os
 import queue
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from gaia.locks import WeakObjects, reentrant_lock
 from gaia.log import get_logger
 
 __all__ = ["DaemonPool", "PoolExhausted", "Task", "drain_all"]
@@ -62,7 +62,7 @@ class DaemonPool:
         _pools.add(self)
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below, and what the threads note about themselves."""
         self._threads: set[_PoolThread] = set()
         """All that have not ended, those included that take no further task."""
@@ -225,11 +225,11 @@ def _join(threads: list[_PoolThread], timeout: float) -> bool:
     return not any(thread.is_alive() for thread in others)
 
 
-_pools: weakref.WeakSet[DaemonPool] = weakref.WeakSet()
+_pools: WeakObjects[DaemonPool] = WeakObjects()
 
 
 def _after_fork_in_child() -> None:
-    for pool in list(_pools):
+    for pool in _pools.present():
         pool._after_fork()
 
 

@@ -11,9 +11,10 @@ import contextlib
 import os
 import queue
 import threading
-import weakref
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
+
+from gaia.locks import Latch, WeakObjects, reentrant_lock
 
 __all__ = ["Handover", "mark_engine_thread", "on_engine_thread"]
 
@@ -62,7 +63,7 @@ class Handover:
         _all.add(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a finalizer or a signal handler that interrupts us may log, too."""
         self._tasks: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -116,14 +117,14 @@ class Handover:
 
         The thread ends at once if nothing else comes meanwhile. Called on that thread, it does nothing.
         """
-        reached = threading.Event()
+        reached = Latch()
         with self._lock:
             if self._thread is None:
                 return True
             if self._thread is threading.current_thread() or self._is_stuck():
                 return False
             # Not subject to the bounds.
-            self._put(_Entry(reached.set, may_end=True))
+            self._put(_Entry(reached.open, may_end=True))
         if reached.wait(seconds):
             return True
         self._gave_up()
@@ -202,11 +203,11 @@ class _Entry(NamedTuple):
     """Whether the thread ends after it, if nothing waits then."""
 
 
-_all: weakref.WeakSet[Handover] = weakref.WeakSet()
+_all: WeakObjects[Handover] = WeakObjects()
 
 
 def _after_fork() -> None:
-    for handover in list(_all):
+    for handover in _all.present():
         handover.after_fork()
 
 

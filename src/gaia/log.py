@@ -17,13 +17,13 @@ import contextvars
 import json
 import logging
 import sys
-import threading
 import traceback
 import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
 from gaia.handover import Handover, on_engine_thread
+from gaia.locks import reentrant_lock
 
 __all__ = [
     "EventLogger",
@@ -141,7 +141,7 @@ class KnowsSecrets(Protocol):
         """`text` with the secrets masked."""
 
 
-_registration = threading.Lock()
+_registration = reentrant_lock()
 """Owns the writing of `_owners`, which is replaced as a whole, so that reading it takes no lock."""
 
 _owners: tuple[weakref.ref[KnowsSecrets], ...] = ()

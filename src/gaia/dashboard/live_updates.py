@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
 from gaia.dashboard import responses
+from gaia.locks import reentrant_lock
 
 __all__ = ["Update", "UpdateBuffer", "UpdateStream"]
 
@@ -36,7 +36,7 @@ class UpdateBuffer:
     """
 
     def __init__(self, limit: int = 2000) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns both below; held for a few operations on them only."""
         self._updates: deque[Update] = deque(maxlen=limit)
         self._written = 0

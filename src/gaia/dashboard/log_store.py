@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Set
 from typing import Any
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.value_size import value_size
 
 __all__ = ["LogStore"]
@@ -28,7 +28,7 @@ class LogStore(logging.Handler):
         self._records: deque[dict[str, Any]] = deque()
         self._size = 0
         """Bytes of the records."""
-        self._kept = threading.Lock()
+        self._kept = reentrant_lock()
         """Owns both."""
         self._level_before: int | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gaia.dashboard.live_updates import UpdateBuffer
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.events import (
@@ -48,7 +48,7 @@ class Timeline:
 
     def __init__(self, buffer: UpdateBuffer) -> None:
         self._buffer = buffer
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns both below."""
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self._count = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, SpanKind
 
 from gaia.dashboard.live_updates import UpdateBuffer
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider
@@ -40,7 +40,7 @@ class SpanStore(SpanProcessor):
 
     def __init__(self, buffer: UpdateBuffer) -> None:
         self._buffer = buffer
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below; held for a few operations on them only."""
         self._closed = False
         self._live: dict[int, ReadableSpan] = {}

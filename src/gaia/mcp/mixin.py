@@ -17,13 +17,13 @@ How it fits itself to any host class:
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
@@ -57,7 +57,7 @@ class _State:
     pending: bool = False
     """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
 
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: Any = field(default_factory=reentrant_lock)
     """Owns `manager` and `unsubscribe`, so that two threads that need a manager first make only one."""
     manager: Any = None
     unsubscribe: Callable[[], object] | None = None

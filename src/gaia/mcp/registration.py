@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from collections.abc import Callable, Collection, ItemsView, Iterable, ValuesView
 from typing import Any, Protocol
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import naming
 
@@ -15,7 +15,7 @@ __all__ = ["RegisteredTools", "with_worded_response"]
 
 logger = get_logger(__name__)
 
-_lock = threading.Lock()
+_lock = reentrant_lock()
 """Owns what this module writes to registries, because several may share one. Never held while calling out."""
 
 _INSTRUCTION = (

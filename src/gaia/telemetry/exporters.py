@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from gaia.locks import reentrant_lock
 from gaia.untrusted_text import escaped
 
 __all__ = ["JsonLinesExporter", "readable_line"]
@@ -23,7 +23,7 @@ class JsonLinesExporter(SpanExporter):
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns `_descriptor`."""
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 

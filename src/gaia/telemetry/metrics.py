@@ -6,8 +6,6 @@ recording costs less than 0.2 µs. What a provider raises is logged once for eac
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
@@ -16,6 +14,7 @@ from opentelemetry import metrics as api
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
+from gaia.locks import WeakObjects
 from gaia.log import get_logger
 from gaia.telemetry.attributes import SERVER_NAME
 
@@ -81,31 +80,20 @@ class ObservedSet:
     """The servers that run now. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        """Owns `_all`."""
-        self._all: weakref.WeakSet[Observed] = weakref.WeakSet()
-
-    def add(self, one: Observed) -> None:
-        with self._lock:
-            self._all.add(one)
-
-    def discard(self, one: Observed) -> None:
-        with self._lock:
-            self._all.discard(one)
+        self._all: WeakObjects[Observed] = WeakObjects()
+        self.add = self._all.add
+        self.discard = self._all.discard
 
     def sums(self, figure: Callable[[Observed], int]) -> Counter[str]:
         """The figure by server name; several clients may use the same name."""
-        with self._lock:
-            present = list(self._all)
         total: Counter[str] = Counter()
-        for one in present:
+        for one in self._all.present():
             total[one.name] += figure(one)
         return total
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: no server belongs to it, and the old lock may be held for ever."""
-        self._lock = threading.Lock()
-        self._all = weakref.WeakSet()
+        """Begin anew in a forked child: no server belongs to it."""
+        self._all.clear()
 
 
 observed = ObservedSet()

@@ -15,6 +15,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
+from gaia.locks import reentrant_lock
+
 __all__ = ["MetricsPage"]
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -40,7 +42,7 @@ class MetricsPage(WSGIServer):
         """Raises OSError if the port is taken. Port 0 is any free one."""
         super().__init__((_HOST, port), _Handler)
         self.set_app(_for_own_names(make_wsgi_app()))
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns `_open`."""
         self._open: dict[socket.socket, float] = {}
         """The connections, oldest first, and when they began."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import textwrap
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -22,6 +21,7 @@ from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.result_budget import ResultBudget
 from gaia.agents.base.tool_executor import ToolExecutor
 from gaia.agents.base.tools import _TOOL_REGISTRY, resolve_tool_name
+from gaia.locks import reentrant_lock
 
 __all__ = ["Agent"]
 
@@ -68,7 +68,7 @@ class Agent(ABC):
         self.max_parallel_tools = max(1, max_parallel_tools)
         self.result_budget = ResultBudget(max_result_bytes, result_directory)
         self._runs: set[Run] = set()
-        self._runs_lock = threading.Lock()
+        self._runs_lock = reentrant_lock()
         self._prompt_revision = object()
         self._cached_prompt: tuple[object, str] | None = None
         self.console: Console = SilentConsole() if silent_mode else self._create_console()

@@ -17,12 +17,12 @@ server is trusted.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gaia.agents.base.tools import get_tool_display_name
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 
 __all__ = ["ConfirmationGate", "ConfirmationPolicy", "ConfirmationRequest", "requires_confirmation"]
@@ -66,7 +66,7 @@ class ConfirmationGate:
             raise ValueError(f"confirmation must be one of {', '.join(get_args(ConfirmationPolicy))}, not {policy!r}")
         self.policy = policy
         self._ask = ask
-        self._asking = threading.Lock()
+        self._asking = reentrant_lock()
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
         """Ask if the policy wants it; returns why the call may not be made, for the model, or None."""

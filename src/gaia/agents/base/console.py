@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from typing import TYPE_CHECKING, Protocol
 
 from gaia.agents.base.agent_result import Outcome
 from gaia.agents.base.confirmation import ConfirmationRequest
 from gaia.agents.base.tools import get_tool_display_name
+from gaia.locks import reentrant_lock
 from gaia.untrusted_text import clean, escaped, one_line
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AgentConsole:
 
     def __init__(self) -> None:
         self._rich: RichConsole | None = None
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         """Keeps what belongs together on the screen together."""
 
     @property

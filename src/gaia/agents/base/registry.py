@@ -14,19 +14,51 @@ Then the agent that has waited longest for the name gets it.
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import queue
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, ValuesView
 from contextlib import AbstractContextManager
 
 from gaia.agents.base.tools import _TOOL_REGISTRY, Entry, collect_tools
+from gaia.locks import lock_held_over_forks
 
 __all__ = ["ToolRegistry"]
 
 _Table = dict[str, Entry]
 
-_lock = threading.RLock()
-"""Owns all views and what they write to shared registries. Reentrant: a view may be garbage-collected at any time."""
+_lock = lock_held_over_forks()
+"""Owns all views and what they write to shared registries. Taken with `_holding`."""
+
+_dropped: queue.SimpleQueue[tuple[_SharedRegistry, _Table]] = queue.SimpleQueue()
+"""The own entries of agents that were garbage-collected. They are withdrawn by the next thread that has the lock.
+
+A finalizer must not wait for the lock: its thread may hold another lock, for which the holder of this one waits.
+"""
+
+
+@contextlib.contextmanager
+def _holding() -> Iterator[None]:
+    with _lock:
+        _withdraw_dropped()
+        yield
+
+
+def _withdraw_dropped() -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            shared, table = _dropped.get_nowait()
+            shared.withdraw_all(table)
+
+
+def _drop(shared: _SharedRegistry, table: _Table) -> None:
+    """The finalizer of a view."""
+    _dropped.put((shared, table))
+    if _lock.acquire(False):
+        try:
+            _withdraw_dropped()
+        finally:
+            _lock.release()
 
 
 class ToolRegistry(MutableMapping[str, Entry]):
@@ -40,12 +72,12 @@ class ToolRegistry(MutableMapping[str, Entry]):
         self._bound: _Table = {}
         """Tools of the decorator that are this agent's; others find them in the shared registry as well."""
         entries = _TOOL_REGISTRY if shared is None else shared
-        with _lock:
+        with _holding():
             self._shared = _shared_registries.setdefault(id(entries), _SharedRegistry(entries))
-        weakref.finalize(self, self._shared.withdraw_all, self._own).atexit = False
+        weakref.finalize(self, _drop, self._shared, self._own).atexit = False
 
     def __getitem__(self, key: str) -> Entry:
-        with _lock:
+        with _holding():
             for table in (self._own, self._bound):
                 if key in table:
                     return table[key]
@@ -54,12 +86,12 @@ class ToolRegistry(MutableMapping[str, Entry]):
             return self._shared.entries[key]
 
     def __setitem__(self, key: str, entry: Entry) -> None:
-        with _lock:
+        with _holding():
             self._own[key] = entry
             self._shared.offer(key, self._own)
 
     def __delitem__(self, key: str) -> None:
-        with _lock:
+        with _holding():
             if key in self._own:
                 del self._own[key]
                 self._shared.withdraw(key, self._own)
@@ -91,7 +123,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
     def copy(self) -> dict[str, Entry]:
         """All that the agent sees at this moment, in the order of registration."""
-        with _lock:
+        with _holding():
             tables = {**self._bound, **self._own}
             seen = {
                 key: tables.get(key, entry)
@@ -106,7 +138,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
     def adopt(self, belongs: Callable[[Entry], bool]) -> None:
         """Make those entries own for which `belongs` is true and which were written straight to the shared registry."""
-        with _lock:
+        with _holding():
             for key, entry in self._shared.entries.copy().items():
                 if self._shared.owner(key) is None and belongs(entry):
                     self._own[key] = entry
@@ -114,12 +146,12 @@ class ToolRegistry(MutableMapping[str, Entry]):
 
     def discard(self, belongs: Callable[[Entry], bool]) -> None:
         """Take out the own entries for which `belongs` is true."""
-        with _lock:
+        with _holding():
             for key in [key for key, entry in self._own.items() if belongs(entry)]:
                 del self[key]
 
     def _bind(self, key: str, entry: Entry) -> None:
-        with _lock:
+        with _holding():
             self._bound[key] = entry
 
 
@@ -164,9 +196,8 @@ class _SharedRegistry:
                 self.place(key, self._waiting[key][0])
 
     def withdraw_all(self, table: _Table) -> None:
-        with _lock:
-            for key in table:
-                self.withdraw(key, table)
+        for key in list(table):
+            self.withdraw(key, table)
 
     def _stop_waiting(self, key: str, table: _Table) -> None:
         waiting = [other for other in self._waiting.pop(key, ()) if other is not table]

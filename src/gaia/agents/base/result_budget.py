@@ -9,10 +9,11 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
+
+from gaia.locks import reentrant_lock
 
 __all__ = ["ResultBudget", "text_of_result"]
 
@@ -41,7 +42,7 @@ class ResultBudget:
             raise ValueError(f"max_result_bytes must be positive, not {max_bytes}")
         self.max_bytes = max_bytes
         self._directory = None if directory is None else Path(directory)
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
 
     def fit(self, text: str, tool: str) -> str:
         """`text` itself if it is short enough, else its head and its tail around a note that says where all of it is.

@@ -12,10 +12,10 @@ import copy
 import json
 import os
 import shlex
-import threading
 from pathlib import Path
 from typing import Any
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import json_file
 from gaia.mcp.client.server_config import unknown_keys
@@ -77,7 +77,7 @@ class MCPConfig:
             for file in files:
                 _refuse_what_others_write(file, contents[file])
         self.config_file, self.user_file = files[-1], files[0]
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
         self._layers = {file: _entries(file, json_file.decode(file, contents[file], _EXAMPLE)) for file in files}
         """What each loaded file defines, the one that counts most last."""

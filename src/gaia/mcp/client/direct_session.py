@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gaia.log import get_logger
@@ -76,9 +77,14 @@ class DirectSession:
     def request_disconnect(self) -> None:
         """Does nothing: a transport of four methods cannot begin to disconnect."""
 
-    def disconnect(self) -> None:
+    def abandon(self, release: Callable[[], object]) -> bool:
+        """Does nothing: the transport is the application's own, and no thread of ours uses it."""
+        return False
+
+    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
         self._closed = True
         self.transport.disconnect()
+        then()
 
     def is_connected(self) -> bool:
         return bool(self.transport.is_connected())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 from gaia.log import enable_debug, get_logger
+from gaia.mcp.client.abandonment import WeakHooks, stop_when_dropped
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.client_options import ClientOptions, ClientSettings, SharedServices, settings_of
@@ -102,22 +103,24 @@ class MCPClient:
             self.name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
         callbacks = services.callbacks.group(self.name)
+        hooks = WeakHooks(self)
         self._session = new_session(
-            self.name, self.transport, options, services, self, self._server_requests, self._observer, callbacks
+            self.name, self.transport, options, services, hooks, self._server_requests, self._observer, callbacks
         )
+        stop_when_dropped(self, self.name, self._session, services)
         trips = RoundTrips(
             self._session, self._server_requests, self._cache, self._observer, services.clock, services.steps
         )
         self._trips = trips
         self.tool_calls = ToolCalls(
-            self.name, options, services, trips, self._observer, self._cache, callbacks, self.happened
+            self.name, options, services, trips, self._observer, self._cache, callbacks, hooks.happened
         )
         """The part that calls tools; the manager calls it directly."""
 
-        def gate(kind: PinKind) -> PinGate:
+        def gate(kind: PinKind, name: str = self.name) -> PinGate:
             pins = options.pins
             store = services.pins if pins is None else lambda _: pins
-            return PinGate(self.name, options.pin_tools or "off", lambda: store(self.name), self.happened, kind)
+            return PinGate(name, options.pin_tools or "off", lambda: store(name), hooks.happened, kind)
 
         self._features = ServerFeatures(trips, self.subscriptions, gate("prompts"))
         self._instructions_gate = gate("instructions")
@@ -180,7 +183,9 @@ class MCPClient:
 
     def disconnect(self) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
-        self._session.disconnect()
+        self._session.disconnect(self._forget)
+
+    def _forget(self) -> None:
         self._server_requests.withdraw_all()
         self._cache.forget()
         self.tool_calls.forget()
@@ -200,7 +205,8 @@ class MCPClient:
 
     def __enter__(self) -> MCPClient:
         if not self.connect():
-            raise RuntimeError(f"Failed to connect to server {self.name!r}: {self.last_error}")
+            reason = self.last_error or "it was disconnected meanwhile"
+            raise RuntimeError(f"Failed to connect to server {self.name!r}: {reason}")
         return self
 
     def __exit__(self, *_: object) -> None:

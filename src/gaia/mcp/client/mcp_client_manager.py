@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gaia.locks import reentrant_lock
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
@@ -106,7 +107,7 @@ class MCPClientManager:
         )
         self._listeners = Listeners()
         self._registry = ServerRegistry(self._joined)
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
         """Threads of `load_from_config`; some of them may have ended. Replaced as a whole."""
@@ -214,14 +215,21 @@ class MCPClientManager:
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
         clients = self._registry.take_all()
-        for client in clients.values():
-            client.request_disconnect()
-        for name, client in clients.items():
-            _disconnect(name, client)
+        try:
+            for client in clients.values():
+                client.request_disconnect()
+            for name, client in clients.items():
+                _disconnect(name, client)
+        except BaseException:
+            # A signal handler has raised it. No other code has these clients any more.
+            for client in clients.values():
+                client.request_disconnect()
+            raise
         self._registry.wait_for_starts()
         for starter in self._starters:
-            # A listener may have called us, but never one of these threads; they have nothing left to do.
-            starter.join()
+            # They have nothing left to do. A finalizer may call this on one of them.
+            if starter is not threading.current_thread():
+                starter.join()
         self._services.close()
 
     def set_roots(self, roots: RootsSource) -> None:

@@ -6,13 +6,13 @@ are kept as JSON: that is exactly as long as what is counted, and faster to copy
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.events import Event, PromptsChanged, ResourcesChanged, ResourceUpdated, StateChanged
 
@@ -34,7 +34,7 @@ class ResponseCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may disconnect meanwhile."""
         self._answers: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
         """Until when each is fresh, a reading of the clock; the most recently used last."""

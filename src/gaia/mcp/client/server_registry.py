@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from gaia.locks import Latch, reentrant_lock
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import assign
 from gaia.mcp.client.supervision.events import ServerState
@@ -29,6 +30,14 @@ class Route(NamedTuple):
     tool: MCPTool
 
 
+class _Start:
+    """One client being connected."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.over = Latch()
+
+
 class ServerRegistry:
     """Clients by the names of their servers. A name is reserved, then its client is connected, and later dropped.
 
@@ -41,17 +50,15 @@ class ServerRegistry:
         It is called by the thread that connected the server, without the lock.
         """
         self._on_joined = on_joined
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below. Never held while a server is waited for, or user code runs."""
         self.connected: dict[str, MCPClient] = {}
         """Others may look without the lock, and change nothing."""
         self.routes: dict[str, Route] = {}
         """To the tools of all that are connected. Replaced as a whole, so that calls read it without the lock."""
         self._starting: dict[str, MCPClient] = {}
-        self._connecting: set[MCPClient] = set()
+        self._connecting: dict[MCPClient, _Start] = {}
         """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
-        self._connect_over = threading.Condition(self._lock)
-        """Notified when one leaves `_connecting`."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
@@ -85,20 +92,20 @@ class ServerRegistry:
 
     def connect(self, name: str, client: MCPClient) -> bool:
         """Connect a client that has its name reserved. True if it belongs to the registry now."""
-        with self._lock:
-            if self._starting.get(name) is not client:
-                # It was dropped before its thread came to run.
-                return False
-            self._connecting.add(client)
+        start = _Start()
         try:
+            with self._lock:
+                if self._starting.get(name) is not client:
+                    # It was dropped before its thread came to run.
+                    return False
+                self._connecting[client] = start
             return self._join(name, client, client.connect())
         except BaseException:
-            self._join(name, client, connected=False)
+            self._abandon(name, client)
             raise
         finally:
-            with self._lock:
-                self._connecting.discard(client)
-                self._connect_over.notify_all()
+            self._connecting.pop(client, None)
+            start.over.open()
 
     def _join(self, name: str, client: MCPClient, connected: bool) -> bool:
         """Note the end of a start. True if the client belongs to the registry now."""
@@ -122,6 +129,19 @@ class ServerRegistry:
         if connected and tools:
             self._on_joined(name, tools)
         return connected
+
+    def _abandon(self, name: str, client: MCPClient) -> None:
+        """An exception, perhaps of a signal handler, has ended `connect` at any line."""
+        with self._lock:
+            if self.connected.get(name) is client:
+                del self.connected[name]
+            if self._starting.get(name) is client:
+                del self._starting[name]
+                self._failed[name] = client.status
+            elif name not in self:
+                self._offers.pop(name, None)
+        self._rebuild_routes()
+        client.request_disconnect()
 
     def refused(self, name: str, reason: str) -> None:
         """There is no client for this server, unless another one has its name."""
@@ -213,9 +233,18 @@ class ServerRegistry:
 
     def wait_for_starts(self) -> None:
         """Return when no thread connects a client any more that has been taken away."""
-        with self._lock:
-            while orphans := self._connecting - set(self._starting.values()):
+        while orphans := self._orphans():
+            for client in orphans:
                 # It may have been connected only after it was asked to disconnect.
-                if not self._connect_over.wait(_ASK_AGAIN_SECONDS):
-                    for client in orphans:
-                        client.request_disconnect()
+                client.request_disconnect()
+            next(iter(orphans.values())).over.wait(_ASK_AGAIN_SECONDS)
+
+    def _orphans(self) -> dict[MCPClient, _Start]:
+        """The starts by other threads of clients that have been taken away.
+
+        A start by this thread goes on only after the signal handler or the finalizer that interrupted it. Then it finds
+        that its client was taken away.
+        """
+        expected, this_thread = set(self._starting.values()), threading.get_ident()
+        connecting = self._connecting.copy().items()
+        return {one: start for one, start in connecting if one not in expected and start.thread != this_thread}

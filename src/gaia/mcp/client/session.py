@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from gaia import __version__
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
@@ -27,8 +30,6 @@ from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.errors import NotConnected
 
 __all__ = ["Session", "SupervisedSession", "new_session"]
-
-_ASK_AGAIN_SECONDS = 0.05
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """In these states `connect` has nothing to do."""
@@ -52,9 +53,16 @@ class Session(Protocol):
 
     def connect(self) -> bool: ...
 
-    def disconnect(self) -> None: ...
+    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
+        """Stop the server, then call `then`, as a part of disconnecting."""
 
     def request_disconnect(self) -> None: ...
+
+    def abandon(self, release: Callable[[], object]) -> bool:
+        """The client was dropped: stop its server, then call `release`, on a thread of the session.
+
+        For finalizers: takes no lock. False if there is nothing to stop, or that has been asked for.
+        """
 
     def is_connected(self) -> bool: ...
 
@@ -88,8 +96,15 @@ class SupervisedSession:
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
         self.request = self._caller.request
         """See `Session`. Every call comes along here, so there is nothing in between."""
-        self._lifecycle = threading.Lock()
-        """Makes connecting and disconnecting one at a time. Waits for the server, so it is never taken by a call."""
+        self._lifecycle = reentrant_lock()
+        """Makes connecting and disconnecting one at a time. Held while the server is waited for, so a call never takes
+        it. Owns the two below."""
+        self._changing_in: int | None = None
+        """The thread that connects or disconnects now. Read by any thread."""
+        self._cut_short = False
+        """A signal handler or a finalizer has disconnected in the middle of `connect`, in the same thread."""
+        self._disconnects: set[tuple[int, object]] = set()
+        """The calls of `disconnect` that are under way, with their process; each adds and removes itself."""
 
     @property
     def _supervisor(self) -> Supervisor:
@@ -108,42 +123,76 @@ class SupervisedSession:
         return self._supervisor.condition.last_error
 
     def connect(self) -> bool:
-        if self._supervisor.is_forked:
-            # In a forked child: the thread that held the lock may not exist here.
-            self._lifecycle = threading.Lock()
-        with self._lifecycle:
+        """Raises RuntimeError if this thread is in the middle of connecting or disconnecting already."""
+        if self._changing_in == threading.get_ident():
+            raise RuntimeError(
+                f"connect() to server {self._name!r} was called by a signal handler or a finalizer that interrupted "
+                "connect() or disconnect() of the same client"
+            )
+        with self._lifecycle, self._change():
             supervisor = self._supervisor
             if supervisor.state in _CONNECTED:
                 return True
+            self._cut_short = False
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. A connection asked for by name does not wait for a cool-down.
                 supervisor.stop()
                 self._caller.supervisor = supervisor = self._new_supervisor()
+            # A thread that disconnects says so and then stops the current supervisor. Either it has found this one, or
+            # we see that it disconnects.
+            if self._cut_short or any(process == os.getpid() for process, _ in list(self._disconnects)):
+                # It may have been told to stop, and must not remember that.
+                self._caller.supervisor = self._new_supervisor()
+                return False
             try:
                 return supervisor.start()
             except BaseException:
                 supervisor.request_stop()
                 raise
 
-    def disconnect(self) -> None:
+    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
         if self._supervisor.is_forked:
+            then()
             return
-        self.request_disconnect()
-        # `connect` may hold the lock for as long as a server takes to get ready. It is asked again, because its
-        # supervisor may not have been the current one yet.
-        while not self._lifecycle.acquire(timeout=_ASK_AGAIN_SECONDS):
-            self.request_disconnect()
+        this_call = (os.getpid(), object())
         try:
-            if self._supervisor.state is not ServerState.CREATED:
-                self._supervisor.stop()
+            self._disconnects.add(this_call)
+            if self._changing_in == threading.get_ident():
+                # A signal handler or a finalizer has interrupted `connect`, which returns False when it goes on, or
+                # `disconnect`, which then does the rest.
+                self._cut_short = True
+                self.request_disconnect()
+                self._stop()
+                then()
+                return
+            self.request_disconnect()
+            with self._lifecycle, self._change():
+                self._stop()
+                then()
         finally:
-            self._lifecycle.release()
+            self._disconnects.discard(this_call)
+
+    def _stop(self) -> None:
+        if self._supervisor.state is not ServerState.CREATED:
+            self._supervisor.stop()
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        """Note that the current thread, which holds the lock, connects or disconnects."""
+        try:
+            self._changing_in = threading.get_ident()
+            yield
+        finally:
+            self._changing_in = None
 
     def request_disconnect(self) -> None:
         supervisor = self._supervisor
         # One that no thread is about to start may still be used by a later `connect`.
-        if supervisor.state is not ServerState.CREATED or self._lifecycle.locked():
+        if supervisor.state is not ServerState.CREATED or self._changing_in is not None:
             supervisor.request_stop()
+
+    def abandon(self, release: Callable[[], object]) -> bool:
+        return self._supervisor.abandon(release)
 
     def is_connected(self) -> bool:
         return self._supervisor.state is ServerState.READY

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.observation.request_spans import Observer
@@ -73,7 +73,7 @@ class ToolCalls:
         self._callbacks = callbacks
         self._listings = itertools.count(1)
         """The numbers of requests for the tools."""
-        self._taking_effect = threading.RLock()
+        self._taking_effect = reentrant_lock()
         """Owns `_newest`. Held while the manager and the lanes of listeners are told of a listing, so that they are
         told in order. Reentrant, because a signal handler may disconnect meanwhile."""
         self._newest = 0

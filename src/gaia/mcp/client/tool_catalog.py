@@ -8,10 +8,10 @@ definition is checked when it arrives.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.supervision.events import ToolsChanged
 from gaia.mcp.client.tool import MCPTool
@@ -55,7 +55,7 @@ class ToolCatalog:
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns the writing of everything below."""
         self._by_name: dict[str, MCPTool] = {}
         self.listed = False

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import pytest
 
+from gaia.agents.base import registry as registry_module
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, get_tool_display_name, tool, viewed_through
 
@@ -55,6 +57,35 @@ class TestIsolation:
         del one["x"]
         assert "x" not in shared
         assert elsewhere["x"] == entry("b")
+
+
+class TestTheEndOfAnAgent:
+    def test_its_tools_are_withdrawn(self, shared: Registry) -> None:
+        one = ToolRegistry(shared)
+        one["x"] = entry("x")
+        del one
+        gc.collect()
+        assert "x" not in shared
+
+    def test_the_garbage_collector_does_not_wait_for_a_thread_that_uses_a_registry(self, shared: Registry) -> None:
+        one, other = ToolRegistry(shared), ToolRegistry(shared)
+        one["x"] = entry("x")
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with registry_module._holding():
+                held.set()
+                assert go_on.wait(10)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(10)
+        del one
+        gc.collect()
+        go_on.set()
+        thread.join(10)
+        assert list(other) == ["native"]
+        assert "x" not in shared
 
 
 class TestTheSharedRegistry:

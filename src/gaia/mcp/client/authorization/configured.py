@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.authorization.config import LOGIN_SECONDS, AuthConfig, OnAuthorization
 from gaia.mcp.errors import NeedsAuthorization
 
@@ -30,7 +30,7 @@ class ConfiguredAuthorization:
         """Both may be replaced until the server is opened."""
         self._name = name
         self._expand = expand
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns what is below."""
         self._made_of: tuple[str, AuthConfig | None] | None = None
         self._made: ServerAuthorization | None = None

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import shlex
-import threading
 from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.challenge import Challenge
@@ -82,7 +82,7 @@ class ServerAuthorization(httpx2.Auth):
         """What the file held when it was looked at. Replaced as a whole, so that requests read it without the lock."""
         self._replaced: tuple[str, ...] = ()
         """The last secrets of earlier logins. Replaced as a whole."""
-        self._asking = threading.Lock()
+        self._asking = reentrant_lock()
         """Held while a token is asked for: one at a time."""
         self._failures = 0
         self._failure: MCPError | None = None
@@ -93,7 +93,7 @@ class ServerAuthorization(httpx2.Auth):
         self._loaded: Stamp = None
         self._refused: Stamp = None
         """The file as it was when the server last refused what it holds."""
-        self._run_lock = threading.Lock()
+        self._run_lock = reentrant_lock()
         """Owns `_task` and `_closed`."""
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._closed = False

@@ -8,12 +8,12 @@ operation and a call belongs to the thread that pops it.
 from __future__ import annotations
 
 import enum
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from opentelemetry.context import Context
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observation, Observer
 from gaia.mcp.client.protocol.framing import OversizedLine
@@ -122,7 +122,7 @@ class Connection:
         """Set once, as soon as the transport has opened it."""
         self._warned_of_long_notifications = False
         """Only the reader uses it."""
-        self._transition = threading.Lock()
+        self._transition = reentrant_lock()
         """Owns `state`; readers may look at it without the lock."""
 
     @property

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND, Request, encode_error, encode_result
@@ -102,7 +102,7 @@ class _Backlog:
     """The responses that wait to be written. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns the two below."""
         self._count = 0
         self._size = 0

@@ -5,8 +5,8 @@ The backlog outlives connections. Callers' threads and the supervisor meet here,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -37,6 +37,14 @@ _WAITING_STATES = {
     ServerState.AUTHORIZING,
 }
 
+_CALL_WANTED_STATES = {
+    ServerState.EXITED,
+    ServerState.NEEDS_AUTHORIZATION,
+    # There is no connection for all calls yet, and there may not be one before a first call has succeeded.
+    ServerState.READY,
+}
+"""The supervisor waits for a call."""
+
 
 class CallQueue:
     """State, backlog and ready connection of a server. Thread-safe; only the supervisor changes the first and last."""
@@ -61,56 +69,56 @@ class CallQueue:
         self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
         self._has_new_login = has_new_login
-        self._lock = threading.Lock()
-        """Owns the writing of everything below. Other threads read `state`, `reason` and `ready` without it."""
+        # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
         """Why the server is in this state, for people."""
         self.ready: Connection | None = None
         """The connection that calls go to."""
+        self._connection: Connection | None = None
+        """`ready`, or the connection of a server on trial, to which the supervisor hands one call after the other."""
         self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
         """How many calls wait."""
-        with self._lock:
-            return sum(not call.ended for call in self._backlog)
+        return sum(not call.ended for call in list(self._backlog))
 
     @property
     def in_flight(self) -> int:
         """How many calls were handed to the server and are not answered yet."""
-        ready = self.ready
-        return 0 if ready is None else ready.in_flight
+        connection = self._connection
+        return 0 if connection is None else connection.in_flight
 
     def submit(self, call: Call) -> bool:
         """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
         while True:
-            # Every call comes along here, so the ready connection is read without the lock. A connection that has
-            # closed meanwhile says so, and is no longer `ready` then: the supervisor clears that first.
+            # A connection that has closed meanwhile says so, and is no longer `ready` then: the supervisor clears that
+            # first.
             connection = self.ready
-            if connection is not None and connection.submit(call):
-                return True
-            with self._lock:
-                if self.ready is not None:
-                    continue
-                error = self._refusal()
-                if error is None or (isinstance(error, NeedsAuthorization) and self._has_new_login()):
-                    error = self._overload()
-                if error is None:
-                    self._backlog.append(call)
+            if connection is not None:
+                if connection.submit(call):
+                    return True
+                continue
+            error = self._refusal_of_new() or self._overload()
             if error is not None:
                 call.finish(error=error)
                 return True
-            if call.observer is not None:
-                call.observer.queued()
-            if self.state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
-                self._on_call_waiting()
-            return True
+            self._backlog.append(call)
+            # The supervisor sets `ready`, or the state, and then takes what is in the backlog. So either it finds our
+            # call there, or we see what it has set.
+            if (self.ready is None and self._refusal_of_new() is None) or not self._take_out(call):
+                break
+        if call.observer is not None:
+            call.observer.queued()
+        if self.state in _CALL_WANTED_STATES:
+            self._on_call_waiting()
+        return True
 
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
         if not self._give_up(call, call.timed_out(), "timeout"):
             return False
-        if self.ready is not None and not call.bound:
+        if self._connection is not None and not call.bound:
             self._on_expired(call)
         return True
 
@@ -127,29 +135,44 @@ class CallQueue:
         if call.bound or not call.repeatable:
             return False
         call.prepare_repeat(self.next_id())
-        self.submit(call)
+        # The first call to a server on trial goes on being that.
+        connection = None if self.ready is not None else self._connection
+        if connection is None or not connection.submit(call):
+            self.submit(call)
         return True
 
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         if not call.finish(error=error):
             return False
-        connection = self.ready
+        connection = self._connection
         if connection is not None:
             connection.cancel_call(call, reason)
         return True
+
+    def _take_out(self, call: Call) -> bool:
+        """False if the supervisor has taken the call out of the backlog."""
+        try:
+            self._backlog.remove(call)
+        except ValueError:
+            return False
+        return True
+
+    def _take_all(self) -> list[Call]:
+        taken = []
+        with contextlib.suppress(IndexError):
+            while True:
+                taken.append(self._backlog.popleft())
+        return taken
 
     # For the supervisor.
 
     def move_to(self, state: ServerState, reason: str | None) -> ServerState:
         """Change the state; returns the old one. Calls that the new state refuses are ended."""
-        with self._lock:
-            old, self.state = self.state, state
-            self.reason = reason
-            refused: Iterable[Call] = ()
-            if state not in _WAITING_STATES:
-                refused, self._backlog = self._backlog, deque()
-        # A call that waited when the application disconnected is not to be reported as a misuse of the client.
-        self.fail(refused, self._closed if state is ServerState.CLOSED else self._refusal)
+        self.reason = reason
+        old, self.state = self.state, state
+        if state not in _WAITING_STATES:
+            # A call that waited when the application disconnected is not to be reported as a misuse of the client.
+            self.fail(self._take_all(), self._closed if state is ServerState.CLOSED else self._refusal)
         return old
 
     def fail(self, calls: Iterable[Call], error: Callable[[], MCPError | None]) -> None:
@@ -170,37 +193,59 @@ class CallQueue:
         `refusal` is asked for each tool call that waited: the server may not offer the tool any more that its caller
         knew, or not the same.
         """
-        with self._lock:
-            waiting, self._backlog = self._backlog, deque()
-            self.ready = connection
-        call: Call | None = None
+        self.ready = self._connection = connection
+        waiting, call = deque(self._take_all()), None
         try:
             while waiting:
                 call = waiting.popleft()
-                self._admit(call, refusal)
+                if self._may_go_on(call, refusal):
+                    self.submit(call)
         except BaseException as error:
             if call is not None:
                 self._crashed(call, error)
-            with self._lock:
-                self._backlog.extendleft(reversed(waiting))
+            self._backlog.extendleft(reversed(waiting))
             raise
 
-    def _admit(self, call: Call, refusal: Refusal) -> None:
+    def admit_one(self, connection: Connection, refusal: Refusal, on_ended: Callable[[Call], None]) -> Call | None:
+        """Hand the call that has waited longest to `connection`, and return it. The others go on waiting.
+
+        `on_ended` is told its end, on the thread that ends it, and must be quick.
+        """
+        self._connection = connection
+        while self._backlog:
+            call = self._backlog.popleft()
+            try:
+                if not self._may_go_on(call, refusal):
+                    continue
+                call.on_done = _both(call.on_done, on_ended)
+                if call.ended:
+                    # It may have ended before it knew whom to tell.
+                    continue
+                submitted = connection.submit(call)
+            except BaseException as error:
+                self._crashed(call, error)
+                raise
+            if submitted:
+                return call
+            self._backlog.appendleft(call)
+            return None
+        return None
+
+    def _may_go_on(self, call: Call, refusal: Refusal) -> bool:
         if call.ended:
-            return
+            return False
         error = None if call.tool is None else refusal(call.tool)
         if error is not None:
             call.finish(error=error)
-            return
+            return False
         call.readmit()
         if call.observer is not None:
             call.observer.resumed()
-        self.submit(call)
+        return True
 
     def suspend(self) -> None:
         """Calls wait from now on."""
-        with self._lock:
-            self.ready = None
+        self.ready = self._connection = None
 
     def take_back(self, orphans: Iterable[Call], reason: str, *, unauthorized: bool = False) -> bool:
         """Decide about the unanswered calls of a lost connection.
@@ -217,8 +262,7 @@ class CallQueue:
                 had_calls = had_calls or not (call.bound or call.ended)
                 if self._take_back(call, reason, unauthorized=unauthorized):
                     kept.append(call)
-            with self._lock:
-                self._backlog.extendleft(reversed(kept))
+            self._backlog.extendleft(reversed(kept))
         except BaseException as error:
             for lost in (*kept, call):
                 if lost is not None:
@@ -249,12 +293,15 @@ class CallQueue:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
-        """In a forked child: refuse all calls. The old lock may be held by a thread that does not exist here."""
-        self._lock = threading.Lock()
-        self.ready = None
+        """In a forked child: refuse all calls."""
+        self.ready = self._connection = None
         self._backlog = deque()
         self.state = ServerState.CLOSED
         self.reason = "it belongs to the parent process; create a new client after fork()"
+
+    def _refusal_of_new(self) -> MCPError | None:
+        error = self._refusal()
+        return None if isinstance(error, NeedsAuthorization) and self._has_new_login() else error
 
     def _refusal(self) -> MCPError | None:
         state = self.state
@@ -270,9 +317,19 @@ class CallQueue:
 
     def _overload(self) -> MCPError | None:
         if len(self._backlog) >= self._max_pending:
-            self._backlog = deque(call for call in self._backlog if not call.ended)
+            for call in [call for call in list(self._backlog) if call.ended]:
+                self._take_out(call)
         if len(self._backlog) < self._max_pending:
             return None
         return Overloaded(
             f"{len(self._backlog)} calls already wait for server {self._server!r} to be ready; try again later"
         )
+
+
+def _both(first: Callable[[Call], None] | None, second: Callable[[Call], None]) -> Callable[[Call], None]:
+    def on_done(call: Call) -> None:
+        if first is not None:
+            first(call)
+        second(call)
+
+    return on_done

@@ -8,11 +8,11 @@ of a supervisor or a connection ever runs user code, and none waits for it.
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from gaia.daemon_pool import DaemonPool
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -98,7 +98,7 @@ class Lane:
     def _begin(self) -> None:
         self._process = os.getpid()
         """A forked child has none of its parent's threads, and the parent runs what was posted before the fork."""
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
         self._sources: OrderedDict[str, _Source] = OrderedDict()
         """By server, the next one first. Only those for which tasks wait."""
@@ -171,7 +171,7 @@ class CallbackGroup:
     def _begin(self) -> None:
         self._process = os.getpid()
         """A forked child has none of its parent's threads."""
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a signal handler may post too."""
         self._running = 0
         self._waiting: deque[Lane] = deque()

@@ -5,12 +5,12 @@ These are the client features of the specification. Each is declared to a server
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.elicitation import (
     ElicitationAnswer,
     ElicitationMode,
@@ -40,7 +40,7 @@ class Roots:
 
     def __init__(self, source: RootsSource) -> None:
         """Raises ValueError for what is no root."""
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns the writing of `_source`, which is replaced as a whole."""
         self._source = _checked(source)
 

@@ -36,6 +36,9 @@ class Timer(enum.Enum):
     COOLDOWN = enum.auto()
     """Try once more after the circuit opened."""
 
+    TRIAL = enum.auto()
+    """Admit all calls to a server that has run for long enough after the circuit was open."""
+
     HEALTH = enum.auto()
     """Check an idle server."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 
@@ -157,7 +157,7 @@ class Listeners:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant,
         because a signal handler may subscribe too."""
         self._posts: tuple[Callable[[Event, int], None], ...] = ()
@@ -167,11 +167,11 @@ class Listeners:
 
         Returns a function that ends it, even for events under way. A listener may subscribe more than once.
         """
-        ended = threading.Event()
+        ended = False
 
         def deliver(event: Event) -> None:
             # Looked at here, because events may wait in the lane for long.
-            if not ended.is_set():
+            if not ended:
                 listener(event)
 
         lane = pool.lane(on_dropped=lambda server, count: deliver(EventsDropped(server, count)))
@@ -180,7 +180,8 @@ class Listeners:
             lane.post(lambda: deliver(event), event.server, size)
 
         def unsubscribe() -> None:
-            ended.set()
+            nonlocal ended
+            ended = True
             with self._lock:
                 self._posts = tuple(one for one in self._posts if one is not post)
 

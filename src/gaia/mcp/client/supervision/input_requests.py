@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal
 from gaia.mcp.client.protocol.rounds import InputRequest
 from gaia.mcp.client.rpc.clock import Clock
@@ -33,7 +34,7 @@ class InputRequests:
         self._server_requests = server_requests
         self._requests = requests
         self._on_done = on_done
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns `_open` and the writing of `answers`."""
         self._open: list[ServerRequest] = []
         self._claim = threading.Lock()

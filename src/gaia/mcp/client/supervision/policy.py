@@ -120,6 +120,11 @@ class RestartTracker:
         """The server finished its handshake."""
         self._ready_since = now
 
+    @property
+    def half_open(self) -> bool:
+        """Whether the circuit was open, and the server has not been stable since."""
+        return self._half_open
+
     def may_renew(self, now: float) -> bool:
         """Whether a session that the server forgot may be opened anew at once, which is no restart.
 
@@ -132,17 +137,22 @@ class RestartTracker:
         self._renewals.append(now)
         return True
 
+    def note_end(self, now: float) -> bool:
+        """The server ended; on its own that is no failure. True if it was stable, which closes a half-open circuit."""
+        since, self._ready_since = self._ready_since, None
+        if since is None or now - since < self._policy.stable_after:
+            return False
+        self._attempt = 0
+        if self._half_open:
+            self._half_open = False
+            self._cooldown = self._policy.cooldown
+            # The cool-down was the penalty for the restarts from before the circuit opened.
+            self._restarts.clear()
+        return True
+
     def on_end(self, now: float) -> Retry | OpenCircuit:
         """The server ended, or could not be started: what to do next."""
-        since, self._ready_since = self._ready_since, None
-        if since is not None and now - since >= self._policy.stable_after:
-            self._attempt = 0
-            if self._half_open:
-                self._half_open = False
-                self._cooldown = self._policy.cooldown
-                # The cool-down was the penalty for the restarts from before the circuit opened.
-                self._restarts.clear()
-        elif self._half_open:
+        if not self.note_end(now) and self._half_open:
             self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
             return OpenCircuit(now + self._cooldown)
         while self._restarts and now - self._restarts[0] >= self._policy.window:
@@ -267,6 +277,16 @@ class Recovery:
         self.ever_ready = True
         self._tracker.on_ready(now)
 
+    @property
+    def half_open(self) -> bool:
+        """Whether the server is on trial: it has to show by one call, or by running, that it works again."""
+        return self._tracker.half_open
+
+    @property
+    def trial_seconds(self) -> float:
+        """A server that runs for so long works again."""
+        return self._policy.stable_after
+
     def may_stay_exited(self, loss: Loss) -> bool:
         """Whether the server has exited by itself, properly, while no call waited."""
         return self._policy.restart == "on-failure" and self.ever_ready and loss.ending.clean and not loss.had_calls
@@ -279,12 +299,15 @@ class Recovery:
     def after(self, loss: Loss, now: float) -> Decision:
         """The server was lost, and all of it has ended. To be asked once for each loss."""
         if loss.was_ready and loss.ending.renewable and self._tracker.may_renew(now):
+            self._tracker.note_end(now)
             return Step.RENEW
         if loss.ended_while_opening and self._negotiation.retry_with_initialize():
             return Step.RETRY_WITH_INITIALIZE
         if loss.unauthorized:
+            self._tracker.note_end(now)
             return Step.LOG_IN
         if self.may_stay_exited(loss):
+            self._tracker.note_end(now)
             return Step.STAY_EXITED
         return self.after_failure(now)
 

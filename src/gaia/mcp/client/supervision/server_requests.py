@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia.cancellation import CancelScope
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.elicitation import elicitation_id
 from gaia.mcp.client.protocol.messages import (
@@ -99,7 +100,7 @@ class ServerRequests:
         self._groups = {method: pool.group(server, _THREADS) for method in METHODS}
         self._clock = clock
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below. Never held while a server request ends."""
         self._open: set[ServerRequest] = set()
         self._held: dict[str, dict[ServerRequest, int]] = {method: {} for method in METHODS}

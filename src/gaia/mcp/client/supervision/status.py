@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 
 import msgspec
 
+from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.noise import Noise
 from gaia.mcp.client.supervision.call_queue import CallQueue
@@ -55,7 +55,7 @@ class CallStatistics:
     """Counts calls and errors, and remembers the last latencies. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns the writing of everything below."""
         self.calls = 0
         self.errors = 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from http import HTTPStatus
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, RequestId
@@ -27,7 +27,7 @@ class Subscriptions:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns the writing of the two below."""
         self.resources: tuple[str, ...] = ()
         """The URIs of the resources whose changes are wanted."""

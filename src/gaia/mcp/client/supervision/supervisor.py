@@ -17,10 +17,11 @@ import atexit
 import functools
 import os
 import threading
-import weakref
+from collections.abc import Callable
 
 from gaia import log
 from gaia.engine_thread import EngineThread, described, trace_of
+from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
@@ -40,7 +41,11 @@ logger = get_logger(__name__)
 _STOP_SECONDS = 30.0
 """More than the longest orderly shutdown takes."""
 
+_JOIN_SECONDS = 1.0
+"""For a thread that has nothing left to do."""
+
 _DISCONNECTED = "it was disconnected"
+_DROPPED = "its client was dropped"
 
 
 class Supervisor:
@@ -52,10 +57,16 @@ class Supervisor:
         """Whether this is a forked child, to which neither thread nor server belongs."""
         self._loop = EventLoop(context.clock)
         self._over = False
-        self._settled = threading.Event()
-        """Set when the first start has succeeded or failed."""
+        self._settled = Latch()
+        """Opened when the first start has succeeded or failed."""
+        self._all_done = Latch()
+        """Opened when the thread has done everything. Several threads may wait for it, unlike `Thread.join`, one of
+        them within an interrupted wait of its own."""
+        self._told_to_stop = False
+        self._starting_in: int | None = None
+        """The thread that starts ours, which cannot go on before that thread does."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
-        self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.set)
+        self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.open)
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -86,32 +97,50 @@ class Supervisor:
         _running.add(self)
         metrics.observed.add(self)
         self._loop.post(self._lifecycle.begin)
+        self._starting_in = threading.get_ident()
         try:
             self._thread.start()
         except RuntimeError as error:
             _running.discard(self)
             self.condition.last_error = f"no thread for the server: {error}"
             self._lifecycle.fail(self.condition.last_error)
+        finally:
+            self._starting_in = None
         self._settled.wait()
         _flush()
         return self.state is ServerState.READY
 
     def stop(self) -> None:
-        """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once."""
+        """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once.
+
+        A signal handler or a finalizer that calls this in the middle of `start`, or on the thread itself, does not wait
+        for what can only go on after it.
+        """
         self.request_stop()
+        if threading.get_ident() in (self._starting_in, self._thread.ident):
+            return
         if self._thread.ident is not None:
-            self._thread.join(_STOP_SECONDS)
-        if self._thread.is_alive():
-            logger.error("supervisor_stuck", server=self.name)
-        elif self.state not in (ServerState.CREATED, ServerState.CLOSED):
+            if not self._all_done.wait(_STOP_SECONDS):
+                logger.error("supervisor_stuck", server=self.name)
+                return
+            self._thread.join(_JOIN_SECONDS)
+        if self.state not in (ServerState.CREATED, ServerState.CLOSED):
             # The first start had failed, and the thread had ended with it or never begun.
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
         _flush()
 
     def request_stop(self) -> None:
         """Like `stop`, without waiting for it."""
+        self._told_to_stop = True
         self._lifecycle.requested()
         self._loop.post(lambda: self._lifecycle.close(_DISCONNECTED))
+
+    def abandon(self, release: Callable[[], object]) -> bool:
+        """Stop the server of a client that was dropped, then call `release`. For finalizers, see `Session.abandon`."""
+        if self.is_forked or self._thread.ident is None or self._all_done.is_open:
+            return False
+        self._loop.post(lambda: self._abandoned(release))
+        return not self._told_to_stop
 
     def after_fork(self) -> None:
         """In a forked child: the thread is gone, and the server belongs to the parent."""
@@ -139,7 +168,14 @@ class Supervisor:
     def _ended(self) -> None:
         _running.discard(self)
         metrics.observed.discard(self)
-        self._settled.set()
+        self._settled.open()
+        self._all_done.open()
+
+    def _abandoned(self, release: Callable[[], object]) -> None:
+        try:
+            self._lifecycle.close(_DROPPED)
+        finally:
+            release()
 
     def _take_turn(self) -> None:
         if self._is_over():
@@ -204,7 +240,7 @@ def _flush() -> None:
     spans.flush()
 
 
-_running: weakref.WeakSet[Supervisor] = weakref.WeakSet()
+_running: set[Supervisor] = set()
 """Supervisors whose thread runs. Each adds and removes itself; everything else iterates over a copy."""
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
+from gaia.locks import WeakObjects
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener
 
 __all__ = ["Authorization", "ChannelTransport", "MCPTransport", "open_channels"]
@@ -92,12 +92,12 @@ class ChannelTransport(MCPTransport):
         """
 
 
-open_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+open_channels: WeakObjects[Channel] = WeakObjects()
 """Each channel adds itself, and removes itself when it is closed."""
 
 
 def _after_fork() -> None:
-    for channel in list(open_channels):
+    for channel in open_channels.present():
         channel.after_fork()
 
 

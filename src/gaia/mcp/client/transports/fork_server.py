@@ -10,10 +10,10 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.transports.guard import MARK_VARIABLE, signals_blocked
 
@@ -65,7 +65,7 @@ class ForkServer:
     """Starts the fork server's process when it is needed, and gives servers to it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below, and the processes."""
         self._current: ForkServerProcess | None = None
         self._processes: set[ForkServerProcess] = set()
@@ -138,7 +138,7 @@ class ForkServer:
 
     def after_fork(self) -> None:
         """In a forked child: the servers belong to the parent. Only our copies of the sockets are closed."""
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         for process in self._processes:
             # Otherwise the fork server would wait for this child too before it notices that the parent is gone.
             process.socket.close()

@@ -10,10 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 
 __all__ = ["MARK_VARIABLE", "host_guard", "signals_blocked"]
@@ -31,7 +31,7 @@ class HostGuard:
     """Tells the guard process which servers to take along. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below."""
         self._protected: dict[int, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,7 +56,7 @@ class HostGuard:
 
     def after_fork(self) -> None:
         """In a forked child: the servers and the guard belong to the parent. Only our copy of the pipe is closed."""
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         self._protected = {}
         if self._process is not None and self._process.stdin is not None:
             # Otherwise the guard would wait for this child too before it notices that the parent is gone.

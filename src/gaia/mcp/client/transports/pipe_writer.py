@@ -51,6 +51,8 @@ class PipeWriter:
         self._outbox: deque[Outgoing] = deque()
         self._turn = threading.Lock()
         """Owns the pipe, `_rest` and taking from the outbox. No thread waits for anything while holding it."""
+        self._writing_in: int | None = None
+        """The thread of a caller that has the turn; None while the writer thread has it."""
         self._rest: memoryview | None = None
         """Of a frame that has left in part."""
         self._broken = False
@@ -66,9 +68,15 @@ class PipeWriter:
         self._thread.start()
 
     def send(self, item: Outgoing) -> bool:
-        """Write `item` now, or as soon as the server reads again. False if too much is already waiting."""
+        """Write `item` now, or as soon as the server reads again. False if too much is already waiting.
+
+        Also false for a call by a signal handler that interrupted this thread in the middle of a write: it could be
+        written only when the handler has returned.
+        """
         outbox = self._outbox
         if len(outbox) >= self._max_pending:
+            return False
+        if self._writing_in is not None and self._writing_in == threading.get_ident() and item.id is not None:
             return False
         outbox.append(item)
         if not self._write_inline:
@@ -77,7 +85,9 @@ class PipeWriter:
             try:
                 # Not `acquire(False)`: an interrupt right after it would leave the lock locked for ever.
                 with self._turn:
+                    self._writing_in = threading.get_ident()
                     self._flush()
+                    self._writing_in = None
             finally:
                 # The rest is the thread's, and so is what others appended while they still saw the turn taken.
                 if outbox or self._rest is not None or self._broken:

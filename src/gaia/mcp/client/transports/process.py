@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import IO
 
+from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.guard import MARK_VARIABLE
@@ -40,7 +40,7 @@ class ServerProcess(ABC):
 
     def __init__(self, on_exit: Callable[[], None]) -> None:
         self._on_exit = on_exit
-        self._exited = threading.Event()
+        self._exited = Latch()
         self._ending = Ending()
         """Written by the watcher before it sets `_exited`."""
 
@@ -79,7 +79,7 @@ class ServerProcess(ABC):
 
     def _has_ended(self, ending: Ending) -> None:
         self._ending = ending
-        self._exited.set()
+        self._exited.open()
         self._on_exit()
 
 

@@ -11,12 +11,12 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from gaia.engine_thread import EngineThread
+from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.fork_server import ForkServerProcess, fork_server
@@ -50,7 +50,7 @@ class ReapedPopen(subprocess.Popen[bytes]):
         self.stdin, self.stdout, self.stderr = pipes
         self.returncode: int | None = None
         """Set by the process's watcher, before it sets `exited`."""
-        self.exited = threading.Event()
+        self.exited = Latch()
 
     def poll(self) -> int | None:
         return self.returncode
@@ -136,12 +136,12 @@ class ReapedProcess(ServerProcess):
                 if values:
                     logger.error("strays_survive", pid=self.pid)
         # Unless the reaper was killed, it has been told before. The fork server ends the server then.
-        if not self._exited.is_set():
+        if not self._exited.is_open:
             self._has_ended(Ending())
 
     def _exited_with(self, code: int) -> None:
         self.popen.returncode = code
-        self.popen.exited.set()
+        self.popen.exited.open()
         self._has_ended(ending_of(code))
 
     def _signal_group(self, number: int) -> None:

@@ -7,6 +7,7 @@ import threading
 from abc import abstractmethod
 from typing import Any, Protocol
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
@@ -55,8 +56,11 @@ class StandaloneTransport(ChannelTransport):
         self._connection: Connection | None = None
         self._ids = itertools.count(1)
         self._request_id = 0
-        self._lifecycle = threading.Lock()
-        """Owns `_channel` and `_connection` in `connect` and `disconnect`."""
+        self._lifecycle = reentrant_lock()
+        """Owns `_channel` and `_connection` in `connect` and `disconnect`, and the two below."""
+        self._connecting_in: int | None = None
+        self._cut_short = False
+        """A signal handler or a finalizer has disconnected in the middle of `connect`, in the same thread."""
 
     @property
     @abstractmethod
@@ -67,31 +71,47 @@ class StandaloneTransport(ChannelTransport):
         """A request was answered; for transports that have to know what was agreed on."""
 
     def connect(self) -> bool:
-        """Start the server, unless it is running. False if it cannot be started; the log says why."""
+        """Start the server, unless it is running. False if it cannot be started; the log says why.
+
+        Raises RuntimeError if it is called by a signal handler or a finalizer that interrupted it.
+        """
         with self._lifecycle:
-            if self.is_connected():
-                return True
-            self._close()
-            name = self._label
-            connection = Connection(
-                name,
-                generation=1,
-                clock=SystemClock(),
-                max_pending=self._max_pending,
-                on_notification=lambda _notification: None,
-                on_ended=_fail_all,
-            )
+            if self._connecting_in == threading.get_ident():
+                raise RuntimeError("connect() was called by a signal handler or a finalizer that interrupted it")
             try:
-                connection.channel = self.open(connection, name)
-            except StartFailed as error:
-                logger.error("server_start_failed", server=name, error=str(error))
-                return False
-            self._connection = connection
+                self._connecting_in, self._cut_short = threading.get_ident(), False
+                connected = self._open()
+                if self._cut_short:
+                    self._close()
+                return connected and not self._cut_short
+            finally:
+                self._connecting_in = None
+
+    def _open(self) -> bool:
+        if self.is_connected():
             return True
+        self._close()
+        name = self._label
+        connection = Connection(
+            name,
+            generation=1,
+            clock=SystemClock(),
+            max_pending=self._max_pending,
+            on_notification=lambda _notification: None,
+            on_ended=_fail_all,
+        )
+        try:
+            connection.channel = self.open(connection, name)
+        except StartFailed as error:
+            logger.error("server_start_failed", server=name, error=str(error))
+            return False
+        self._connection = connection
+        return True
 
     def disconnect(self) -> None:
         """Stop the server and all it started; harmless when it is not running."""
         with self._lifecycle:
+            self._cut_short = True
             self._close()
 
     def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:

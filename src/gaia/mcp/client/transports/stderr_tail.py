@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.redaction import Redactor
 from gaia.untrusted_text import clean
@@ -25,7 +25,7 @@ class StderrTail:
         self._server = server
         self._redact = redact
         self._kept_bytes = _SHOWN_BYTES + redact.longest
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns `_chunks`, `_size` and `_cut`."""
         self._chunks: deque[bytes] = deque()
         self._size = 0

@@ -1,5 +1,6 @@
 """Where calls enter: to the connection that is ready, into the backlog, or back with the reason."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,13 +8,18 @@ import pytest
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.supervision import call_queue as call_queue_module
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel
+from tests.interleaving import interleavings
 
 WAITING = [ServerState.STARTING, ServerState.READY, ServerState.RESTARTING, ServerState.EXITED]
+
+WANTED = (ServerState.EXITED, ServerState.READY)
+"""READY without a connection: the server is on trial."""
 
 
 class Desk:
@@ -99,13 +105,14 @@ class TestSubmitting:
         assert ids(channel) == [call.id]
         assert connection.in_flight == 1
 
-    def test_a_call_for_a_server_that_has_exited_asks_for_it(self, desk: Desk) -> None:
-        desk.call_queue.move_to(ServerState.EXITED, None)
+    @pytest.mark.parametrize("state", WANTED)
+    def test_a_call_is_announced_to_a_supervisor_that_waits_for_one(self, desk: Desk, state: ServerState) -> None:
+        desk.call_queue.move_to(state, None)
         desk.submit()
         assert desk.wanted == 1
 
-    @pytest.mark.parametrize("state", [state for state in WAITING if state is not ServerState.EXITED])
-    def test_other_calls_do_not(self, desk: Desk, state: ServerState) -> None:
+    @pytest.mark.parametrize("state", [state for state in WAITING if state not in WANTED])
+    def test_other_calls_are_not(self, desk: Desk, state: ServerState) -> None:
         desk.call_queue.move_to(state, None)
         desk.submit()
         assert desk.wanted == 0
@@ -278,9 +285,88 @@ class TestTakingBack:
         assert desk.call_queue.take_back(connection.close(), "it exploded")
 
 
-def test_in_a_forked_child_calls_are_refused_even_if_the_lock_was_held(desk: Desk) -> None:
+class TestTrial:
+    """A server whose circuit was open gets one call at a time."""
+
+    @pytest.fixture
+    def waiting(self, desk: Desk) -> list[Call]:
+        desk.call_queue.move_to(ServerState.READY, None)
+        return [desk.submit() for _ in range(3)]
+
+    def admit_one(self, desk: Desk, connection: Connection, ended: list[Call]) -> Call | None:
+        return desk.call_queue.admit_one(connection, lambda _: None, ended.append)
+
+    def test_the_call_that_has_waited_longest_is_sent_and_its_end_told(self, desk: Desk, waiting: list[Call]) -> None:
+        connection, channel = desk.connection()
+        ended: list[Call] = []
+        assert self.admit_one(desk, connection, ended) is waiting[0]
+        assert ids(channel) == [waiting[0].id]
+        assert (len(desk.call_queue), desk.call_queue.in_flight, ended) == (2, 1, [])
+        channel.answer({"id": waiting[0].id}, {})
+        assert ended == [waiting[0]]
+
+    def test_new_calls_wait(self, desk: Desk, waiting: list[Call]) -> None:
+        connection, channel = desk.connection()
+        self.admit_one(desk, connection, [])
+        desk.submit()
+        assert len(ids(channel)) == 1
+        desk.call_queue.admit(connection, refusal=lambda _: None)
+        assert len(ids(channel)) == 4
+
+    def test_a_call_that_has_ended_is_no_trial(self, desk: Desk, waiting: list[Call]) -> None:
+        waiting[0].finish(error=CallCancelled("enough"))
+        assert self.admit_one(desk, desk.connection()[0], []) is waiting[1]
+
+    def test_giving_up_the_call_tells_the_server(self, desk: Desk, waiting: list[Call]) -> None:
+        connection, channel = desk.connection()
+        self.admit_one(desk, connection, [])
+        desk.call_queue.cancel(waiting[0], CallCancelled("enough"))
+        assert channel.requests("notifications/cancelled")
+        assert desk.call_queue.in_flight == 0
+
+    def test_without_a_waiting_call_there_is_none(self, desk: Desk) -> None:
+        assert self.admit_one(desk, desk.connection()[0], []) is None
+
+    def test_a_connection_that_has_closed_leaves_the_call_in_its_place(self, desk: Desk, waiting: list[Call]) -> None:
+        connection, _ = desk.connection()
+        connection.close()
+        assert self.admit_one(desk, connection, []) is None
+        assert len(desk.call_queue) == 3
+
+    def test_a_call_whose_answer_was_lost_is_repeated_to_it(self, desk: Desk) -> None:
+        desk.call_queue.move_to(ServerState.READY, None)
+        call = desk.submit(repeatable=True)
+        connection, channel = desk.connection()
+        self.admit_one(desk, connection, [])
+        connection._in_flight.clear()
+        assert desk.call_queue.repeat(call)
+        assert len(ids(channel)) == 2
+
+
+class TestAnyMoment:
+    """What the supervisor does at any moment of a submission."""
+
+    def test_a_call_is_sent_once_if_the_server_gets_ready(self) -> None:
+        def make() -> tuple[Callable[[], list[Call]], Callable[[], FakeChannel]]:
+            desk = Desk()
+            desk.call_queue.move_to(ServerState.STARTING, None)
+            return lambda: [desk.submit(), desk.submit()], lambda: desk.admit()[1]
+
+        for calls, channel in interleavings(make, call_queue_module):
+            assert sorted(ids(channel)) == [call.id for call in calls]
+
+    def test_a_call_is_refused_if_the_server_fails(self) -> None:
+        def make() -> tuple[Callable[[], Call], Callable[[], object]]:
+            desk = Desk()
+            desk.call_queue.move_to(ServerState.STARTING, None)
+            return desk.submit, lambda: desk.call_queue.move_to(ServerState.FAILED, "out of order")
+
+        for call, _ in interleavings(make, call_queue_module):
+            assert isinstance(call.error, ServerUnavailable)
+
+
+def test_in_a_forked_child_calls_are_refused(desk: Desk) -> None:
     desk.admit()
-    desk.call_queue._lock.acquire()
     desk.call_queue.after_fork()
     call = desk.submit()
     assert isinstance(call.error, NotConnected)

@@ -195,6 +195,15 @@ class TestCircuit:
         subject.on_ready(now)
         assert subject.on_end(now + 29.9) == OpenCircuit(now + 29.9 + 120.0)
 
+    def test_time_after_an_exit_does_not_count_as_being_ready(self) -> None:
+        subject = tracker(STEADY)
+        now = open_circuit(subject, STEADY)
+        subject.on_ready(now)
+        # It exited properly, and was started again by a call, an hour later, which failed.
+        assert not subject.note_end(now + 1.0)
+        assert subject.half_open
+        assert subject.on_end(now + 3600.0) == OpenCircuit(now + 3600.0 + 120.0)
+
     def test_a_half_open_attempt_that_stays_ready_closes_it(self) -> None:
         subject = tracker(STEADY)
         now = open_circuit(subject, STEADY)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.rpc.connection import ConnectionState
+from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import (
@@ -455,6 +456,68 @@ class TestOpenCircuit:
         server.clock.advance(FRAGILE.stable_after - 1)
         server.transport.channel(4).end(exit_code=1)
         assert server.wait_for(GaveUp).retry_in == 120.0
+
+
+class TestTrial:
+    """A server whose circuit was open gets one call, and the others when that was answered, or when it is stable."""
+
+    @pytest.fixture
+    def server(self, supervise: Supervise) -> Supervised:
+        server = supervise(policy=FRAGILE).started()
+        open_circuit(server)
+        server.pass_time(60.0)
+        server.wait_for(Restarted)
+        server.settle()
+        return server
+
+    @pytest.fixture
+    def calls(self, server: Supervised) -> list[CallFuture]:
+        calls = [server.submit(timeout=100.0) for _ in range(3)]
+        server.transport.channel(4).wait_for("tools/call")
+        server.settle()
+        return calls
+
+    def sent(self, server: Supervised) -> int:
+        server.settle()
+        return len(server.transport.channel(4).requests("tools/call"))
+
+    def test_an_answer_lets_the_others_through(self, server: Supervised, calls: list[CallFuture]) -> None:
+        channel = server.transport.channel(4)
+        assert self.sent(server) == 1
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        for number in (2, 3):
+            channel.answer(channel.wait_for("tools/call", number), TEXT)
+        assert [call.result(PATIENCE) for call in calls] == [TEXT] * 3
+        assert server.call_answered_with(TEXT)
+
+    def test_so_does_an_error_of_the_server(self, server: Supervised, calls: list[CallFuture]) -> None:
+        channel = server.transport.channel(4)
+        channel.answer_error(channel.wait_for("tools/call"), -32000, "no")
+        channel.wait_for("tools/call", 3)
+
+    def test_running_for_long_enough_lets_them_through(self, server: Supervised, calls: list[CallFuture]) -> None:
+        server.pass_time(FRAGILE.stable_after)
+        server.transport.channel(4).wait_for("tools/call", 3)
+
+    def test_if_the_call_is_given_up_the_next_one_is_the_trial(
+        self, server: Supervised, calls: list[CallFuture]
+    ) -> None:
+        calls[0].cancel()
+        server.transport.channel(4).wait_for("tools/call", 2)
+        server.transport.channel(4).wait_for("notifications/cancelled")
+        assert self.sent(server) == 2
+
+    def test_if_the_server_ends_the_circuit_opens_and_the_others_were_not_sent(
+        self, server: Supervised, calls: list[CallFuture]
+    ) -> None:
+        server.transport.channel(4).end(exit_code=1)
+        assert server.wait_for(GaveUp).retry_in == 120.0
+        first, *others = [call.exception(PATIENCE) for call in calls]
+        assert isinstance(first, ServerCrashed)
+        for error in others:
+            assert isinstance(error, ServerUnavailable)
+            assert error.delivery == "not_sent"
+        assert self.sent(server) == 1
 
 
 class TestExits:

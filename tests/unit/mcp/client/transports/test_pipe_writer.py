@@ -77,6 +77,8 @@ class Pipe:
 class Watched:
     """Something to write that says what the writer did with it."""
 
+    id: int | None = None
+
     def __init__(self, frame: bytes, *, wanted: bool = True) -> None:
         self.frame = frame
         self.wanted = wanted
@@ -247,6 +249,32 @@ class TestCalls:
         rest = b"".join(item.frame for item in items[sent - 1 :])
         assert pipe.read(len(rest)) == rest
         assert all(item.was_sent for item in items)
+
+
+class TestInterruption:
+    """A signal handler that sends while it interrupts the writing thread in the middle of a write."""
+
+    def test_its_call_is_refused_because_it_would_wait_for_itself(self, writer: PipeWriter, pipe: Pipe) -> None:
+        refused = call(7)
+
+        class Interrupted(Watched):
+            def begin_write(self) -> bool:
+                assert not writer.send(refused)
+                return super().begin_write()
+
+        assert writer.send(Interrupted(b"first\n"))
+        assert not refused.written
+        assert writer.send(refused)
+        assert pipe.read(6 + len(refused.frame)) == b"first\n" + refused.frame
+
+    def test_its_notification_is_written_afterwards(self, writer: PipeWriter, pipe: Pipe) -> None:
+        class Interrupted(Watched):
+            def begin_write(self) -> bool:
+                assert writer.send(Frame(b"second\n"))
+                return super().begin_write()
+
+        writer.send(Interrupted(b"first\n"))
+        assert pipe.read(13) == b"first\nsecond\n"
 
 
 class TestLimits:

@@ -7,9 +7,7 @@ wait behind calls: notifications, answers to the server, and pings. A third one 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -17,6 +15,7 @@ from typing import Any
 
 import httpx2
 
+from gaia.locks import Latch, WeakObjects, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
@@ -75,11 +74,11 @@ class HttpChannel:
         self._urgent = ConnectionPool(f"mcp-{session.name}-http-urgent", _MAX_URGENT_THREADS, self._new_connection)
         self._standing = ConnectionPool(f"mcp-{session.name}-http-listen", _MAX_STANDING_THREADS, self._new_connection)
         self._deadlines = Deadlines(f"mcp-{session.name}-http-deadlines")
-        self._connections: weakref.WeakSet[HttpConnection] = weakref.WeakSet()
+        self._connections: WeakObjects[HttpConnection] = WeakObjects()
 
-        self._delivery = threading.Lock()
+        self._delivery = reentrant_lock()
         """Makes messages arrive one at a time: listeners expect a single reader."""
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns everything below."""
         self._posts: dict[Post, None] = {}
         """Those under way or waiting, in the order of their beginning."""
@@ -93,7 +92,7 @@ class HttpChannel:
         self._ending: Ending | None = None
         self._draining: Ending | None = None
         """How the channel is going to end; set when nothing is sent any more."""
-        self._drained = threading.Event()
+        self._drained = Latch()
         """Set when no call is under way any more, after that."""
         self._closed = False
         open_channels.add(self)
@@ -150,7 +149,7 @@ class HttpChannel:
         with self._lock:
             self._closed = True
             self._held = None
-            self._drained.set()
+            self._drained.open()
             streams = [stream for stream in (self._server_stream, self._old_stream) if stream is not None]
         for pool in (self._calls, self._standing):
             pool.request_close()
@@ -171,7 +170,7 @@ class HttpChannel:
 
     def after_fork(self) -> None:
         self.is_forked = True
-        for connection in list(self._connections):
+        for connection in self._connections.present():
             connection.after_fork()
 
     # What the threads of the channel report; see `HttpSink`.
@@ -301,7 +300,7 @@ class HttpChannel:
     def _check_drained(self) -> None:
         """The caller has the lock."""
         if self._draining is not None and not any(post.is_awaited for post in self._posts):
-            self._drained.set()
+            self._drained.open()
 
     def _end_when_drained(self, _: HttpConnection) -> None:
         self._drained.wait(_DRAIN_SECONDS)
@@ -321,10 +320,10 @@ class HttpChannel:
         than `seconds`.
         """
         session, connection = self._session, self._new_connection()
-        told, given_up = threading.Event(), threading.Event()
+        told, given_up = Latch(), Latch()
 
         def check() -> None:
-            if given_up.is_set():
+            if given_up.is_open:
                 raise Interrupted
 
         def delete(_: HttpConnection) -> None:
@@ -335,10 +334,10 @@ class HttpChannel:
                 logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
             finally:
                 connection.close()
-                told.set()
+                told.open()
 
         with contextlib.suppress(RuntimeError):
             self._urgent.submit(delete)
             if not told.wait(seconds):
-                given_up.set()
+                given_up.open()
                 connection.interrupt()

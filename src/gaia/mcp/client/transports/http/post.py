@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from http import HTTPStatus
 from typing import Any
 
 import httpx2
 
+from gaia.locks import Latch, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.exchange import Send, drive
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, Response, decode, encode_request
@@ -76,10 +76,10 @@ class Post:
         """The server says that headers and body do not agree."""
         self.answered = False
         """All that is still to come is the end of the stream."""
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         """Owns `_connection` and `_interrupted`: a connection is interrupted only while it carries this message."""
         self._connection: HttpConnection | None = None
-        self._interrupted = threading.Event()
+        self._interrupted = Latch()
 
     @property
     def is_awaited(self) -> bool:
@@ -89,14 +89,14 @@ class Post:
     def interrupt(self) -> None:
         """Give up the message: it is not sent if it was not yet, and its answer is not read."""
         with self._lock:
-            self._interrupted.set()
+            self._interrupted.open()
             if self._connection is not None:
                 self._connection.interrupt()
 
     def run(self, connection: HttpConnection) -> None:
         """Send the message, and hand over what comes back. Never raises: what goes wrong is told to the channel."""
         with self._lock:
-            if self._interrupted.is_set():
+            if self._interrupted.is_open:
                 return
             self._connection = connection
         try:
@@ -114,7 +114,7 @@ class Post:
             if not (self.is_awaited and self._sink.login_required(error)):
                 self._fail(error)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
-            if not self._interrupted.is_set():
+            if not self._interrupted.is_open:
                 self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
             logger.error("http_request_failed", server=self._session.name, error=self._session.redact(repr(error)))
@@ -203,7 +203,7 @@ class Post:
     def _begin(self) -> None:
         with self._lock:
             # Not even asked once it is interrupted: a closed channel promises that.
-            if self._interrupted.is_set() or not (self.sent or self._item.begin_write()):
+            if self._interrupted.is_open or not (self.sent or self._item.begin_write()):
                 raise Interrupted
             if self.sent and not self._refused:
                 raise AnswerLost("the authorization wants to send it again, and the server may have acted on it")
@@ -218,22 +218,22 @@ class Post:
         Not after an interruption: the message belongs to another channel then, and may be on its way there.
         """
         with self._lock:
-            if self.sent and self._refused and not self._interrupted.is_set():
+            if self.sent and self._refused and not self._interrupted.is_open:
                 self._item.undo_write()
 
     def _expire(self) -> None:
         """For the thread of the deadlines."""
-        if not self._interrupted.is_set():
+        if not self._interrupted.is_open:
             self.interrupt()
             reason = f"it was not accepted within {_UNAWAITED_SECONDS:g} s"
             logger.warning("http_message_lost", server=self._session.name, method=self.method, error=reason)
 
     def _check(self) -> None:
-        if self._interrupted.is_set():
+        if self._interrupted.is_open:
             raise Interrupted
 
     def _is_done(self) -> bool:
-        return self._item.ended or self._interrupted.is_set()
+        return self._item.ended or self._interrupted.is_open
 
     # What comes back.
 
@@ -358,7 +358,7 @@ class Post:
         error.message = self._session.redact(error.message)
         if self.id is not None:
             self._sink.request_failed(self.id, error)
-        elif not self._interrupted.is_set():
+        elif not self._interrupted.is_open:
             logger.warning("http_message_lost", server=self._session.name, method=self.method, error=error.message)
 
 

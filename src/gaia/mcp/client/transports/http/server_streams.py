@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from http import HTTPStatus
@@ -11,6 +10,7 @@ from http import HTTPStatus
 import httpx2
 
 from gaia.engine_thread import EngineThread
+from gaia.locks import Latch, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.http import error_responses
@@ -38,12 +38,12 @@ class _StreamThread(ABC):
         self._session = session
         self._sink = sink
         self._connection = connection
-        self._closing = threading.Event()
+        self._closing = Latch()
         self._thread = EngineThread(self._run, f"mcp-{session.name}-http-events", self._failed)
 
     def interrupt(self) -> None:
         """Have the thread end soon, whatever it waits for. From any thread."""
-        self._closing.set()
+        self._closing.open()
         self._connection.interrupt()
 
     def join(self, seconds: float) -> bool:
@@ -55,7 +55,7 @@ class _StreamThread(ABC):
         return not self._thread.is_alive()
 
     def _failed(self) -> None:
-        if not self._closing.is_set():
+        if not self._closing.is_open:
             self._sink.ended(Ending(cause="could not be listened to"))
 
     @abstractmethod
@@ -68,7 +68,7 @@ class _StreamThread(ABC):
         return self._connection.request("GET", self._session.url, headers, on_sending=self._check)
 
     def _check(self) -> None:
-        if self._closing.is_set():
+        if self._closing.is_open:
             raise Interrupted
 
 
@@ -98,7 +98,7 @@ class ServerStream(_StreamThread):
         """Read one response to its end. Whether it is of use to ask again."""
         try:
             with self._get(stream.last_id) as response:
-                if self._closing.is_set() or not self._is_offered(response):
+                if self._closing.is_open or not self._is_offered(response):
                     return False
                 if response.status_code == HTTPStatus.OK:
                     self._opened = True
@@ -111,10 +111,10 @@ class ServerStream(_StreamThread):
             logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
             return False
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            return not self._closing.is_set() and not self._sink.unreachable(error)
+            return not self._closing.is_open and not self._sink.unreachable(error)
         except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
-        return not self._closing.is_set()
+        return not self._closing.is_open
 
     def _is_offered(self, response: httpx2.Response) -> bool:
         """Any other status, such as that of a proxy without a server behind it, may be another one the next time."""
@@ -137,11 +137,11 @@ class OldServerStream(_StreamThread):
 
     def __init__(self, session: HttpSession, sink: HttpSink, connection: HttpConnection) -> None:
         super().__init__(session, sink, connection)
-        self._known = threading.Event()
+        self._known = Latch()
         """Set when the URL is known, or when it is known that there is none."""
         self._endpoint: httpx2.URL | None = None
         self._failure: httpx2.TransportError | None = None
-        self._starting = threading.Lock()
+        self._starting = reentrant_lock()
 
     def endpoint(self) -> httpx2.URL:
         """Where messages are sent, waiting for the server to say so. Raises `httpx2.TransportError`."""
@@ -156,7 +156,7 @@ class OldServerStream(_StreamThread):
 
     def interrupt(self) -> None:
         super().interrupt()
-        self._known.set()
+        self._known.open()
 
     def _run(self) -> None:
         try:
@@ -172,8 +172,8 @@ class OldServerStream(_StreamThread):
             self._failure = httpx2.ReadError(self._session.reason(error))
         finally:
             self._connection.close()
-            self._known.set()
-            if self._endpoint is not None and not self._closing.is_set():
+            self._known.open()
+            if self._endpoint is not None and not self._closing.is_open:
                 reason = "" if self._failure is None else f": {self._session.reason(self._failure)}"
                 self._sink.ended(Ending(cause=f"{_CLOSED}{reason}"))
 
@@ -183,11 +183,11 @@ class OldServerStream(_StreamThread):
             if response.status_code != HTTPStatus.OK:
                 raise httpx2.RemoteProtocolError(f"the server answered {response.status_code}")
             for name, data in stream.events(response):
-                if self._closing.is_set():
+                if self._closing.is_open:
                     return
                 if name == "endpoint" and self._endpoint is None:
                     self._endpoint = self._join(data.decode())
-                    self._known.set()
+                    self._known.open()
                 elif name == "message" and data:
                     self._sink.message_received(data)
 

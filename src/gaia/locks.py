@@ -1,0 +1,116 @@
+"""Locks for code that may be interrupted at any line: by a signal handler, a finalizer, or a fork.
+
+A signal handler runs in the main thread between two instructions of what that thread is doing, and a finalizer in any
+thread that allocates memory. Both may call gaia, while the code that they interrupted holds a lock. A forked child has
+copies of all locks, of which some are held by threads that it does not have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Latch", "WeakObjects", "lock_held_over_forks", "reentrant_lock"]
+
+T = TypeVar("T")
+
+
+class WeakObjects(Generic[T]):
+    """A set of weak references. Unlike `weakref.WeakSet`, it may be iterated over while other threads change it."""
+
+    def __init__(self) -> None:
+        self._objects: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
+        """By identity. Each of its operations below is one of a dict, so no lock is needed."""
+
+    def add(self, one: T) -> None:
+        self._objects[id(one)] = one
+
+    def discard(self, one: T) -> None:
+        self._objects.pop(id(one), None)
+
+    def clear(self) -> None:
+        self._objects = weakref.WeakValueDictionary()
+
+    def present(self) -> list[T]:
+        """Those that exist at this moment."""
+        return [one for reference in self._objects.valuerefs() if (one := reference()) is not None]
+
+
+_reentrant: WeakObjects[Any] = WeakObjects()
+
+
+def reentrant_lock() -> threading.RLock:
+    """A lock that the thread that holds it may take again, and that is free in a forked child.
+
+    Code that interrupts the holder, in the same thread, finds the protected data as it is between two lines: it has to
+    be usable there. It is not held while waiting for a thread that needs it.
+    """
+    lock = threading.RLock()
+    _reentrant.add(lock)
+    return lock
+
+
+def lock_held_over_forks() -> threading.RLock:
+    """Like `reentrant_lock`, and a fork waits until the lock is free, so the child finds the data complete.
+
+    A thread that forks holds all of these locks, so no thread may take one of them while it holds another.
+    """
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
+class Latch:
+    """Closed until `open` is called, then open for ever. Thread-safe.
+
+    A `threading.Event` has a lock of its own, which a thread that is interrupted in `set` or `wait` may hold: then the
+    interrupting code cannot use the event, and no other thread can. A latch is one lock, which is free when it is open.
+    """
+
+    __slots__ = ("_gate", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def open(self) -> None:
+        try:
+            self.is_open = True
+        finally:
+            self._let_pass()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is open, at most `timeout` seconds (None: for ever). Whether it is open."""
+        if self.is_open:
+            return True
+        try:
+            self._gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
+        finally:
+            # Also if an exception of a signal handler came when the gate was just acquired: others wait for it.
+            if self.is_open:
+                self._let_pass()
+        return self.is_open
+
+    def _let_pass(self) -> None:
+        # Another thread that found the latch open may have released it.
+        with contextlib.suppress(RuntimeError):
+            self._gate.release()
+
+
+def _after_fork() -> None:
+    for lock in _reentrant.present():
+        # One that this thread held when it forked stays held: it releases that itself.
+        if lock.acquire(False):
+            lock.release()
+        else:
+            lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    # Before all other modules register theirs, which run in this order in the child and may use these locks.
+    os.register_at_fork(after_in_child=_after_fork)

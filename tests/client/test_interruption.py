@@ -1,0 +1,263 @@
+"""Signal handlers and finalizers that use a client or a manager which they have interrupted, at any line.
+
+The handlers are called by a trace function, so each line has its turn; `tests/chaos/test_signals.py` has real signals.
+"""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client import mcp_client as mcp_client_module
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
+from gaia.mcp.client.supervision import supervisor as supervisor_module
+from tests.fake_transport import FakeTransport
+from tests.interruption import Interruption, places
+
+Json = dict[str, Any]
+
+OFTEN = 1
+SOMETIMES = 5
+"""Every fifth line, with another first line for each operation."""
+
+
+class EchoChannel:
+    """A server that answers in the thread that asks. It has no locks, which an interrupted thread might hold."""
+
+    def __init__(self, listener: ChannelListener, answers: Json) -> None:
+        self.pid: int | None = None
+        self.closed = False
+        self._listener = listener
+        self._answers = answers
+
+    def send(self, item: Outgoing) -> bool:
+        if not self.closed and item.begin_write():
+            message = json.loads(item.frame)
+            answer = self._answers.get(message["method"])
+            if answer is not None and "id" in message:
+                response = {"jsonrpc": "2.0", "id": message["id"], "result": answer(message)}
+                self._listener.message_received(json.dumps(response).encode())
+        return True
+
+    cancel = send
+
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None: ...
+
+    def redact(self, text: str) -> str:
+        return text
+
+    def ending(self, wait: float) -> Ending | None:
+        return None
+
+    def close(self, grace: float) -> Ending:
+        self.closed = True
+        return Ending()
+
+    def after_fork(self) -> None: ...
+
+
+class EchoTransport(FakeTransport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers["tools/call"] = lambda _: {"content": []}
+        self.opened: list[EchoChannel] = []
+
+    def open(self, listener: ChannelListener, name: str) -> EchoChannel:  # type: ignore[override]
+        channel = EchoChannel(listener, self.answers)
+        self.opened.append(channel)
+        return channel
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that interrupted this thread while it held what the supervisor needs waits only so long."""
+    monkeypatch.setattr(supervisor_module, "_STOP_SECONDS", 1.0)
+
+
+class Subject:
+    """What is interrupted, and what the handler uses."""
+
+    def __init__(self) -> None:
+        self.transport = EchoTransport()
+
+    def connected(self) -> "Subject":
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def assert_nothing_is_left(self) -> None:
+        self.close()
+        assert all(channel.closed for channel in self.transport.opened)
+
+
+class OneClient(Subject):
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = MCPClient("fake", self.transport, protocol="handshake")
+
+    def connected(self) -> "OneClient":
+        assert self.client.connect()
+        return self
+
+    def connect(self) -> None:
+        self.client.connect()
+
+    def disconnect(self) -> None:
+        self.client.disconnect()
+
+    close = disconnect
+
+    def call_tool(self) -> None:
+        result = self.client.call_tool("echo", timeout=5)
+        assert "error" not in result or result["error_type"] != "timeout", result
+
+    def submit_tool(self) -> None:
+        self.client.submit_tool("echo", timeout=5)
+
+    def look(self) -> None:
+        assert self.client.status.name == "fake"
+        self.client.list_tools()
+
+    def subscribe(self) -> None:
+        self.client.subscribe(lambda _: None)()
+
+
+class Manager(Subject):
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = MCPClientManager(MCPConfig(f"servers-{next(_numbers)}.json"))
+
+    def connected(self) -> "Manager":
+        self.add_server()
+        return self
+
+    def add_server(self) -> None:
+        self.manager.add_server("fake", {"command": "none", "protocol": "handshake"})
+
+    def disconnect_all(self) -> None:
+        self.manager.disconnect_all()
+
+    close = disconnect_all
+
+    def remove_server(self) -> None:
+        self.manager.remove_server("fake")
+
+    def call_tool(self) -> None:
+        result = self.manager.call_tool("mcp_fake_echo", timeout=5)
+        assert "error" not in result or result["error_type"] != "timeout", result
+
+    def look(self) -> None:
+        self.manager.status()
+        self.manager.list_tools()
+
+
+_numbers = itertools.count()
+
+
+def ctrl_c(_: Subject) -> None:
+    raise KeyboardInterrupt
+
+
+def every(
+    make: Callable[[], Any], operation: Callable[[Any], object], handler: Callable[[Any], object], step: int
+) -> Iterator[tuple[Subject, Interruption]]:
+    subjects = []
+
+    def interrupt(place: int) -> Interruption:
+        subject = make()
+        subjects.append(subject)
+
+        def handle() -> None:
+            # A call to what is not connected, or not any more, raises RuntimeError.
+            with suppress(RuntimeError):
+                handler(subject)
+
+        return Interruption(lambda: operation(subject), handle, place)
+
+    for interruption in places(interrupt, step, first=0 if step == OFTEN else next(_numbers) % step):
+        yield subjects[-1], interruption
+    subjects[-1].close()
+
+
+def check(
+    make: Callable[[], Any], operation: Callable[[Any], object], handler: Callable[[Any], object], step: int
+) -> None:
+    threads = threading.active_count()
+    for subject, interruption in every(make, operation, handler, step):
+        expected = KeyboardInterrupt if handler is ctrl_c else RuntimeError
+        assert interruption.error is None or isinstance(interruption.error, expected), interruption.where
+        subject.assert_nothing_is_left()
+    assert threading.active_count() <= threads + 2
+
+
+def connected_client() -> OneClient:
+    return OneClient().connected()
+
+
+class TestAClient:
+    @pytest.mark.parametrize(
+        ("handler", "step"),
+        [
+            (OneClient.disconnect, OFTEN),
+            (OneClient.connect, SOMETIMES),
+            (OneClient.call_tool, SOMETIMES),
+            (OneClient.submit_tool, SOMETIMES),
+            (OneClient.look, SOMETIMES),
+            (OneClient.subscribe, SOMETIMES),
+            (ctrl_c, SOMETIMES),
+        ],
+    )
+    @pytest.mark.parametrize(
+        ("make", "operation"),
+        [
+            (OneClient, OneClient.connect),
+            (connected_client, OneClient.disconnect),
+            (connected_client, OneClient.call_tool),
+            (connected_client, OneClient.submit_tool),
+            (connected_client, OneClient.look),
+        ],
+    )
+    def test_any_line(
+        self, make: Callable[[], Any], operation: Callable[[Any], object], handler: Callable[[Any], object], step: int
+    ) -> None:
+        check(make, operation, handler, step)
+
+
+class TestAManager:
+    @pytest.fixture(autouse=True)
+    def transports(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[EchoTransport] = []
+        monkeypatch.setattr(mcp_client_module, "transport_for", lambda *_: made.pop())
+        original = Manager.__init__
+
+        def init(self: Manager) -> None:
+            original(self)
+            made.append(self.transport)
+
+        monkeypatch.setattr(Manager, "__init__", init)
+
+    @pytest.mark.parametrize(
+        ("handler", "step"),
+        [(Manager.disconnect_all, OFTEN), (Manager.call_tool, 7), (Manager.look, 7), (ctrl_c, 7)],
+    )
+    @pytest.mark.parametrize(
+        ("is_connected", "operation"),
+        [
+            (False, Manager.add_server),
+            (True, Manager.remove_server),
+            (True, Manager.disconnect_all),
+            (True, Manager.call_tool),
+        ],
+    )
+    def test_any_line(
+        self, is_connected: bool, operation: Callable[[Any], object], handler: Callable[[Any], object], step: int
+    ) -> None:
+        check(lambda: Manager().connected() if is_connected else Manager(), operation, handler, step)

@@ -1,0 +1,93 @@
+"""What a signal handler does, at every line of an operation that it can interrupt.
+
+The interpreter runs a handler in the main thread, between two bytecode instructions of whatever that thread is doing;
+a finalizer that the garbage collector calls may come in between in any thread. Here the handler is called by a trace
+function, at the nth line of our code that the operation runs through, so each place has its turn.
+"""
+
+import dis
+import faulthandler
+import linecache
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import gaia
+
+HANG_SECONDS = 20.0
+"""An operation that takes longer is taken to hang."""
+
+_OURS = str(Path(gaia.__file__).parent)
+_LOCKS = threading.__file__
+"""Events and starts of threads have locks of their own, which a handler may find taken."""
+
+
+class Interruption:
+    """One operation, with `handler` called once within it, in its thread; see `places`."""
+
+    def __init__(self, operation: Callable[[], object], handler: Callable[[], object], place: int) -> None:
+        self.happened = False
+        """Whether the operation has as many lines as that."""
+        self.where = ""
+        self.error: BaseException | None = None
+        """What the operation raised."""
+        self._operation = operation
+        self._handler = handler
+        self._left = place
+
+    def run(self) -> None:
+        """Raises AssertionError if the operation does not end."""
+        thread = threading.Thread(target=self._run, name="interrupted", daemon=True)
+        thread.start()
+        thread.join(HANG_SECONDS)
+        if thread.is_alive():
+            faulthandler.dump_traceback(all_threads=True)
+            raise AssertionError(f"it hangs when it is interrupted at {self.where}")
+
+    def _run(self) -> None:
+        sys.settrace(self._trace)
+        try:
+            self._operation()
+        except BaseException as error:  # noqa: BLE001 - what the handler raises, too
+            self.error = error
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _argument: Any) -> "Callable[..., Any] | None":
+        file = frame.f_code.co_filename
+        if self.happened or not (file.startswith(_OURS) or file == _LOCKS):
+            return None
+        if event == "line" and not _cannot_be_interrupted(frame):
+            if self._left == 0:
+                self.happened = True
+                self.where = f"{file}:{frame.f_lineno}"
+                self._handler()
+            self._left -= 1
+        return self._trace
+
+
+def places(interrupt: Callable[[int], Interruption], step: int = 1, first: int = 0) -> Iterator[Interruption]:
+    """Interrupt an operation at its line number `first`, and at every `step`-th after that, until it has no more.
+
+    ``interrupt(place)`` prepares the operation anew. Yields each interruption after it has run.
+    """
+    place = first
+    while True:
+        interruption = interrupt(place)
+        interruption.run()
+        if not interruption.happened:
+            assert place > first, "none of the code that was run is ours"
+            return
+        yield interruption
+        place += step
+
+
+def _cannot_be_interrupted(frame: FrameType) -> bool:
+    """Whether no signal handler runs here: at ``try``, and between the end of a ``with`` block and its ``__exit__``."""
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+    # Entering the block begins with the context manager, and leaving with the None that ``__exit__`` is given.
+    return instruction == "NOP" or (source.startswith("with ") and instruction in {"LOAD_CONST", "SWAP"})

@@ -1,0 +1,39 @@
+"""Code of ours may be interrupted by code that uses it: by a signal handler, a finalizer, or a fork.
+
+`gaia.locks` has the locks that stand that. The others are listed here, with the reason why they do.
+"""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "src" / "gaia"
+
+FRAGILE = {"Lock", "RLock", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "WeakSet"}
+
+EXCEPTIONS = {
+    "locks.py": "it makes them",
+    "cli/latency.py": "threads of one command, of which the main thread is one",
+    "mcp/demo_server.py": "a program of its own, with the standard library only",
+    "mcp/ping.py": "threads of one command; its condition has a reentrant lock",
+    "mcp/client/rpc/call.py": "taken without waiting, or by the one thread that waits for the call",
+    "mcp/client/supervision/input_requests.py": "taken without waiting, or by the one thread that waits",
+    "mcp/client/supervision/server_requests.py": "taken without waiting",
+    "mcp/client/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
+    "mcp/client/transports/http/deadlines.py": "its condition has a reentrant lock",
+    "mcp/doctor/endpoint.py": "threads of one examination",
+}
+"""Modules, by their paths."""
+
+
+def uses_fragile_locks(module: Path) -> bool:
+    attributes = (node for node in ast.walk(ast.parse(module.read_text("utf-8"))) if isinstance(node, ast.Attribute))
+    return any(
+        isinstance(node.value, ast.Name) and node.value.id in ("threading", "weakref") and node.attr in FRAGILE
+        for node in attributes
+    )
+
+
+def test_other_modules_take_their_locks_from_one_place() -> None:
+    modules = {path.relative_to(ROOT).as_posix(): path for path in ROOT.rglob("*.py")}
+    users = {name for name, path in modules.items() if uses_fragile_locks(path)}
+    assert users == EXCEPTIONS.keys()

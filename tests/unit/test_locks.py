@@ -1,0 +1,205 @@
+"""Locks for code that is interrupted by signal handlers, finalizers and forks."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from gaia.locks import Latch, WeakObjects, reentrant_lock
+
+PATIENCE = 10.0
+
+
+class TestLatch:
+    def test_it_is_closed_until_it_is_opened(self) -> None:
+        latch = Latch()
+        assert not latch.is_open
+        assert not latch.wait(0)
+        latch.open()
+        latch.open()
+        assert latch.is_open
+        assert latch.wait()
+
+    def test_all_that_wait_go_on(self) -> None:
+        latch, passed = Latch(), []
+        threads = [threading.Thread(target=lambda: passed.append(latch.wait(PATIENCE))) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        latch.open()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert passed == [True] * 5
+
+    def test_an_exception_in_a_thread_that_has_just_passed_stops_no_other(self) -> None:
+        latch = Latch()
+
+        class Interrupted:
+            """The gate, and an interrupt right after it was acquired."""
+
+            def __init__(self, gate: threading.Lock) -> None:
+                self.gate = gate
+                self.release = gate.release
+
+            def acquire(self, *arguments: object) -> bool:
+                latch.open()
+                self.gate.acquire(False)
+                raise KeyboardInterrupt
+
+        gate = latch._gate
+        latch._gate = Interrupted(gate)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            latch.wait()
+        assert not gate.locked()
+
+
+class TestWeakObjects:
+    class Thing:
+        pass
+
+    def test_they_are_there_as_long_as_something_else_holds_them(self) -> None:
+        objects: WeakObjects[object] = WeakObjects()
+        one, other = self.Thing(), self.Thing()
+        objects.add(one)
+        objects.add(one)
+        objects.add(other)
+        assert objects.present() == [one, other]
+        objects.discard(other)
+        objects.discard(other)
+        assert objects.present() == [one]
+        del one
+        gc.collect()
+        assert objects.present() == []
+
+    def test_they_can_be_looked_at_while_others_are_added(self, switching: None) -> None:
+        objects: WeakObjects[object] = WeakObjects()
+        kept: list[object] = []
+        done = threading.Event()
+
+        def add() -> None:
+            for _ in range(20_000):
+                kept.append(self.Thing())
+                objects.add(kept[-1])
+            done.set()
+
+        thread = threading.Thread(target=add)
+        thread.start()
+        while not done.is_set():
+            objects.present()
+        thread.join(PATIENCE)
+        assert len(objects.present()) == len(kept)
+
+    def test_clearing(self) -> None:
+        objects: WeakObjects[object] = WeakObjects()
+        one = self.Thing()
+        objects.add(one)
+        objects.clear()
+        assert objects.present() == []
+
+
+def test_the_thread_that_holds_a_lock_may_take_it_again() -> None:
+    lock = reentrant_lock()
+    with lock, lock:
+        assert not _taken_by_another_thread(lock)
+    assert _taken_by_another_thread(lock)
+
+
+def _taken_by_another_thread(lock: threading.RLock) -> bool:
+    taken: list[bool] = []
+
+    def take() -> None:
+        if lock.acquire(False):
+            lock.release()
+            taken.append(True)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join(PATIENCE)
+    return bool(taken)
+
+
+FORK = """
+import os, signal, sys, threading
+from gaia.agents.base.registry import ToolRegistry, _lock
+from gaia import log
+from gaia.locks import reentrant_lock
+from gaia.mcp import registration
+from gaia.mcp.client import MCPClientManager
+
+registry, manager = ToolRegistry({}), MCPClientManager()
+tools = registration.RegisteredTools()
+of_module = (log._registration, registration._lock, manager._registry._lock, manager.config._lock)
+held, go_on = threading.Event(), threading.Event()
+
+def hold():
+    with of_module[0], of_module[1], of_module[2], of_module[3]:
+        held.set()
+        go_on.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+with reentrant_lock(), _lock:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        class Secrets:
+            def redact(self, text): return text
+        secrets = Secrets()
+        log.mask_secrets_of(secrets)
+        tools.remove_all(registry)
+        registry["x"] = {"name": "x"}
+        manager.status()
+        manager.disconnect_all()
+if child == 0:
+    sys.exit(0 if list(registry) == ["x"] else 1)
+go_on.set()
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+registry["y"] = {"name": "y"}
+sys.exit(status if list(registry) == ["y"] else 99)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_finds_all_locks_free() -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+HELD = """
+import os, threading
+from gaia.agents.base import registry as module
+from gaia.agents.base.registry import ToolRegistry
+
+registry, began, go_on, forked = ToolRegistry({}), threading.Event(), threading.Event(), threading.Event()
+
+def change():
+    with module._holding():
+        began.set()
+        # The other thread forks only when this one is done.
+        assert not forked.wait(0.3)
+        registry["x"] = {"name": "x"}
+
+thread = threading.Thread(target=change)
+thread.start()
+began.wait()
+child = os.fork()
+forked.set()
+if child == 0:
+    os._exit(0 if list(registry) == ["x"] else 1)
+thread.join()
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_waits_for_a_thread_that_changes_a_registry() -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
