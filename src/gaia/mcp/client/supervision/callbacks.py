@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from gaia.daemon_pool import DaemonPool
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -127,7 +128,7 @@ class Lane:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
-                logger.error("callback_failed", error=repr(error))
+                logger.error("callback_failed", error=exception_text(error))
             # Nothing of a task is kept while the next one is waited for.
             del task
 
