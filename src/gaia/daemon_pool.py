@@ -15,6 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from gaia.exception_text import exception_text
+from gaia.handover import mark_engine_thread
 from gaia.locks import WeakObjects, reentrant_lock
 from gaia.log import get_logger
 
@@ -46,18 +48,21 @@ class DaemonPool:
         max_waiting: int | None = None,
         idle_seconds: float | None = _IDLE_SECONDS,
         on_thread_end: Callable[[], object] | None = None,
+        is_engine: bool = False,
     ) -> None:
         """No thread is started yet.
 
         At most `max_waiting` tasks wait for a thread; None sets no limit. A thread ends that had nothing to do for
         `idle_seconds`; None keeps it until `drain` or `close`. Each thread calls `on_thread_end` last, to release what
-        it holds in a `threading.local`.
+        it holds in a `threading.local`. `is_engine` says that servers or their callers depend on the tasks, so that the
+        threads run no code of the application, such as log handlers, see `gaia.handover`.
         """
         self._name = name
         self._max_threads = max_threads
         self._max_waiting = max_waiting
         self._idle_seconds = idle_seconds
         self._on_thread_end = on_thread_end
+        self._is_engine = is_engine
         self._after_fork()
         _pools.add(self)
 
@@ -151,13 +156,15 @@ class DaemonPool:
         return list(self._threads)
 
     def _run(self, thread: _PoolThread) -> None:
+        if self._is_engine:
+            mark_engine_thread()
         try:
             while True:
                 while (task := self._next_task(thread)) is not None:
                     try:
                         task()
                     except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
-                        logger.error("task_failed", pool=self._name, error=repr(error))
+                        logger.error("task_failed", pool=self._name, error=exception_text(error))
                     # Nothing of a task is kept while the next one is waited for.
                     del task
                 if self._on_thread_end is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable
 
+from gaia.exception_text import exception_text, traceback_text
 from gaia.handover import mark_engine_thread
 from gaia.log import get_logger
-from gaia.untrusted_text import clean
 
-__all__ = ["EngineThread", "described", "trace_of"]
+__all__ = ["EngineThread"]
 
 logger = get_logger(__name__)
 
@@ -31,21 +30,6 @@ class EngineThread(threading.Thread):
         try:
             self._body()
         except BaseException as error:  # noqa: BLE001 - a mistake of ours, or code of the application where none is expected
-            logger.error("thread_failed", thread=self.name, error=described(error), exception=trace_of(error))
+            text, trace = exception_text(error), traceback_text(error)
+            logger.error("thread_failed", thread=self.name, error=text, exception=trace)
             self._on_failure()
-
-
-def described(error: BaseException) -> str:
-    """`repr` of an exception. Never raises."""
-    try:
-        return repr(error)
-    except Exception:  # noqa: BLE001 - an exception of the application, whose own code this is
-        return f"{type(error).__name__}, which cannot be shown"
-
-
-def trace_of(error: BaseException) -> str:
-    """The traceback of an exception, for the field ``exception`` of a log event. Never raises."""
-    try:
-        return clean("".join(traceback.format_exception(error))).rstrip()
-    except Exception:  # noqa: BLE001 - as above
-        return f"{type(error).__name__}, whose traceback cannot be shown"

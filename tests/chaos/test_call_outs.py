@@ -103,8 +103,9 @@ class Scenario:
         self.transport = FakeTransport(timeout=PATIENCE)
         self.transport.answers["tools/call"] = self._answer
         self.client = MCPClient(
-            "fake", self.transport, restart_policy=PROMPT, protocol="handshake", on_sampling=lambda request: None
+            "fake", self.transport, restart_policy=PROMPT, protocol="handshake", on_sampling=self._sample
         )
+        self.restarted = threading.Event()
         self.threads = {thread.name for thread in threading.enumerate()}
         self.looked = threading.Event()
         self.outcomes: list[Future[Json]] = []
@@ -115,6 +116,10 @@ class Scenario:
             self.looked.set()
             return None
         return None if tool == "hang" else TEXT
+
+    def _sample(self, _request: object) -> None:
+        """Be under way while the server is lost, in each run."""
+        self.restarted.wait(PATIENCE)
 
     @property
     def channel(self) -> FakeChannel:
@@ -145,6 +150,7 @@ class Scenario:
         # While it restarts.
         self.submit("echo")
         self.works()
+        self.restarted.set()
         self.outcomes_are_there()
         # It exits by itself, and a call starts it again.
         self.channel.end(exit_code=0)
@@ -164,11 +170,11 @@ class Scenario:
     def speak(self) -> None:
         """The server says what it may say unasked."""
         channel = self.channel
+        channel.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "q-2")
         channel.notify("notifications/message", {"level": "info", "data": "hello"})
         channel.notify("notifications/tools/list_changed", {})
         channel.notify("notifications/resources/list_changed", {})
         channel.ask("ping")
-        channel.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "q-2")
         self.client._session.subscriptions_changed()
 
     def works(self) -> None:

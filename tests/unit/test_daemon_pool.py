@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from gaia.daemon_pool import DaemonPool, PoolExhausted, drain_all
+from gaia.handover import on_engine_thread
 from tests.waiting import wait_until
 
 PATIENCE = 10.0
@@ -132,6 +133,14 @@ class TestThreads:
         assert ending.wait(PATIENCE)
         pool.submit(done.set)
         assert done.wait(PATIENCE)
+
+    def test_those_of_an_engine_run_no_code_of_the_application(self, make: Callable[..., DaemonPool]) -> None:
+        seen: list[bool] = []
+        for is_engine in (True, False):
+            pool = make(1, is_engine=is_engine)
+            pool.submit(lambda: seen.append(on_engine_thread()))
+            assert pool.drain(PATIENCE)
+        assert seen == [True, False]
 
     @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
     def test_what_a_task_raises_is_logged_and_ends_no_thread(

@@ -8,19 +8,11 @@ from typing import NoReturn
 import pytest
 
 from gaia import log
-from gaia.engine_thread import EngineThread, described, trace_of
+from gaia.engine_thread import EngineThread
 from gaia.handover import on_engine_thread
+from tests.unspeakable import Unspeakable
 
 PATIENCE = 20.0
-
-
-class Unspeakable(Exception):
-    """An exception of the application whose own code is broken."""
-
-    def __repr__(self) -> NoReturn:
-        raise ZeroDivisionError
-
-    __str__ = __repr__
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, MemoryError, Unspeakable])
@@ -48,17 +40,3 @@ def test_one_that_ends_by_itself_is_no_failure() -> None:
     thread.join(PATIENCE)
     assert told == [True]
     assert thread.daemon
-
-
-def test_a_trace_has_nothing_that_a_terminal_acts_on() -> None:
-    try:
-        raise ValueError("\x1b[31mred")
-    except ValueError as error:
-        trace = trace_of(error)
-    assert trace.endswith("ValueError: red")
-    assert "Traceback" in trace
-
-
-def test_an_exception_that_cannot_be_shown_is_named() -> None:
-    assert "Unspeakable" in described(Unspeakable())
-    assert "Unspeakable" in trace_of(Unspeakable())

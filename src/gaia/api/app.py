@@ -18,6 +18,7 @@ from gaia.api import openai_format
 from gaia.api.answers import Answer, RequestFailed, answer, checked_messages
 from gaia.api.chat_request import parse
 from gaia.cancellation import CancelScope
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.serving.http import disconnected, run_http
 from gaia.serving.options import HttpOptions
@@ -63,7 +64,7 @@ class _Work:
             return None
         if isinstance(error, TooManyCalls):
             return RequestFailed(429, "Too many requests at once", "rate_limit_error")
-        logger.error("agent_failed", error=repr(error))
+        logger.error("agent_failed", error=exception_text(error))
         if isinstance(error, (LLMNotConfigured, LLMNotInstalled)):
             return RequestFailed(503, "The agent has no model to work with", "server_error")
         if isinstance(error, LLMError):

@@ -137,7 +137,7 @@ def _take_over(
 def _agreed(new: list[dict[str, Any]], options: Options) -> bool:
     """Whether the person at the terminal wants these servers of the current directory.
 
-    Raises CommandFailed if there is nobody to ask.
+    Raises CommandFailed if there is no terminal to ask at.
     """
     if options.json or not terminal.can_ask():
         raise CommandFailed(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import methodcaller
 from typing import Any
 
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.server.offering import Offering
 
@@ -124,7 +125,7 @@ class MCPBridge:
             try:
                 definitions = listing(agent)
             except Exception as error:  # noqa: BLE001 - an agent is the application's code
-                logger.error("agent_left_out", agent=namespace, error=repr(error))
+                logger.error("agent_left_out", agent=namespace, error=exception_text(error))
                 continue
             for definition in definitions:
                 yield f"{namespace}_{definition.get('name')}", agent, definition

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 
 __all__ = [
@@ -135,7 +136,7 @@ def render(recorded: Recorded, redact: Callable[[str], str]) -> str | None:
             return _text_of(recorded.value)
         return _cut(_text_of(_Masking(redact).of(recorded.value)))
     except Exception as error:  # noqa: BLE001 - user code may raise anything, and a value may be nested too deeply
-        logger.warning("content_not_recorded", server=recorded.server, tool=recorded.tool, error=repr(error))
+        logger.warning("content_not_recorded", server=recorded.server, tool=recorded.tool, error=exception_text(error))
         return None
 
 

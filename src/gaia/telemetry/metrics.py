@@ -14,6 +14,7 @@ from opentelemetry import metrics as api
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
+from gaia.exception_text import exception_text
 from gaia.locks import WeakObjects
 from gaia.log import get_logger
 from gaia.telemetry.attributes import SERVER_NAME
@@ -61,7 +62,7 @@ class SafeHistogram:
 def _failed(error: BaseException) -> None:
     if type(error) not in _failures:
         _failures.add(type(error))
-        logger.error("metering_failed", error=repr(error))
+        logger.error("metering_failed", error=exception_text(error))
 
 
 class Observed(Protocol):

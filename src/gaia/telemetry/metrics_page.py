@@ -38,6 +38,9 @@ class _Handler(WSGIRequestHandler):
 class MetricsPage(WSGIServer):
     """Serves ``/metrics`` on this machine until `close`. Each connection has a thread; the oldest makes room."""
 
+    request_queue_size = 128
+    """With the standard library's 5, a burst of connections would let others wait for seconds to be connected."""
+
     def __init__(self, port: int) -> None:
         """Raises OSError if the port is taken. Port 0 is any free one."""
         super().__init__((_HOST, port), _Handler)

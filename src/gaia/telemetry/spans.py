@@ -23,6 +23,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
+from gaia.exception_text import exception_text
 from gaia.handover import Handover, on_engine_thread
 from gaia.log import get_logger
 from gaia.telemetry import attributes as names
@@ -83,7 +84,7 @@ _failures: set[type[BaseException]] = set()
 def _failed(error: BaseException) -> None:
     if type(error) not in _failures:
         _failures.add(type(error))
-        logger.error("tracing_failed", error=repr(error))
+        logger.error("tracing_failed", error=exception_text(error))
 
 
 # Nothing is dropped: where so much waits, no engine thread waits for more.

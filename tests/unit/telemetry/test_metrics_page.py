@@ -15,7 +15,7 @@ from gaia.telemetry.metrics_page import MetricsPage
 HALF = b"GET /metrics HTTP/1.1\r\nX-Slow: "
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page() -> Iterator[MetricsPage]:
     page = MetricsPage(0)
     yield page

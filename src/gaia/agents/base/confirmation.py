@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gaia.agents.base.tools import get_tool_display_name
+from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 
@@ -86,7 +87,7 @@ class ConfirmationGate:
             try:
                 confirmed = self._ask(request)
             except Exception as error:  # noqa: BLE001 - the callback is the application's, and its failure is no consent
-                logger.error("confirmation_failed", tool=key, error=repr(error))
+                logger.error("confirmation_failed", tool=key, error=exception_text(error))
                 return f"The call of {key!r} could not be confirmed. It was not made."
         # Not just anything that is true: the text "no" is.
         return None if confirmed is True else f"The user refused the call of {key!r}. It was not made."

@@ -15,6 +15,7 @@ from gaia.agents.base.confirmation import ConfirmationGate
 from gaia.agents.base.console import Console
 from gaia.agents.base.tool_schema import api_names, takes_any_keyword
 from gaia.agents.base.tools import AmbiguousToolName, Entry, ToolNotFound, viewed_through
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 
 __all__ = ["CallNotMade", "PreparedCall", "ToolExecutor", "error_result", "parse_arguments"]
@@ -87,7 +88,7 @@ class ToolExecutor:
         except CallNotMade as reason:
             return error_result(str(reason))
         except Exception as error:  # noqa: BLE001 - a tool is the application's code, and its failure is for the model
-            logger.warning("tool_failed", tool=name, error=repr(error))
+            logger.warning("tool_failed", tool=name, error=exception_text(error))
             return error_result(f"{type(error).__name__}: {error}")
 
     def prepare(self, name: str, arguments: dict[str, Any]) -> PreparedCall:

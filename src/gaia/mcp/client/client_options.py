@@ -172,5 +172,5 @@ def threads_for(owner: str) -> Threads:
     return {
         "callbacks": CallbackPool(owner),
         "server_request_threads": CallbackPool(owner, "server-requests"),
-        "steps": DaemonPool(f"mcp-{owner}-steps", _STEP_THREADS),
+        "steps": DaemonPool(f"mcp-{owner}-steps", _STEP_THREADS, is_engine=True),
     }

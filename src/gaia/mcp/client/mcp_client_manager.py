@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
@@ -328,4 +329,4 @@ def _disconnect(name: str, client: MCPClient) -> None:
     try:
         client.disconnect()
     except Exception as error:  # noqa: BLE001 - one server's trouble must not keep the others from being stopped
-        logger.error("disconnect_failed", server=name, error=repr(error))
+        logger.error("disconnect_failed", server=name, error=exception_text(error))

@@ -13,8 +13,7 @@ import msgspec
 
 from gaia.cancellation import current_scope
 from gaia.daemon_pool import DaemonPool, PoolExhausted
-from gaia.engine_thread import described
-from gaia.handover import mark_engine_thread
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.exchange import Send, drive, paginate
@@ -202,15 +201,11 @@ class _Submission:
             except MCPError as error:
                 self._end(error)
             except Exception as error:  # noqa: BLE001 - a mistake of ours: the future must be done all the same
-                logger.error("call_failed", method=self._request.method, error=described(error))
-                self._end(InvalidResponse(f"internal error: {described(error)}", delivery="unknown"))
-
-        def in_pool() -> None:
-            mark_engine_thread()
-            guarded()
+                logger.error("call_failed", method=self._request.method, error=exception_text(error))
+                self._end(InvalidResponse(f"internal error: {exception_text(error)}", delivery="unknown"))
 
         try:
-            self._trips.steps.submit(in_pool)
+            self._trips.steps.submit(guarded)
         except PoolExhausted:
             # No thread can be started. This one, which ended the step before, is late then; the future is not lost.
             guarded()

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from mcp.client.auth import AuthorizationCodeResult, OAuthFlowError
 
+from gaia.exception_text import exception_text
 from gaia.untrusted_text import one_line
 
 __all__ = ["BrowserLogin", "OpenBrowser", "browser_login"]
@@ -62,7 +63,7 @@ class BrowserLogin:
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the login has failed then
                 failure = error
             except BaseException as error:  # noqa: BLE001 - SystemExit, which a future does not take as it is
-                failure = RuntimeError(f"{error!r} was raised")
+                failure = RuntimeError(f"{exception_text(error)} was raised")
             # A closed loop means that the login is over.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._opened, redirect, failure)

@@ -39,7 +39,7 @@ __all__ = ["LoginStorage", "PersonProvider", "credentials_provider"]
 logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
 _MAX_SECONDS = 10 * 365 * 24 * 3600
-"""A token is not believed to live longer; the number may be too large for a time."""
+"""A longer lifetime of a token counts as this one: the server's number may be too large for a time."""
 
 _UNUSED_REDIRECT_URI = "http://127.0.0.1/callback"
 """The redirect URI of flows that never get as far as a browser."""

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gaia.mcp.client.protocol.messages import encode_result
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.errors import InvalidResponse, MCPError
 
 __all__ = ["Exchange", "Notify", "Send", "SetProtocolVersion", "Step", "drive", "paginate"]
@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 _MAX_PAGES = 10_000
 _MAX_ITEMS = 100_000
-_MAX_BYTES = 16 * 1024 * 1024
-"""No well-behaved server has more. A list that never ends must not keep the client for ever, or fill its memory."""
+_MAX_BYTES = 64 * 1024 * 1024
+"""Pages, items, and bytes in memory (`value_size`). No well-behaved server has more. A list that never ends must not
+keep the client for ever, or fill its memory."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -77,9 +78,9 @@ def paginate(method: str, key: str) -> Exchange[list[Any]]:
         if not isinstance(cursor, str):
             raise InvalidResponse(f"the answer to {method} has a cursor that is not a string")
         # The last page needs no count: one message has a limit of its own.
-        size += len(encode_result(cursor, {key: page}))
+        size += value_size(page) + value_size(cursor)
         if size > _MAX_BYTES:
-            raise InvalidResponse(f"{method} has more than {_MAX_BYTES} bytes")
+            raise InvalidResponse(f"the pages of {method} take more than {_MAX_BYTES} bytes")
         if cursor in seen:
             # The cursor itself is left out: it may be anything that the server knows.
             raise InvalidResponse(f"the answer to {method} repeats a cursor")

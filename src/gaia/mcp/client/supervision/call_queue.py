@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from gaia.engine_thread import described
+from gaia.exception_text import exception_text
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import ServerState
@@ -287,7 +287,8 @@ class CallQueue:
         return True
 
     def _crashed(self, call: Call, error: BaseException) -> None:
-        call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {described(error)}"))
+        lost = f"server {self._server!r} was lost during {call.method}: {exception_text(error)}"
+        call.finish(error=ServerCrashed(lost))
 
     def _closed(self) -> CallCancelled:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from gaia.daemon_pool import DaemonPool
+from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.telemetry import attributes as names
@@ -132,7 +133,7 @@ class Lane:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
-                logger.error("callback_failed", error=repr(error))
+                logger.error("callback_failed", error=exception_text(error))
             # Nothing of a task is kept while the next one is waited for.
             del task
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gaia.cancellation import current_scope
-from gaia.engine_thread import described
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.notifications import progress_of
@@ -104,7 +104,8 @@ class Caller:
             except BaseException as error:
                 # A mistake of ours must not leave the future undone.
                 if not future.done():
-                    future.complete(ServerCrashed(f"internal error: {described(error)}", delivery=call.delivery), {})
+                    reason = f"internal error: {exception_text(error)}"
+                    future.complete(ServerCrashed(reason, delivery=call.delivery), {})
                 raise
 
         on_progress = request.options.on_progress
@@ -210,7 +211,7 @@ def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
     try:
         on_progress(*progress_of(params))
     except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call must not fail of it
-        logger.error("progress_callback_failed", error=repr(error))
+        logger.error("progress_callback_failed", error=exception_text(error))
 
 
 class CallFuture(Future[Outcome]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.engine_thread import EngineThread, described, trace_of
+from gaia.engine_thread import EngineThread
+from gaia.exception_text import exception_text, traceback_text
 from gaia.log import get_logger, mask_secrets_of
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.notifications import ServerNotification
@@ -164,5 +165,5 @@ def _close(channel: Channel, server: str, grace: float) -> Ending:
     try:
         return channel.close(grace)
     except BaseException as error:  # noqa: BLE001 - a mistake of ours; the server must not be left running for it
-        logger.error("close_failed", server=server, error=described(error), exception=trace_of(error))
+        logger.error("close_failed", server=server, error=exception_text(error), exception=traceback_text(error))
         return channel.close(0.0)

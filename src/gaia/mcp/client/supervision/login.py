@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from gaia.engine_thread import EngineThread
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
@@ -97,6 +98,6 @@ class Logins:
         except MCPError as error:
             failure = error
         except BaseException as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
-            logger.error("login_broken", server=self._server, error=repr(error))
-            failure = MCPError(f"the login failed: {error!r}")
+            logger.error("login_broken", server=self._server, error=exception_text(error))
+            failure = MCPError(f"the login failed: {exception_text(error)}")
         self._on_done(failure)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.engine_thread import described
+from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans
 from gaia.mcp.client.protocol.era import ServerProfile
@@ -379,7 +379,7 @@ class ServerLifecycle:
             self._proceed(self._recovery.after_failure(now), now, reason)
 
     def _noted(self, error: BaseException) -> str:
-        reason = f"internal error: {described(error)}"
+        reason = f"internal error: {exception_text(error)}"
         try:
             reason = self._context.observer.masked(reason)
         except Exception:  # noqa: BLE001 - the recovery must not depend on it

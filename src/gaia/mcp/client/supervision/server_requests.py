@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gaia.cancellation import CancelScope
+from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.elicitation import elicitation_id
@@ -260,7 +261,7 @@ class ServerRequests:
         except Refusal as refused:
             refusal = refused
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and the server waits for an answer
-            logger.error("server_request_failed", server=self._server, method=method, error=repr(error))
+            logger.error("server_request_failed", server=self._server, method=method, error=exception_text(error))
         else:
             server_request.finish(result)
         finally:

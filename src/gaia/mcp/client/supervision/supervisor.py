@@ -20,7 +20,8 @@ import threading
 from collections.abc import Callable
 
 from gaia import log
-from gaia.engine_thread import EngineThread, described, trace_of
+from gaia.engine_thread import EngineThread
+from gaia.exception_text import exception_text, traceback_text
 from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
@@ -204,12 +205,13 @@ class Supervisor:
     def _recover(self, error: BaseException) -> None:
         """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
         try:
-            logger.error("supervisor_task_failed", server=self.name, error=described(error), exception=trace_of(error))
+            text, trace = exception_text(error), traceback_text(error)
+            logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
             self._lifecycle.recover(error)
         except BaseException as failure:  # noqa: BLE001 - as above
             try:
                 self._lifecycle.abandon(error)
-                text, trace = described(failure), trace_of(failure)
+                text, trace = exception_text(failure), traceback_text(failure)
                 logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
             except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
                 return

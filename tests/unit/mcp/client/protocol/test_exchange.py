@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,9 +77,19 @@ class TestPagination:
     def test_pages_that_are_long_together_end_too(self) -> None:
         page = [{"name": "x" * 1_000_000}]
         server = Pages(*({"tools": page, "nextCursor": str(number)} for number in range(100)))
-        with pytest.raises(InvalidResponse, match="more than 16777216 bytes"):
+        with pytest.raises(InvalidResponse, match="more than 67108864 bytes"):
             server.items()
-        assert len(server.requests) == 17
+        assert len(server.requests) == 68
+
+    def test_so_do_pages_with_long_cursors(self) -> None:
+        """They are remembered, because one that comes twice would loop for ever."""
+        server = Pages(*({"tools": [], "nextCursor": f"{number}".zfill(1_000_000)} for number in range(100)))
+        with pytest.raises(InvalidResponse, match="more than 67108864 bytes"):
+            server.items()
+
+    def test_a_page_may_be_nested_as_deeply_as_a_message(self) -> None:
+        item = orjson.loads(b"[" * 1000 + b"]" * 1000)
+        assert Pages({"tools": [item], "nextCursor": "1"}, {"tools": []}).items() == [item]
 
     @pytest.mark.parametrize("cursor", [5, True, ["a"], {"a": 1}])
     def test_a_cursor_that_is_no_string_is_not_followed(self, cursor: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from gaia.mcp.client.supervision import callbacks
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from tests.tracing import Metering
+from tests.unspeakable import Unspeakable
 
 PATIENCE = 10.0
 
@@ -116,6 +117,20 @@ def test_a_task_that_raises_is_logged_and_stops_nothing(
         lane.post(done.set)
         assert done.wait(PATIENCE)
     assert [record.message for record in caplog.records] == [f"callback_failed error=\"{error.__name__}('broken')\""]
+
+
+def test_one_that_raises_what_cannot_be_shown_stops_nothing_either(pool: CallbackPool) -> None:
+    def fail() -> None:
+        raise Unspeakable
+
+    group, done = pool.group("server", 1), threading.Event()
+    lane = group.lane()
+    lane.post(fail)
+    lane.post(done.set)
+    assert done.wait(PATIENCE), "the lane goes on"
+    done.clear()
+    group.lane().post(done.set)
+    assert done.wait(PATIENCE), "the group's only thread is free again"
 
 
 class TestFarBehind:

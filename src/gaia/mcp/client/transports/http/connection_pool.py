@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 
 from gaia.daemon_pool import DaemonPool
-from gaia.handover import mark_engine_thread
 from gaia.mcp.client.transports.http.http_connection import HttpConnection
 
 __all__ = ["ConnectionPool", "Job"]
@@ -28,7 +27,7 @@ class ConnectionPool:
         self._new_connection = new_connection
         self._idle: deque[HttpConnection] = deque()
         """Needs no lock: each of its operations is atomic."""
-        self._threads = DaemonPool(name, max_threads, on_thread_end=self._close_one)
+        self._threads = DaemonPool(name, max_threads, on_thread_end=self._close_one, is_engine=True)
 
     def submit(self, job: Job) -> None:
         """Have `job` done as soon as a thread is free. Never blocks. Jobs that come after `request_close` are dropped.
@@ -46,7 +45,6 @@ class ConnectionPool:
         return self._threads.close(seconds)
 
     def _run(self, job: Job) -> None:
-        mark_engine_thread()
         try:
             connection = self._idle.pop()
         except IndexError:

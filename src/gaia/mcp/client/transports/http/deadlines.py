@@ -28,7 +28,7 @@ class Deadlines:
 
     def __init__(self, name: str) -> None:
         """`name` is that of the thread."""
-        self._pool = DaemonPool(name, 1)
+        self._pool = DaemonPool(name, 1, is_engine=True)
         self._changed = threading.Condition()
         """Owns the three below."""
         self._limits: set[_Limit] = set()

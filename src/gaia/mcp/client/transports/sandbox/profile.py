@@ -37,13 +37,16 @@ class Profile:
     read: tuple[str, ...]
     """Places within hidden ones that can be read."""
     write: tuple[str, ...]
+    """Places that the server can change, within hidden ones or not."""
     masked: tuple[str, ...]
     """Secrets that are not shown although they lie in a place that is."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links in hidden places that lead to places that are shown, and what they say."""
     cwd: str
+    """The working directory of the server."""
     network: bool
     memory: int | None
+    """Bytes; None sets no limit, here and below."""
     processes: int | None
     cpu_seconds: int | None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from gaia.handover import on_engine_thread
 from gaia.mcp.client.transports.http.deadlines import Deadlines
 from tests.waiting import wait_until
 
@@ -22,6 +24,13 @@ def test_what_takes_too_long_is_told(deadlines: Deadlines) -> None:
     expired = threading.Event()
     with deadlines.limit(0.01, expired.set):
         assert expired.wait(10)
+
+
+def test_that_runs_no_log_handlers(deadlines: Deadlines) -> None:
+    """They would hold up the other limits."""
+    told: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    with deadlines.limit(0.01, lambda: told.put(on_engine_thread())):
+        assert told.get(timeout=10)
 
 
 def test_what_ends_in_time_is_not(deadlines: Deadlines) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gaia.mcp import MCPClient
-from tests.servers.http_server import Exchange, ScriptedServer
+from tests.servers.http_server import PATIENCE, Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
 from tests.waiting import wait_until
 
@@ -87,16 +87,19 @@ class TestWhatTheServerSays:
 
     def test_a_pause_that_is_no_number_for_a_clock_ends_no_thread(self, serve: Serve, connect: Connect) -> None:
         server = serve()
+        changed = threading.Event()
 
         def say(exchange: Exchange) -> None:
             exchange.begin_stream()
             exchange.event("", retry="9" * 400)
+            assert changed.wait(PATIENCE)
             exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             exchange.wait_for_client_to_leave()
 
         server.on["GET"] = say
         client = connect(server)
         server.tools.append({"name": "new", "inputSchema": {"type": "object"}})
+        changed.set()
         assert wait_until(lambda: "new" in [tool.name for tool in client.list_tools()])
 
     def test_a_refused_connection_does_not_end_calls_that_are_under_way(
