@@ -198,6 +198,19 @@ class TestProcesses:
         assert probe.attempt(textwrap.dedent(code))["errno"] == errno.ENOSYS
 
 
+class TestKernel:
+    def test_its_settings_cannot_be_changed(self, probe: Probe) -> None:
+        # With `core_pattern` root has the kernel run a program outside of every namespace.
+        setting = "/proc/sys/kernel/core_pattern"
+        assert probe.result(f"result = open({setting!r}).read()")
+        assert probe.attempt(f"open({setting!r}, 'r+').close()")["errno"] in DENIED
+
+    def test_attributes_of_a_file_that_is_only_read_cannot_be_changed(self, probe: Probe) -> None:
+        change = "import fcntl; file = open('/usr/bin/env', 'rb'); flags = bytearray(8); "
+        change += "fcntl.ioctl(file, 0x80086601, flags); fcntl.ioctl(file, 0x40086602, bytes(flags))"
+        assert probe.attempt(change)["errno"] in {*DENIED, errno.ENOTTY, errno.EOPNOTSUPP}
+
+
 class TestNetwork:
     @pytest.fixture
     def listening(self) -> Iterator[int]:
@@ -209,6 +222,19 @@ class TestNetwork:
 
     def test_a_service_of_this_machine_is_not_reached(self, probe: Probe, listening: int) -> None:
         assert probe.attempt(self.CONNECT.format(port=listening))["errno"] in {*DENIED, errno.ECONNREFUSED}
+
+    def test_no_datagram_reaches_a_socket_in_a_hidden_place(self, probe: Probe, places: dict[str, Path]) -> None:
+        path = places["other"] / "datagrams"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as service:
+            service.bind(str(path))
+            pair = "import socket; own, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); "
+            attempt = probe.attempt(f"{pair}own.sendto(b'x', {str(path)!r})")
+        path.unlink()
+        assert attempt["errno"] in DENIED
+
+    def test_pairs_of_sockets_work(self, probe: Probe) -> None:
+        code = "import socket; a, b = socket.socketpair(); a.send(b'x'); result = b.recv(1).decode()"
+        assert probe.result(code) == "x"
 
     def test_nothing_leaves_by_datagrams(self, probe: Probe) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:

@@ -224,8 +224,9 @@ class _Variables:
 # JSON as editors write it. The libraries for it are either JSON5, which accepts much more than these files may have, or
 # no longer maintained; the two rules need less code than a dependency needs care.
 
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
-_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+# What is not closed ends with its line, or with the text: it is found once, not from each place where it could begin.
+_STRING = r'"(?:[^"\\\n]|\\.)*+"?'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
 _VISIBLE = re.compile(r"[^\n]")
 
@@ -242,4 +243,5 @@ def loads_with_comments(text: str) -> Any:
 
 def _blank(match: re.Match[str]) -> str:
     found = match[0]
-    return found if found.startswith('"') else _VISIBLE.sub(" ", found)
+    is_open = found.startswith("/*") and not found.endswith("*/")
+    return found if found.startswith('"') or is_open else _VISIBLE.sub(" ", found)

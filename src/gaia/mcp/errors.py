@@ -199,13 +199,19 @@ class UrlElicitationRequired(JsonRpcError):
 
 
 def is_web_page(url: object) -> bool:
-    """Whether a person can be sent to a URL of a server: https, or http on this machine, and no script, file or app."""
-    if not isinstance(url, str) or not url.isprintable() or " " in url:
+    r"""Whether a person can be sent to a URL of a server: https, or http on this machine, and no script, file or app.
+
+    Nor one that says in its first part where it seems to lead: ``https://bank.example@evil.example``. For browsers, a
+    backslash is a slash: ``http://evil.example\@127.0.0.1`` leads elsewhere than Python says.
+    """
+    if not isinstance(url, str) or not url.isprintable() or " " in url or "\\" in url:
         return False
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
+        host, _ = parts.hostname or "", parts.port
     except ValueError:
+        return False
+    if "@" in parts.netloc or "%" in parts.netloc:
         return False
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
 

@@ -7,6 +7,7 @@ a bounded amount of work in a bounded time, whatever the schema asks for, and it
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +39,11 @@ _MAX_QUOTED = 30
 """Larger arrays and objects, in parts, are not quoted in a problem."""
 _MAX_TEXT = 100
 
-_MAX_PATTERN = 10_000
+_MAX_PATTERN = 4000
+_CLASS = re.compile(r"\\[dDsSwW]")
+_MAX_CLASSES = 100
+"""Of those of digits, words and blanks, and their opposites: to make a pattern ready takes time in proportion to the
+square of their number, during which no other thread runs. For 4,900 each attempt took 15 s."""
 _PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
 """Bytes of a compiled pattern: a search takes time for each character, at worst in proportion to this."""
 
@@ -393,7 +398,9 @@ def _compiled(pattern: str) -> tuple[Any, int] | None:
     """A pattern for the linear-time engine of Rust, and the limit in bytes that it was compiled within."""
     import jsonschema_rs
 
-    for size in _PATTERN_SIZES if len(pattern) <= _MAX_PATTERN else ():
+    if len(pattern) > _MAX_PATTERN or len(_CLASS.findall(pattern)) > _MAX_CLASSES:
+        return None
+    for size in _PATTERN_SIZES:
         options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
         with suppress(ValueError):
             return jsonschema_rs.validator_for({"pattern": str(pattern)}, pattern_options=options), size

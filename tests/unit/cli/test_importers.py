@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,14 @@ def test_strings_are_not_touched(string: str) -> None:
 def test_plain_json_reads_as_it_does_elsewhere(value: object) -> None:
     assert loads_with_comments(json.dumps(value)) == value
     assert loads_with_comments(json.dumps(value, indent=2, ensure_ascii=False)) == value
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * 100_000, "/* " * 100_000, "[1] /* ", "[1] /* */ /*", '["a\n"]'])
+def test_what_is_not_closed_is_an_error_at_once(text: str) -> None:
+    begin = time.thread_time()
+    with pytest.raises(json.JSONDecodeError):
+        loads_with_comments(text)
+    assert time.thread_time() - begin < 2, "its end would be looked for from each place where it could begin"
 
 
 @pytest.mark.parametrize(

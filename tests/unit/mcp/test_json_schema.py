@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType
@@ -245,7 +246,7 @@ class TestPatterns:
         assert others.problems({"x_a": "1", "y": "2"}) == ["y: '2' is not of type 'integer'"]
 
     @pytest.mark.parametrize(
-        "pattern", ["(?=a)a", r"(a)\1", "^(a+)(?#)+$", "([", "*", "(((a{99}){99}){99})", "|" * 10_001]
+        "pattern", ["(?=a)a", r"(a)\1", "^(a+)(?#)+$", "([", "*", "(((a{99}){99}){99})", "|" * 10_001, r"\W" * 1900]
     )
     def test_what_cannot_be_matched_in_linear_time_counts_as_fitting_and_this_is_told_once(self, pattern: str) -> None:
         told: list[str] = []
@@ -259,6 +260,12 @@ class TestPatterns:
         (what,) = told
         assert what.startswith("the pattern ")
         assert len(what) < 200
+
+    @pytest.mark.parametrize("pattern", [r"\S?" * 1300, r"[^\S]" * 700, r"\S?" * 100, "a?" * 2000, r"\p{L}" * 600])
+    def test_one_is_made_ready_in_a_short_time(self, pattern: str) -> None:
+        begin = time.thread_time()
+        JsonSchema({"pattern": pattern}).problems("text")
+        assert time.thread_time() - begin < 2, "each attempt at a size took seconds, during which no other thread ran"
 
     @pytest.mark.parametrize(
         ("schema", "value"),

@@ -183,7 +183,9 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
                 )
             return found
 
-        return _VARIABLE.sub(replacement, value)
+        # Behind the last brace no variable ends, and each that begins would be read to the end of the text.
+        beginning, brace, rest = value.rpartition("}")
+        return _VARIABLE.sub(replacement, beginning + brace) + rest
 
     def values(where: str, mapping: dict[str, str] | None) -> dict[str, str] | None:
         return mapping and {key: text(f"{where}.{key}", value) for key, value in mapping.items()}
@@ -209,7 +211,7 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 
 def variables_in(text: str) -> list[str]:
     """The names of the variables that `expand` would replace in a text."""
-    return [match[1] for match in _VARIABLE.finditer(text)]
+    return [match[1] for match in _VARIABLE.finditer(text, 0, text.rfind("}") + 1)]
 
 
 def secrets(config: ServerConfig) -> list[str]:

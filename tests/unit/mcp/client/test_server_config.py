@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -267,6 +268,13 @@ ENVIRON = {"TOKEN": "s3cret", "EMPTY": "", "HOST": "example.com", "NESTED": "${T
 
 
 class TestExpand:
+    def test_variables_that_never_end_are_no_work(self) -> None:
+        endless = "${A:-" * 100_000
+        begin = time.thread_time()
+        subject = expand(config(env={"A": endless, "B": "${A:-x}" + endless}), {})
+        assert time.thread_time() - begin < 2, "each would be read to the end of the text"
+        assert subject.env == {"A": endless, "B": "x" + endless}
+
     def test_variables_are_replaced_in_env_headers_url_and_args(self) -> None:
         subject = expand(
             config(

@@ -77,6 +77,8 @@ class TestAnswering:
             "vscode://open", "ftp://example.com", "http://example.com", "http://127.0.0.1.example.com", "https://",
             "https:example.com", "//example.com", "example.com", "", " https://example.com", "https://[::1",
             "java\nscript:alert(1)", "https://example.com/\u202egnp.exe", "https://exam\tple.com", "smb://host/share",
+            "https://bank.example@example.com", "https://user:password@example.com", "http://example.com\\@127.0.0.1",
+            "https://example.com\\@bank.example", "http://localhost:80:90", "https://%65xample.com",
         ],
     )  # fmt: skip
     def test_a_url_that_is_no_web_page_is_refused(self, url: str) -> None:

@@ -17,6 +17,7 @@ _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--cap-drop", "ALL"),
 )
+_SETTINGS = "/proc/sys"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is made anew for each sandbox
 _SCRATCH_BYTES = 1024**3
 """What a server may keep in its private directories if its memory is not limited."""
@@ -70,7 +71,8 @@ def wrapped(profile: Profile, program: str, disables_namespaces: bool) -> list[s
         arguments.append("--disable-userns")
     if profile.network:
         arguments.remove("--unshare-net")
-    arguments += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+    # The kernel lets root set what is in /proc/sys from any namespace, such as the program that it runs after a crash.
+    arguments += ["--ro-bind", "/", "/", "--proc", "/proc", "--ro-bind", _SETTINGS, _SETTINGS, "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", scratch, "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"]
     steps = sorted([*_hidden(profile, scratch), *_shown(profile)], key=lambda step: (step[0].count("/"), step[0]))
     for place, step in steps:

@@ -22,7 +22,8 @@ LOCAL = (1,)
 
 # By machine: x86_64, aarch64. None: the machine does not have the call.
 _CALLS: dict[str, tuple[int | None, int | None]] = {
-    "socket": (41, 198), "ioctl": (16, 29), "io_uring_setup": (425, 425), "prlimit64": (302, 261),
+    "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29), "io_uring_setup": (425, 425),
+    "prlimit64": (302, 261),
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
     "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
@@ -51,6 +52,16 @@ _OF_ANOTHER_PROCESS = ("prlimit64", "sched_setscheduler", "sched_setattr", "sche
 """Their first argument is a process, or 0 for the caller itself."""
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+_ON_FILES = (
+    *(0x40086602, 0x40046602, 0x401C5820),  # FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR
+    *(0x40087602, 0x40047602, 0x40806685),  # FS_IOC_SETVERSION, FS_IOC32_SETVERSION, FS_IOC_ENABLE_VERITY
+)
+"""Requests that change the attributes of a file that is open for reading only."""
+
+_STREAM, _SEQPACKET = 1, 5
+_CONNECTED = tuple(kind | flags for kind in (_STREAM, _SEQPACKET) for flags in (0, 0x800, 0x80000, 0x80800))
+"""Kinds of pairs of sockets that cannot send to any other address, without and with SOCK_NONBLOCK and SOCK_CLOEXEC."""
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -83,7 +94,10 @@ def filter_program(machine: str, families: Iterable[int], *, alone: bool) -> byt
     # Requests in its rings pass no filter. Programs that use it do without where it is missing.
     program += _rule(numbers, "io_uring_setup", [_refuse(errno.ENOSYS)])
     program += _rule(numbers, "socket", _only(0, families, errno.EACCES))
-    program += _rule(numbers, "ioctl", _none_of(1, (_TIOCSTI, _TIOCLINUX), errno.EPERM))
+    if alone:
+        program += _rule(numbers, "socketpair", _only(1, _CONNECTED, errno.EACCES))
+    typing = (_TIOCSTI, _TIOCLINUX)
+    program += _rule(numbers, "ioctl", _none_of(1, (*typing, *_ON_FILES) if alone else typing, errno.EPERM))
     for name in _OF_ANOTHER_PROCESS if alone else ():
         program += _rule(numbers, name, _only(0, (0,), errno.EPERM))
     program.append((_RETURN, 0, 0, _ALLOW))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import struct
 
 import pytest
@@ -39,6 +40,13 @@ def test_sockets_are_those_that_are_named() -> None:
     # The kernel takes the family as an int: what stands in the upper half is nothing.
     assert verdict(program, X86_64, 41, 1 << 32 | 40) == errno.EACCES
     assert verdict(filter_program("x86_64", (), alone=True), X86_64, 41, 2) == errno.EACCES
+
+
+def test_a_pair_of_sockets_leads_to_no_others() -> None:
+    program = filter_program("x86_64", (), alone=True)
+    kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    assert [verdict(program, X86_64, 53, 1, kind) for kind in kinds] == [0, 0]
+    assert verdict(program, X86_64, 53, 1, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) == errno.EACCES
 
 
 def test_the_limits_of_others_are_theirs() -> None:
