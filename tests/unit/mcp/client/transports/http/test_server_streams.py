@@ -13,6 +13,12 @@ from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve,
 from tests.waiting import wait_until
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a stream is asked for again, where the server does not say how long."""
+    monkeypatch.setattr("gaia.mcp.client.transports.http.event_stream._RETRY_SECONDS", 0.1)
+
+
 class TestWhatTheServerSays:
     def test_a_change_that_is_announced_on_the_stream_is_noticed(self, serve: Serve, connect: Connect) -> None:
         server = serve()
@@ -122,7 +128,7 @@ class TestWhatTheServerSays:
             server.outbox.put(None)
             # More than the pause, and than the channel waits before it ends.
             with pytest.raises(TimeoutError):
-                running.result(1.5)
+                running.result(0.5)
         go.set()
         assert running.result(10) == TEXT
         assert client.status.generation == 1
