@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from gaia.mcp import MCPClient
+from gaia.mcp.client.transports.http.channel import HttpChannel
 from tests.servers.http_server import PATIENCE, Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
 from tests.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a stream is asked for again, where the server does not say how long."""
+    monkeypatch.setattr("gaia.mcp.client.transports.http.event_stream._RETRY_SECONDS", 0.1)
 
 
 class TestWhatTheServerSays:
@@ -107,22 +115,37 @@ class TestWhatTheServerSays:
     ) -> None:
         monkeypatch.setattr("gaia.mcp.client.transports.http.channel._DRAIN_SECONDS", 0.1)
         server = serve()
-        client = connect(server)
-        assert server.wait_for("GET")
-        go = threading.Event()
+        cut, go = threading.Event(), threading.Event()
+
+        def listen(exchange: Exchange) -> None:
+            exchange.begin_stream()
+            cut.wait(PATIENCE)
+            exchange.drop()
 
         def slow(exchange: Exchange) -> None:
-            go.wait(10)
+            go.wait(PATIENCE)
             server.respond(exchange, exchange.answer(TEXT))
 
-        server.on["tools/call"] = slow
+        server.on.update({"GET": listen, "tools/call": slow})
+        client = connect(server)
+        assert server.wait_for("GET")
         running = client.submit_tool("echo", {})
         assert server.wait_for("tools/call")
+        refused = threading.Event()
+        unreachable = HttpChannel.unreachable
+
+        def noted(channel: HttpChannel, *arguments: Any) -> bool:
+            refused.set()
+            return unreachable(channel, *arguments)
+
+        monkeypatch.setattr(HttpChannel, "unreachable", noted)
         with server.refusing_connections():
-            server.outbox.put(None)
-            # More than the pause, and than the channel waits before it ends.
+            # The stream is asked for again, on a new connection.
+            cut.set()
+            assert refused.wait(PATIENCE)
+            # The time after which a channel ends that cannot be reached.
             with pytest.raises(TimeoutError):
-                running.result(1.5)
+                running.result(0.3)
         go.set()
         assert running.result(10) == TEXT
         assert client.status.generation == 1
