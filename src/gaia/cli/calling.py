@@ -13,6 +13,7 @@ from gaia.cli import arguments, terminal
 from gaia.cli.command_errors import FAILED, unknown_name
 from gaia.cli.options import Options, TimeoutOption, with_options
 from gaia.cli.servers import complete_name, connected
+from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
@@ -23,6 +24,9 @@ _DELIVERY = {
     "not_sent": "The server did not get the call: it is safe to repeat it.",
     "unknown": "The server may have acted on the call: look before you repeat it.",
 }
+
+_SANDBOXED = 'It runs in a sandbox: what its "sandbox" does not permit is missing, read-only or refused.'
+"""Errors of a tool that meets them have the words of the server, such as only the path."""
 
 _ANSWERED = ("jsonrpc", "invalid_response", "denied", "not_approved")
 """Errors that leave no doubt about what happened to the call."""
@@ -45,7 +49,8 @@ def call(
     The exit status is 1 if the tool reports an error, or cannot be called.
     """
     given = arguments.parse(words or [])
-    with connected(name, options) as client:
+    servers = load_to_start(options)
+    with connected(name, options, servers) as client:
         schema = _schema_of(client, tool)
         resolved = given.resolve(schema) if isinstance(given, arguments.Assignments) else given
         with _progress(tool, options) as on_progress:
@@ -55,6 +60,8 @@ def call(
         terminal.print_json(result)
     else:
         _show(result, failed=failed)
+        if result.get("isError") is True and servers.get_server(name).get("sandbox"):
+            terminal.say(_SANDBOXED, console=terminal.err())
     if failed:
         raise typer.Exit(FAILED)
 

@@ -42,10 +42,8 @@ def make_client(name: str, servers: MCPConfig, options: Options, **keys: Any) ->
     entry = {**entry_of(servers, name), **keys}
     try:
         return MCPClient.from_config(name, entry, debug=options.debug, pins=pins_of(servers, name))
-    except ConfigError:
-        raise
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(f"{error}; its entry is in {servers.source_of(name)}") from error
 
 
 @contextlib.contextmanager

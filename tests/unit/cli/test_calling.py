@@ -4,12 +4,14 @@ import json
 import os
 import pty
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.sandboxes import require
 from tests.servers.state_file import read_state
 
 
@@ -43,6 +45,18 @@ def test_an_error_of_the_tool_is_printed_apart_and_fails(demo: None, invoke: Cal
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert "out of paper" in result.stderr
+
+
+def test_an_error_of_a_tool_in_a_sandbox_says_that_it_is_in_one(
+    configure: Callable[..., Path], demo_server: dict[str, Any], invoke: Callable[..., Any]
+) -> None:
+    require("bubblewrap")
+    configure(demo={**demo_server, "sandbox": {"read": [sys.prefix, str(Path(__file__).parents[3])]}})
+    result = invoke("call", "demo", "fail", "message=out of paper")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "out of paper" in result.stderr
+    assert "It runs in a sandbox" in result.stderr
 
 
 def test_arguments_that_the_server_refuses_are_explained(demo: None, invoke: Callable[..., Any]) -> None:

@@ -50,9 +50,10 @@ class TestNames:
     def test_an_entry_that_cannot_be_used_is_an_error_of_the_configuration(
         self, configure: Callable[..., Path]
     ) -> None:
-        servers = MCPConfig(configure(it={"args": []}))
-        with pytest.raises(ConfigError, match="command: missing"):
-            make_client("it", servers, Options())
+        file = configure(it={"args": []})
+        with pytest.raises(ConfigError, match="command: missing") as refusal:
+            make_client("it", MCPConfig(file), Options())
+        assert refusal.value.message.endswith(f"; its entry is in {file}")
 
 
 class TestConnected:

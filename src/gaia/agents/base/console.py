@@ -101,7 +101,7 @@ class AgentConsole:
                 if shown:
                     hidden = len(arguments) - shown
                     self._print(f"HIDDEN: {hidden:,} of {len(arguments):,} characters.", style="bold yellow")
-                    self._print("Press Enter to see more; n refuses the call. ", end="")
+                    self._print("Press Enter to see more; anything else refuses the call. ", end="")
                     if sys.stdin.readline() != "\n":
                         return False
                 page = "".join(arguments[shown : shown + _PAGE].splitlines(keepends=True)[:_PAGE_LINES])

@@ -266,6 +266,7 @@ _WORDS = {
 _PLACE = r" - at (`key` in )?`\$(.*)`$"
 _NOT_A_CHOICE = r"Invalid (?:enum )?value (.*)"
 _UNKNOWN_FIELD = r"Object contains unknown field `([^`]*)`"
+_MISSING_FIELD = r"Object missing required field `(.*)`"
 _MISMATCH = r"Expected `([^`]*)`, got `([^`]*)`"
 _CHOICES = {
     "type": get_args(ServerType),
@@ -298,6 +299,9 @@ def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
         problem = f"expected {expected}, got {_WORDS.get(match[2], match[2])}"
     elif match := re.fullmatch(_UNKNOWN_FIELD, problem):
         problem = f"the key {match[1]!r} means nothing here; expected some of {', '.join(_SANDBOX_KEYS)}"
+    elif match := re.fullmatch(_MISSING_FIELD, problem):
+        where = f"{where}.{match[1]}".removeprefix(".")
+        problem = f"missing; expected one of {', '.join(choices)}" if (choices := _choices(where)) else "missing"
     else:
         problem = problem[:1].lower() + problem[1:]
     return f"{where}: {problem}" if where else problem

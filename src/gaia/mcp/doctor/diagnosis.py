@@ -85,6 +85,9 @@ _REFUSED = re.compile(r"\b40[13]\b")
 """The HTTP statuses Unauthorized and Forbidden."""
 
 
+_VARIABLE = r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})"
+
+
 def for_missing_program(program: str) -> str | None:
     """Where a well-known program comes from."""
     return _LAUNCHERS.get(os.path.basename(program))
@@ -100,10 +103,26 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
             "It runs but does not answer. Is it an MCP server that uses standard input and output? If it only needs "
             f'longer to start, as the first run of a package does, give {name!r} a longer "timeout".'
         )
+    if entry.get("sandbox"):
+        return (
+            "It was started in its sandbox, but there was no handshake. Look at what the sandbox denied it, "
+            "and whether its limits suffice. If you trust it, run it by hand, without a sandbox, to see what it says: "
+            + _by_hand(entry)
+        )
     return f"It was started, but there was no handshake. Run it by hand to see what it says: {_by_hand(entry)}"
 
 
 def _by_hand(entry: Mapping[str, Any]) -> str:
     """The command line to type: what the server was started with, before variables are filled in."""
     args = entry.get("args")
-    return shlex.join(argument_vector(str(entry.get("command", "")), None if args is None else list(map(str, args))))
+    words = argument_vector(str(entry.get("command", "")), None if args is None else list(map(str, args)))
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """`word` for a shell, which fills in ``${NAME}`` as gaia-mcp does. Defaults of variables might be code for it."""
+    parts = re.split(_VARIABLE, word)
+    if len(parts) == 1:
+        return shlex.quote(word)
+    # Every second part is a variable.
+    return "".join(f'"{part}"' if number % 2 else part and shlex.quote(part) for number, part in enumerate(parts))

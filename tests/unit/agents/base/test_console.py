@@ -156,6 +156,7 @@ class TestARun:
         assert AgentConsole().confirm(self.LONG) is False
         shown = capsys.readouterr().out
         assert "HIDDEN: 5,038 of 9,038 characters." in shown
+        assert "anything else refuses the call" in shown
         assert "rm -rf" not in shown
         assert "Make this call?" not in shown
 

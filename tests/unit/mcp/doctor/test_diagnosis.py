@@ -73,7 +73,9 @@ class TestRemedies:
     @pytest.mark.parametrize(
         ("entry", "line"),
         [
-            ({"command": "my server", "args": ["--key", "${KEY}", 5]}, "'my server' --key '${KEY}' 5"),
+            ({"command": "my server", "args": ["--key", "${KEY}", 5]}, "'my server' --key \"${KEY}\" 5"),
+            ({"command": "ls", "args": ["${HOME}/my notes", "a${B}$C"]}, """ls "${HOME}"'/my notes' a"${B}"'$C'"""),
+            ({"command": "ls", "args": ["${A:-$(rm x)}"]}, "ls '${A:-$(rm x)}'"),
             ({"command": "uvx some-server --fast"}, "uvx some-server --fast"),
             ({"command": "server\nrm '$HOME' *"}, "server rm '$HOME' '*'"),
         ],
@@ -84,3 +86,9 @@ class TestRemedies:
         remedy = for_handshake("it", entry, "exited with code 1")
 
         assert (remedy or "").endswith(f"see what it says: {line}")
+
+    def test_what_belongs_into_a_sandbox_is_not_simply_run_without_one(self) -> None:
+        remedy = for_handshake("it", {"command": "x", "sandbox": {"memory": "16M"}}, "was killed by SIGKILL") or ""
+
+        assert "what the sandbox denied it" in remedy
+        assert "If you trust it, run it by hand, without a sandbox, to see what it says: x" in remedy

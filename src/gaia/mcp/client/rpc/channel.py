@@ -62,6 +62,8 @@ class Ending(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     signal: str | None = None
     stderr_tail: str = ""
+    used_up: tuple[str, ...] = ()
+    """Keys of its sandbox whose limits its process had reached."""
     cause: str | None = None
     """For servers that are not processes of ours: what happened, as the end of a sentence about the server."""
     renewable: bool = False
@@ -83,6 +85,8 @@ class Ending(msgspec.Struct, frozen=True):
             cause = self.cause
         else:
             cause = "closed its output"
+        if self.used_up:
+            cause = f"{cause}; it had used up what its sandbox allows: {', '.join(self.used_up)}"
         return f"{cause}; it last wrote on stderr:\n{self.stderr_tail}" if self.stderr_tail else cause
 
 

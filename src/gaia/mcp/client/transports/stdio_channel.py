@@ -113,6 +113,7 @@ class StdioChannel:
             self._process.stdin.close()
         ending = self._process.stop(grace)
         if self._cage is not None:
+            ending = self._cage.ending_of_server(ending)
             self._cage.remove()
         if self._drain(_JOIN_SECONDS):
             for pipe in (self._process.stdout, self._process.stderr):

@@ -86,7 +86,7 @@ class TestComplaints:
         ("auth", "said"),
         [
             ("oauth", "auth: expected an object or null, got a string"),
-            ({}, "auth: object missing required field `type`"),
+            ({}, "auth.type: missing; expected one of oauth, client_credentials, private_key_jwt,"),
             ({"type": "oath"}, "auth.type: expected one of oauth, client_credentials, private_key_jwt"),
             ({"type": "oauth", "scopes": "read"}, "auth.scopes: expected a list or null, got a string"),
             ({"type": "oauth", "clientSecret": "x"}, "auth.clientSecret: there is no clientId that it belongs to"),
@@ -106,10 +106,10 @@ class TestComplaints:
             ),
             ({"type": "oauth", "redirectUri": "http://localhost/x"}, "auth.redirectUri: over http, only a port of"),
             ({"type": "oauth", "issuer": "login"}, "auth.issuer: must be the https address of an authorization server"),
-            ({"type": "client_credentials", "clientId": "x"}, "auth: object missing required field `clientSecret`"),
+            ({"type": "client_credentials", "clientId": "x"}, "auth.clientSecret: missing"),
             (
                 {"type": "client_credentials", "clientId": "x", "clientSecret": "y"},
-                "auth: object missing required field `issuer`",
+                "auth.issuer: missing",
             ),
             (
                 {

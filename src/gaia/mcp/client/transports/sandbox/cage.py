@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.process import ending_of
 from gaia.mcp.client.transports.sandbox.bubblewrap import Unusable, find_bubblewrap, wrapped
@@ -50,12 +52,16 @@ class Cage:
     def ending_of_server(self, ending: Ending) -> Ending:
         """How the server ended by how the process ended that was started.
 
-        With bubblewrap that one waits for the server. Its exit status is then as of a shell: 128 and the signal.
+        With bubblewrap that one waits for the server. Its exit status is then as of a shell: 128 and the signal. Call
+        it before `remove`, because the control group knows which limits were reached.
         """
         number = (ending.exit_code or 0) - _SIGNALLED
-        if self.engine == "landlock" or not 0 < number < signal.NSIG:
-            return ending
-        return ending_of(-number)
+        if self.engine == "bubblewrap" and 0 < number < signal.NSIG:
+            ending = ending_of(-number)
+        used_up = () if ending.clean or self.limits.groups is None else self.limits.groups.used_up()
+        if ending.signal == "SIGXCPU":
+            used_up = (*used_up, "cpuSeconds")
+        return msgspec.structs.replace(ending, used_up=used_up) if used_up else ending
 
     def remove(self) -> None:
         """Call it when all processes have ended, or none was started. May be called again."""

@@ -29,6 +29,9 @@ _POLL_SECONDS = 0.01
 _VERSION_1 = {"pids": ["pids.max"], "memory": ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]}
 _VERSION_2 = {"pids": ["pids.max"], "memory": ["memory.max", "memory.swap.max"]}
 
+# Where the kernel counts what it did because of a limit, by the key of the limit: files (version 1 and 2), and a field.
+_REFUSALS = {"memory": (("memory.oom_control", "memory.events"), "oom_kill"), "processes": (("pids.events",), "max")}
+
 
 class ControlGroups:
     """The groups of one server, one for each hierarchy. Made before it starts, removed when all its processes ended."""
@@ -60,6 +63,17 @@ class ControlGroups:
             if (folder / file).exists():
                 # Version 1 counts both together here, version 2 the swapped part alone.
                 (folder / file).write_text("0" if file == "memory.swap.max" else str(value))
+
+    def used_up(self) -> tuple[str, ...]:
+        """The keys of the limits for which the kernel has killed a member, or refused it a process."""
+        return tuple(key for key, (files, name) in _REFUSALS.items() if self._count(files, name))
+
+    def _count(self, files: tuple[str, ...], name: str) -> int:
+        for path in (folder / file for folder in self._folders for file in files):
+            with contextlib.suppress(OSError, ValueError):
+                if counted := dict(line.split() for line in path.read_text().splitlines()).get(name):
+                    return int(counted)
+        return 0
 
     def remove(self) -> None:
         """Remove the groups; waits a moment for the kernel to forget the last process."""

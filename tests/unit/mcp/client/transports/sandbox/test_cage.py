@@ -88,6 +88,15 @@ def test_the_end_of_a_server_is_read_from_the_status_of_what_waited_for_it(
     assert found.ending_of_server(Ending(signal="SIGTERM")) == Ending(signal="SIGTERM")
 
 
+def test_an_end_names_the_limits_that_were_reached() -> None:
+    groups: Any = SimpleNamespace(used_up=lambda: ("memory",))
+    found = Cage([], {}, "landlock", profile(), Limits(groups))
+    assert "had used up what its sandbox allows: memory" in str(found.ending_of_server(Ending(signal="SIGKILL")))
+    assert found.ending_of_server(Ending(exit_code=0)) == Ending(exit_code=0)
+    without = Cage([], {}, "bubblewrap", profile(), Limits())
+    assert without.ending_of_server(Ending(exit_code=128 + 24)).used_up == ("cpuSeconds",)
+
+
 def test_control_groups_are_entered_first(landlock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: Any = SimpleNamespace(members=["/a b/procs", "/c/procs"], remove=lambda: None)
     monkeypatch.setattr(cage_module, "limits_of", lambda *_, **__: Limits(groups))
