@@ -28,7 +28,19 @@ _LOCKS = threading.__file__
 class Interruption:
     """One operation, with `handler` called once within it, in its thread; see `places`."""
 
-    def __init__(self, operation: Callable[[], object], handler: Callable[[], object], place: int) -> None:
+    def __init__(
+        self,
+        operation: Callable[[], object],
+        handler: Callable[[], object],
+        place: int,
+        *,
+        files: tuple[str, ...] = (),
+        raises: bool = False,
+    ) -> None:
+        """Places are the lines of `files`, or all of our code and of `threading`.
+
+        `raises`: the handler does, and the standard library would not survive that at each line of its own.
+        """
         self.happened = False
         """Whether the operation has as many lines as that."""
         self.where = ""
@@ -37,6 +49,7 @@ class Interruption:
         self._operation = operation
         self._handler = handler
         self._left = place
+        self._files = files or ((_OURS,) if raises else (_OURS, _LOCKS))
 
     def run(self) -> None:
         """Raises AssertionError if the operation does not end."""
@@ -58,7 +71,7 @@ class Interruption:
 
     def _trace(self, frame: FrameType, event: str, _argument: Any) -> "Callable[..., Any] | None":
         file = frame.f_code.co_filename
-        if self.happened or not (file.startswith(_OURS) or file == _LOCKS):
+        if self.happened or not file.startswith(self._files):
             return None
         if event == "line" and not _cannot_be_interrupted(frame):
             if self._left == 0:
@@ -79,7 +92,7 @@ def places(interrupt: Callable[[int], Interruption], step: int = 1, first: int =
         interruption = interrupt(place)
         interruption.run()
         if not interruption.happened:
-            assert place > first, "none of the code that was run is ours"
+            assert place, "none of the code that was run is ours"
             return
         yield interruption
         place += step

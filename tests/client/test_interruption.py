@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client import MCPClient, MCPClientManager, mcp_client_manager, server_registry, session
 from gaia.mcp.client import mcp_client as mcp_client_module
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
@@ -20,6 +20,7 @@ from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.client.supervision import supervisor as supervisor_module
 from tests.fake_transport import FakeTransport
 from tests.interruption import Interruption, places
+from tests.waiting import wait_until
 
 Json = dict[str, Any]
 
@@ -84,6 +85,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 class Subject:
     """What is interrupted, and what the handler uses."""
 
+    files: tuple[str, ...] = ()
+
     def __init__(self) -> None:
         self.transport = EchoTransport()
 
@@ -95,7 +98,8 @@ class Subject:
 
     def assert_nothing_is_left(self) -> None:
         self.close()
-        assert all(channel.closed for channel in self.transport.opened)
+        # After an exception of the handler the supervisor has been told to stop the server, and is not waited for.
+        assert wait_until(lambda: all(channel.closed for channel in self.transport.opened))
 
 
 class OneClient(Subject):
@@ -131,6 +135,9 @@ class OneClient(Subject):
 
 
 class Manager(Subject):
+    # Not all that reading and saving a configuration goes through.
+    files = (mcp_client_manager.__file__, server_registry.__file__, mcp_client_module.__file__, session.__file__)
+
     def __init__(self) -> None:
         super().__init__()
         self.manager = MCPClientManager(MCPConfig(f"servers-{next(_numbers)}.json"))
@@ -180,7 +187,7 @@ def every(
             with suppress(RuntimeError):
                 handler(subject)
 
-        return Interruption(lambda: operation(subject), handle, place)
+        return Interruption(lambda: operation(subject), handle, place, files=subject.files, raises=handler is ctrl_c)
 
     for interruption in places(interrupt, step, first=0 if step == OFTEN else next(_numbers) % step):
         yield subjects[-1], interruption

@@ -35,6 +35,8 @@ class _Start:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
+        self.unwanted = False
+        """Its client was taken away."""
         self.over = Latch()
 
 
@@ -59,6 +61,8 @@ class ServerRegistry:
         self._starting: dict[str, MCPClient] = {}
         self._connecting: dict[MCPClient, _Start] = {}
         """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
+        self._changes = 0
+        """How often something has changed that the routes depend on."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
@@ -95,11 +99,11 @@ class ServerRegistry:
         start = _Start()
         try:
             with self._lock:
+                self._connecting[client] = start
                 if self._starting.get(name) is not client:
                     # It was dropped before its thread came to run.
                     return False
-                self._connecting[client] = start
-            return self._join(name, client, client.connect())
+            return self._join(name, client, start, client.connect())
         except BaseException:
             self._abandon(name, client)
             raise
@@ -107,19 +111,23 @@ class ServerRegistry:
             self._connecting.pop(client, None)
             start.over.open()
 
-    def _join(self, name: str, client: MCPClient, connected: bool) -> bool:
+    def _join(self, name: str, client: MCPClient, start: _Start, connected: bool) -> bool:
         """Note the end of a start. True if the client belongs to the registry now."""
         with self._lock:
-            # `take_all` or `drop` may have taken it away meanwhile.
-            expected = self._starting.get(name) is client
-            if expected:
-                del self._starting[name]
+            if self._starting.get(name) is client:
+                self._starting.pop(name, None)
+            if not start.unwanted:
                 if connected:
                     self.connected[name] = client
                     self._failed.pop(name, None)
                 else:
                     self._failed[name] = client.status
-        if not expected:
+            # By now it is where a signal handler that takes servers away finds it, or we find what one did before.
+            unwanted = start.unwanted
+            if unwanted and self.connected.get(name) is client:
+                self.connected.pop(name, None)
+            self._changes += 1
+        if unwanted:
             client.disconnect()
             return False
         self._rebuild_routes()
@@ -134,12 +142,13 @@ class ServerRegistry:
         """An exception, perhaps of a signal handler, has ended `connect` at any line."""
         with self._lock:
             if self.connected.get(name) is client:
-                del self.connected[name]
+                self.connected.pop(name, None)
             if self._starting.get(name) is client:
-                del self._starting[name]
+                self._starting.pop(name, None)
                 self._failed[name] = client.status
             elif name not in self:
                 self._offers.pop(name, None)
+            self._changes += 1
         self._rebuild_routes()
         client.request_disconnect()
 
@@ -158,19 +167,25 @@ class ServerRegistry:
                 # It has been taken away, and perhaps another one has its name now.
                 return
             self._offers[name] = tools
+            self._changes += 1
         self._rebuild_routes()
 
     def _rebuild_routes(self) -> None:
         """Name all tools afresh, because servers came or went, or their tools changed."""
         with self._lock:
-            tools = {(name, tool.name): tool for name in self.connected for tool in self._offers.get(name, ())}
-            self.routes = {
-                unique: Route(
-                    self.connected[server],
-                    dataclasses.replace(tools[server, tool], server=server, namespaced_name=unique),
-                )
-                for unique, (server, tool) in assign(tools, self._known).items()
-            }
+            changes = None
+            # Once more if a signal handler has changed something meanwhile.
+            while changes != self._changes:
+                changes = self._changes
+                connected, offers = self.connected.copy(), self._offers.copy()
+                tools = {(name, tool.name): tool for name in connected for tool in offers.get(name, ())}
+                self.routes = {
+                    unique: Route(
+                        connected[server],
+                        dataclasses.replace(tools[server, tool], server=server, namespaced_name=unique),
+                    )
+                    for unique, (server, tool) in assign(tools, self._known.copy()).items()
+                }
 
     def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
         """Why no route has this name: its server is not connected, or permits no calls of it, or none has the tool."""
@@ -212,12 +227,15 @@ class ServerRegistry:
     def drop(self, name: str, client: MCPClient) -> None:
         """Take a server away, unless another one has its name by now; the caller disconnects its client."""
         with self._lock:
+            if client in self._connecting:
+                self._connecting[client].unwanted = True
             if client not in (self.connected.get(name), self._starting.get(name)):
                 return
             self.connected.pop(name, None)
             self._starting.pop(name, None)
             self._offers.pop(name, None)
             self._known.discard(name)
+            self._changes += 1
         self._rebuild_routes()
 
     def forget_failure(self, name: str) -> None:
@@ -227,24 +245,19 @@ class ServerRegistry:
     def take_all(self) -> dict[str, MCPClient]:
         """Take all servers away, those still starting included; the caller disconnects them."""
         with self._lock:
+            for start in list(self._connecting.values()):
+                start.unwanted = True
             clients = {**self._starting, **self.connected}
+            self._changes += 1
             self.connected, self._starting, self._failed, self._offers, self.routes = {}, {}, {}, {}, {}
         return clients
 
     def wait_for_starts(self) -> None:
         """Return when no thread connects a client any more that has been taken away."""
-        while orphans := self._orphans():
-            for client in orphans:
+        # A start by this thread goes on only after the handler or finalizer that interrupted it, and finds then
+        # that its client was taken away.
+        this_thread = threading.get_ident()
+        for client, start in self._connecting.copy().items():
+            while start.unwanted and start.thread != this_thread and not start.over.wait(_ASK_AGAIN_SECONDS):
                 # It may have been connected only after it was asked to disconnect.
                 client.request_disconnect()
-            next(iter(orphans.values())).over.wait(_ASK_AGAIN_SECONDS)
-
-    def _orphans(self) -> dict[MCPClient, _Start]:
-        """The starts by other threads of clients that have been taken away.
-
-        A start by this thread goes on only after the signal handler or the finalizer that interrupted it. Then it finds
-        that its client was taken away.
-        """
-        expected, this_thread = set(self._starting.values()), threading.get_ident()
-        connecting = self._connecting.copy().items()
-        return {one: start for one, start in connecting if one not in expected and start.thread != this_thread}

@@ -102,6 +102,9 @@ class Supervisor:
         try:
             self._thread.start()
         except RuntimeError as error:
+            if "start new thread" not in str(error):
+                # An exception of a signal handler, in the middle of the start. The thread may run.
+                raise
             _running.discard(self)
             self.condition.last_error = f"no thread for the server: {error}"
             self._lifecycle.fail(self.condition.last_error)
