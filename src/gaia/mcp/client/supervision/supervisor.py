@@ -123,7 +123,8 @@ class Supervisor:
         self.request_stop()
         if threading.get_ident() in (self._starting_in, self._thread.ident):
             return
-        if self._thread.ident is not None:
+        # A forked child has no such thread, which nothing would ever end there.
+        if self._thread.ident is not None and not self.is_forked:
             if not self._all_done.wait(_STOP_SECONDS):
                 logger.error("supervisor_stuck", server=self.name)
                 return
