@@ -19,7 +19,8 @@ from tests.waiting import wait_until
 
 def ask(base: str, token: str, path: str, body: Any = None) -> Any:
     content = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{base}{path}", content, {"Authorization": f"Bearer {token}"})
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{base}{path}", content, headers)
     with urllib.request.urlopen(request, timeout=20) as response:
         return json.load(response)
 
