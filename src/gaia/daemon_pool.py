@@ -164,7 +164,9 @@ class DaemonPool:
                     try:
                         task()
                     except BaseException as error:  # noqa: BLE001 - a task may raise anything, and must not end the thread
-                        logger.error("task_failed", pool=self._name, error=exception_text(error))
+                        # A log handler may raise anything too, and runs on this thread.
+                        with contextlib.suppress(BaseException):
+                            logger.error("task_failed", pool=self._name, error=exception_text(error))
                     # Nothing of a task is kept while the next one is waited for.
                     del task
                 if self._on_thread_end is not None:

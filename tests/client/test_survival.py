@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from gaia.mcp.client import MCPClient, MCPClientManager
+from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import Restarted, ServerState
 from gaia.mcp.client.transports.http import HttpTransport
@@ -142,6 +143,27 @@ class TestLogHandlers:
                 hung.result(PATIENCE / 2)
             assert works(client)
             assert not handler.may_go_on.is_set()
+        finally:
+            handler.may_go_on.set()
+
+    def test_one_that_never_returns_keeps_no_manager_from_disconnecting(
+        self, tmp_path: Path, add_handler: Callable[[logging.Handler], None]
+    ) -> None:
+        config = MCPConfig(str(tmp_path / "servers.json"))
+        config.add_server("nowhere", {"command": "no-such-program-anywhere"})
+        manager, handler, over = MCPClientManager(config), Blocked(), threading.Event()
+        add_handler(handler)
+        # It blocks with the event that tells that the server cannot be started.
+        manager.load_from_config(timeout=0)
+        assert handler.entered.wait(PATIENCE)
+
+        def disconnect() -> None:
+            manager.disconnect_all()
+            over.set()
+
+        threading.Thread(target=disconnect, daemon=True).start()
+        try:
+            assert over.wait(PATIENCE / 2)
         finally:
             handler.may_go_on.set()
 

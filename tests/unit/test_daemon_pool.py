@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from gaia import daemon_pool
 from gaia.daemon_pool import DaemonPool, PoolExhausted, drain_all
 from gaia.handover import on_engine_thread
 from tests.waiting import wait_until
@@ -158,6 +159,24 @@ class TestThreads:
         assert [record.message for record in caplog.records] == [
             f"task_failed pool='test' error=\"{error.__name__}('broken')\""
         ]
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit])
+    def test_nor_does_what_a_log_handler_raises_then(
+        self, make: Callable[..., DaemonPool], error: type[BaseException]
+    ) -> None:
+        def fail(_: object = None) -> bool:
+            raise error
+
+        pool, seen = make(1), list[str]()
+        logger = logging.getLogger(daemon_pool.__name__)
+        logger.addFilter(fail)
+        try:
+            pool.submit(fail)
+            pool.submit(lambda: seen.append(threading.current_thread().name))
+            assert pool.drain(PATIENCE)
+        finally:
+            logger.removeFilter(fail)
+        assert seen == ["test-1"]
 
 
 class TestExhaustion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import enable_debug, get_logger
@@ -197,7 +199,8 @@ class MCPClientManager:
         for name, client in clients.items():
             if client is None:
                 continue
-            thread = threading.Thread(target=self._load, args=(name, client), name=f"mcp-{name}-start", daemon=True)
+            # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
+            thread = EngineThread(functools.partial(self._load, name, client), f"mcp-{name}-start")
             try:
                 thread.start()
             except RuntimeError:

@@ -7,6 +7,7 @@ of a supervisor or a connection ever runs user code, and none waits for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -133,7 +134,9 @@ class Lane:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
-                logger.error("callback_failed", error=exception_text(error))
+                # A log handler may raise anything too. It runs on this thread, and the lane must go on.
+                with contextlib.suppress(BaseException):
+                    logger.error("callback_failed", error=exception_text(error))
             # Nothing of a task is kept while the next one is waited for.
             del task
 

@@ -32,7 +32,7 @@ else:
     import _socket as socket
 
 UNSUPPORTED = 3
-"""Exit status where the system has no subreapers."""
+"""Exit status where the system has no subreapers, or where /proc does not show their children."""
 
 _HOST_CHECK_SECONDS = 1.0
 _TERMINATE_SECONDS = 2.0
@@ -109,7 +109,7 @@ def main(host: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     children = Children()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if not become_subreaper("gaia-guard"):
+    if not become_subreaper("gaia-guard") or not is_proc_ours():
         os._exit(UNSUPPORTED)
     serve(host, children)
     os._exit(0)
@@ -292,6 +292,14 @@ def become_subreaper(name: str) -> bool:
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
     _ctypes.call_function(prctl, (_PR_SET_NAME, name.encode(), 0, 0, 0))
     return bool(_ctypes.call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+
+
+def is_proc_ours() -> bool:
+    """Whether the numbers in /proc are those that this process knows; not so where it shows another PID namespace."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
 
 
 def descendants(spare: Container[int] = ()) -> set[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -48,6 +49,9 @@ def find_strays(group: int | None, mark: str) -> list[psutil.Process]:
     """Living processes of the group, or with the mark, other than the group's leader."""
     import psutil
 
+    if sys.platform == "linux" and os.readlink("/proc/self") != str(os.getpid()):
+        # It shows another PID namespace: here its numbers belong to other processes.
+        raise OSError("/proc does not show the processes of this PID namespace")
     strays = []
     for process in psutil.process_iter():
         if process.pid in (group, os.getpid()):

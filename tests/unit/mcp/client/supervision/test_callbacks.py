@@ -133,6 +133,27 @@ def test_one_that_raises_what_cannot_be_shown_stops_nothing_either(pool: Callbac
     assert done.wait(PATIENCE), "the group's only thread is free again"
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_what_a_log_handler_raises_stops_no_lane(pool: CallbackPool, error: type[BaseException]) -> None:
+    group, done = pool.group("one", limit=1), threading.Event()
+
+    def fail(_: object = None) -> bool:
+        raise error
+
+    lane = group.lane()
+    logger = logging.getLogger(callbacks.__name__)
+    logger.addFilter(fail)
+    try:
+        lane.post(fail)
+        lane.post(done.set)
+        assert done.wait(PATIENCE)
+    finally:
+        logger.removeFilter(fail)
+    done.clear()
+    group.lane().post(done.set)
+    assert done.wait(PATIENCE)
+
+
 class TestFarBehind:
     """A lane whose tasks are slower than what comes."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,3 +38,38 @@ def test_what_only_starts_while_the_others_are_ended_is_ended_too(
     channel.close(PATIENCE)
     assert not is_alive(late[0].pid)
     late[0].wait()
+
+
+_PROGRAM = """
+import sys
+from gaia.mcp import MCPClient
+from gaia.mcp.client.transports.fork_server import fork_server
+
+client = MCPClient.from_config("demo", {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]})
+assert client.connect(), client.last_error
+print(fork_server.pid)
+client.disconnect()
+"""
+
+_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+
+
+def can_unshare() -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*_NAMESPACE, "true"], check=False).returncode == 0
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="PID namespaces are Linux's")
+def test_where_proc_shows_another_pid_namespace_servers_run_without_what_would_look_there() -> None:
+    if not can_unshare():
+        pytest.skip("no PID namespace can be made here")
+    done = subprocess.run([*_NAMESPACE, sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+
+
+@posix
+def test_no_process_is_looked_for_by_the_numbers_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("os.readlink", lambda _: "4711")
+    with pytest.raises(OSError, match="PID namespace"):
+        strays.find_strays(os.getpgid(0), "mark")

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from gaia.exception_text import exception_text
 from gaia.locks import Latch, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.exchange import Send, drive
@@ -117,8 +118,10 @@ class Post:
             if not self._interrupted.is_open:
                 self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
-            logger.error("http_request_failed", server=self._session.name, error=self._session.redact(repr(error)))
-            self._fail(HttpError(f"the request failed: {self._session.redact(repr(error))}"))
+            logger.error(
+                "http_request_failed", server=self._session.name, error=self._session.redact(exception_text(error))
+            )
+            self._fail(HttpError(f"the request failed: {self._session.redact(exception_text(error))}"))
         finally:
             with self._lock:
                 self._connection = None
