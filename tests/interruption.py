@@ -5,9 +5,7 @@ a finalizer that the garbage collector calls may come in between in any thread. 
 function, at the nth line of our code that the operation runs through, so each place has its turn.
 """
 
-import dis
 import faulthandler
-import linecache
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -34,12 +32,11 @@ class Interruption:
         handler: Callable[[], object],
         place: int,
         *,
-        files: tuple[str, ...] = (),
-        raises: bool = False,
+        files: tuple[str, ...] = (_OURS, _LOCKS),
     ) -> None:
-        """Places are the lines of `files`, or all of our code and of `threading`.
+        """Places are the lines of `files`, which are beginnings of paths. The handler must not raise.
 
-        `raises`: the handler does, and the standard library would not survive that at each line of its own.
+        An exception of a trace function comes at places where no signal handler runs.
         """
         self.happened = False
         """Whether the operation has as many lines as that."""
@@ -49,7 +46,7 @@ class Interruption:
         self._operation = operation
         self._handler = handler
         self._left = place
-        self._files = files or ((_OURS,) if raises else (_OURS, _LOCKS))
+        self._files = files
 
     def run(self) -> None:
         """Raises AssertionError if the operation does not end."""
@@ -64,7 +61,7 @@ class Interruption:
         sys.settrace(self._trace)
         try:
             self._operation()
-        except BaseException as error:  # noqa: BLE001 - what the handler raises, too
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.error = error
         finally:
             sys.settrace(None)
@@ -73,7 +70,7 @@ class Interruption:
         file = frame.f_code.co_filename
         if self.happened or not file.startswith(self._files):
             return None
-        if event == "line" and not _cannot_be_interrupted(frame):
+        if event == "line":
             if self._left == 0:
                 self.happened = True
                 self.where = f"{file}:{frame.f_lineno}"
@@ -96,11 +93,3 @@ def places(interrupt: Callable[[int], Interruption], step: int = 1, first: int =
             return
         yield interruption
         place += step
-
-
-def _cannot_be_interrupted(frame: FrameType) -> bool:
-    """Whether no signal handler runs here: at ``try``, and between the end of a ``with`` block and its ``__exit__``."""
-    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-    # Entering the block begins with the context manager, and leaving with the None that ``__exit__`` is given.
-    return instruction == "NOP" or (source.startswith("with ") and instruction in {"LOAD_CONST", "SWAP"})

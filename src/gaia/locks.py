@@ -8,12 +8,13 @@ copies of all locks, of which some are held by threads that it does not have.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import threading
 import weakref
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Latch", "WeakObjects", "lock_held_over_forks", "reentrant_lock"]
+__all__ = ["Latch", "WeakObjects", "import_apart", "lock_held_over_forks", "reentrant_lock"]
 
 T = TypeVar("T")
 
@@ -62,6 +63,30 @@ def lock_held_over_forks() -> threading.RLock:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
     return lock
+
+
+_imported: set[str] = set()
+
+
+def import_apart(*modules: str) -> None:
+    """Import modules on a thread of its own, before an import statement inside of a function takes them.
+
+    A signal handler that interrupts an import in its own thread, and needs the same module, would find a half of it.
+    """
+    if _imported.issuperset(modules):
+        return
+
+    def load() -> None:
+        # What an import raises, the import statement raises again.
+        with contextlib.suppress(Exception):
+            for module in modules:
+                importlib.import_module(module)
+            _imported.update(modules)
+
+    thread = threading.Thread(target=load, name="gaia-import", daemon=True)
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+        thread.join()
 
 
 class Latch:

@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from gaia.locks import Latch, WeakObjects, reentrant_lock
+from gaia.locks import Latch, WeakObjects, import_apart, reentrant_lock
 
 PATIENCE = 10.0
 
@@ -118,6 +119,39 @@ def _taken_by_another_thread(lock: threading.RLock) -> bool:
     thread.start()
     thread.join(PATIENCE)
     return bool(taken)
+
+
+class TestImporting:
+    def test_code_that_interrupts_an_import_gets_the_whole_module(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "slow_module.py").write_text("import tests.unit.test_locks as t\nt.halfway()\nwhole = True\n")
+        begun, go_on, interrupted = threading.Event(), threading.Event(), []
+
+        def halfway() -> None:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+
+        monkeypatch.setattr(sys.modules[__name__], "halfway", halfway, raising=False)
+        monkeypatch.setitem(sys.modules, "tests.unit.test_locks", sys.modules[__name__])
+
+        def load() -> None:
+            import_apart("slow_module")
+            interrupted.append(sys.modules["slow_module"].whole)
+
+        threads = [threading.Thread(target=load) for _ in range(2)]
+        threads[0].start()
+        assert begun.wait(PATIENCE)
+        threads[1].start()
+        go_on.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert interrupted == [True, True]
+        monkeypatch.delitem(sys.modules, "slow_module")
+
+    def test_what_cannot_be_imported_is_left_to_the_import_statement(self) -> None:
+        import_apart("there_is_no_such_module")
 
 
 FORK = """

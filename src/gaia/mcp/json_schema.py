@@ -18,6 +18,8 @@ from typing import Any, cast
 
 import orjson
 
+from gaia.locks import import_apart
+
 __all__ = ["JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
 
 _MAX_PARTS = 20_000
@@ -77,6 +79,7 @@ class JsonSchema:
         Raises SchemaUnusable for what is no schema, or one of a dialect that is not supported.
         """
         # The import takes a tenth of a second, which only clients of servers with schemas have to spend.
+        import_apart("jsonschema", "jsonschema_specifications")
         from jsonschema import validators
         from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
@@ -396,6 +399,7 @@ def _matches(pattern: str, text: str) -> bool | None:
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> tuple[Any, int] | None:
     """A pattern for the linear-time engine of Rust, and the limit in bytes that it was compiled within."""
+    import_apart("jsonschema_rs")
     import jsonschema_rs
 
     if len(pattern) > _MAX_PATTERN or len(_CLASS.findall(pattern)) > _MAX_CLASSES:
