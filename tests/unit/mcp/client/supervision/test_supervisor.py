@@ -7,7 +7,15 @@ from typing import NoReturn
 import pytest
 
 from gaia import log
-from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerLog, ServerState, StateChanged
+from gaia.mcp.client.supervision.events import (
+    Event,
+    GaveUp,
+    Restarted,
+    ServerLog,
+    ServerState,
+    StateChanged,
+    ToolsChanged,
+)
 from gaia.mcp.errors import (
     CallCancelled,
     JsonRpcError,
@@ -117,6 +125,14 @@ class TestStopping:
         for stopped in [server.in_background(server.supervisor.stop) for _ in range(8)]:
             stopped.result(PATIENCE)
         assert server.states.count(ServerState.CLOSED) == 1
+
+    def test_on_its_own_thread_it_does_not_wait_for_itself(self, server: Supervised) -> None:
+        """As by a finalizer of the application, which the garbage collector calls on any thread."""
+        server.reactions.append(lambda event: server.supervisor.stop() if isinstance(event, ToolsChanged) else None)
+        server.supervisor._loop.post(lambda: server.happened(ToolsChanged("fake")))
+        server.wait_for_state(ServerState.CLOSED)
+        server.supervisor.stop()
+        assert not server.supervisor._thread.is_alive()
 
     def test_a_stop_that_comes_before_the_start_wins(self, supervise: Supervise) -> None:
         server = supervise()
