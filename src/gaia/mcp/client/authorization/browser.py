@@ -24,6 +24,7 @@ _LOOPBACK = "127.0.0.1"
 _PATH = "/callback"
 _MAX_REQUEST = 32 * 1024
 _REQUEST_SECONDS = 10.0
+_CLOSE_SECONDS = 1.0
 _MAX_CONNECTIONS = 16
 
 _DONE = "You are logged in. You can close this page."
@@ -48,8 +49,8 @@ class BrowserLogin:
         """Only a redirect with this `state` counts: any program on this machine can connect to `serve`."""
         self._redirect: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The URL that the browser was sent back to."""
-        self._connections: dict[asyncio.StreamWriter, None] = {}
-        """Those that are open, oldest first."""
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[object] | None] = {}
+        """Those that are open, oldest first, with the tasks that serve them."""
 
     async def begin(self, url: str) -> None:
         """Have the application take the person to `url`. Returns at once."""
@@ -86,11 +87,19 @@ class BrowserLogin:
             oldest = next(iter(self._connections))
             del self._connections[oldest]
             oldest.transport.abort()
-        self._connections[writer] = None
+        self._connections[writer] = asyncio.current_task()
         try:
             await self._answer(reader, writer)
         finally:
             self._connections.pop(writer, None)
+
+    async def close(self) -> None:
+        """Close what is still open. A task that the end of its loop cancelled would leave its connection open."""
+        tasks = [task for task in self._connections.values() if task is not None]
+        for writer in list(self._connections):
+            writer.transport.abort()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -164,3 +173,4 @@ async def browser_login(
         yield login
     finally:
         server.close()
+        await login.close()

@@ -63,13 +63,14 @@ class TestProcess:
     def test_it_finds_processes_by_their_mark(self) -> None:
         # All processes of the machine are looked at, and another run of the tests may be one of them.
         mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
+        other = f"other-{mark}".encode()
         environment = {**os.environ, MARK_VARIABLE: f"outer.{mark}.inner"}
         command = [sys.executable, "-I", "-S", "-c", "print(flush=True); import time; time.sleep(300)"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None
                 process.stdout.readline()
-                assert guard_process.marked_processes({mark.encode(), b"other"}) == [process.pid]
-                assert guard_process.marked_processes({b"other-mark"}) == []
+                assert guard_process.marked_processes({mark.encode(), other}) == [process.pid]
+                assert guard_process.marked_processes({other}) == []
             finally:
                 process.kill()
