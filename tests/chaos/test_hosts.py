@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -65,6 +67,36 @@ class TestItsEnd:
         assert report["wrong"] == []
         assert host.wait() != 0
         assert host.left_behind() == []
+
+
+CHURN = """
+import sys, threading
+from gaia.mcp import demo_server
+from gaia.mcp.client import MCPClient
+from gaia.mcp.client.transports.stdio import StdioTransport
+
+connected = threading.Semaphore(0)
+
+def come_and_go():
+    while True:
+        client = MCPClient("demo", StdioTransport(sys.executable, ["-I", "-S", demo_server.__file__]))
+        client.connect()
+        connected.release()
+        client.disconnect()
+
+for _ in range(3):
+    threading.Thread(target=come_and_go, daemon=True).start()
+for _ in range(6):
+    connected.acquire()
+"""
+
+
+@pytest.mark.process
+def test_its_end_while_servers_come_and_go(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", CHURN], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 # What a host survives. Each of these happens to a host in the middle of its calls, and ends with `give_back`.

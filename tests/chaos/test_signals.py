@@ -15,7 +15,7 @@ from tests.chaos.profile import Profile
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="about signals"), pytest.mark.slow, pytest.mark.process]
 
 PROGRAM = Path(__file__).with_name("signal_program.py")
-ROUNDS = 6
+ROUNDS = 4
 
 
 @pytest.mark.timeout(180)

@@ -27,8 +27,8 @@ Json = dict[str, Any]
 
 OFTEN = 1
 """Every line."""
-SOMETIMES = 5
-"""Every fifth line, with another first line for each operation."""
+SOMETIMES = 9
+"""Every ninth line, with another first line for each operation."""
 
 
 class EchoChannel:
@@ -248,7 +248,7 @@ class TestAManager:
 
     @pytest.mark.parametrize(
         ("handler", "step"),
-        [(Manager.disconnect_all, OFTEN), (Manager.call_tool, 7), (Manager.look, 7)],
+        [(Manager.disconnect_all, 2), (Manager.call_tool, SOMETIMES), (Manager.look, SOMETIMES)],
     )
     @pytest.mark.parametrize(
         ("is_connected", "operation"),
