@@ -38,15 +38,15 @@ def follows(argv: list[str], *words: str) -> bool:
 
 def test_places_are_made_before_what_lies_in_them() -> None:
     found = profile(
-        hidden=("/home",), read=("/home/u/work",), write=("/home/u/work/data",), masked=("/home/u/work/.ssh",)
+        hidden=("/srv",), read=("/srv/u/work",), write=("/srv/u/work/data",), masked=("/srv/u/work/.ssh",)
     )
     argv = wrapped(found, "/usr/bin/bwrap", True)
-    order = [argv.index(place) for place in ("/home", "/home/u/work", "/home/u/work/data")]
+    order = [argv.index(place) for place in ("/srv", "/srv/u/work", "/srv/u/work/data")]
     assert order == sorted(order)
-    assert follows(argv, "--bind", "/home/u/work/data", "/home/u/work/data")
-    assert follows(argv, "--ro-bind", "/home/u/work", "/home/u/work")
+    assert follows(argv, "--bind", "/srv/u/work/data", "/srv/u/work/data")
+    assert follows(argv, "--ro-bind", "/srv/u/work", "/srv/u/work")
     assert argv.index("--remount-ro", order[-1]) > order[-1]
-    assert follows(argv, "--remount-ro", "/home")
+    assert follows(argv, "--remount-ro", "/srv")
 
 
 def test_what_is_private_has_a_size_and_can_be_written_to() -> None:
