@@ -37,9 +37,7 @@ def follows(argv: list[str], *words: str) -> bool:
 
 
 def test_places_are_made_before_what_lies_in_them() -> None:
-    found = profile(
-        hidden=("/srv",), read=("/srv/u/work",), write=("/srv/u/work/data",), masked=("/srv/u/work/.ssh",)
-    )
+    found = profile(hidden=("/srv",), read=("/srv/u/work",), write=("/srv/u/work/data",), masked=("/srv/u/work/.ssh",))
     argv = wrapped(found, "/usr/bin/bwrap", True)
     order = [argv.index(place) for place in ("/srv", "/srv/u/work", "/srv/u/work/data")]
     assert order == sorted(order)
