@@ -7,10 +7,9 @@ a bounded amount of work in a bounded time, whatever the schema asks for, and it
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice
@@ -19,6 +18,7 @@ from typing import Any, cast
 import orjson
 
 from gaia.locks import import_apart
+from gaia.mcp.linear_pattern import linear_pattern
 
 __all__ = ["JsonSchema", "SchemaUnusable", "problems_by_own_schema"]
 
@@ -40,14 +40,6 @@ _MAX_PROBLEMS = 5
 _MAX_QUOTED = 30
 """Larger arrays and objects, in parts, are not quoted in a problem."""
 _MAX_TEXT = 100
-
-_MAX_PATTERN = 4000
-_CLASS = re.compile(r"\\[dDsSwW]")
-_MAX_CLASSES = 100
-"""Of those of digits, words and blanks, and their opposites: to make a pattern ready takes time in proportion to the
-square of their number, during which no other thread runs. For 4,900 each attempt took 15 s."""
-_PATTERN_SIZES = tuple(1 << bits for bits in range(14, 21))
-"""Bytes of a compiled pattern: a search takes time for each character, at worst in proportion to this."""
 
 _VERBATIM = frozenset(("const", "enum", "default", "examples"))
 """Keywords whose value is data, not schema."""
@@ -386,29 +378,12 @@ _SAFE: dict[str, Keyword] = {
 def _matches(pattern: str, text: str) -> bool | None:
     """Whether a pattern occurs in a text, by the rules of ECMA 262; None if that is not found out in linear time."""
     check = _current_check.get()
-    compiled = _compiled(pattern)
+    compiled = linear_pattern(pattern)
     if compiled is None:
         check.skip(f"the pattern {pattern!r}")
         return None
-    matcher, size = compiled
-    check.spend(_STEP + len(text) * size // 4096)
-    # The matcher takes no subclasses of str.
-    return bool(matcher.is_valid(str(text)))
-
-
-@lru_cache(maxsize=128)
-def _compiled(pattern: str) -> tuple[Any, int] | None:
-    """A pattern for the linear-time engine of Rust, and the limit in bytes that it was compiled within."""
-    import_apart("jsonschema_rs")
-    import jsonschema_rs
-
-    if len(pattern) > _MAX_PATTERN or len(_CLASS.findall(pattern)) > _MAX_CLASSES:
-        return None
-    for size in _PATTERN_SIZES:
-        options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
-        with suppress(ValueError):
-            return jsonschema_rs.validator_for({"pattern": str(pattern)}, pattern_options=options), size
-    return None
+    check.spend(_STEP + len(text) * compiled.size // 4096)
+    return compiled.occurs_in(text)
 
 
 def _place(error: Any) -> str:
