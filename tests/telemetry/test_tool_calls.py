@@ -346,13 +346,22 @@ def test_no_thread_of_a_worker_or_a_connection_runs_span_processors(
 
 
 def test_the_span_of_a_future_has_ended_when_its_callbacks_are_called(
-    tracing: Tracing, fault_server: FaultServer, connect: Connect
+    tracing: Tracing, fault_server: FaultServer
 ) -> None:
-    client = connect(fault_server())
+    # The server answers when the callback has been added: one that is added later is called by the thread that adds it.
+    added: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def roots() -> list[str]:
+        added.get(timeout=PATIENCE)
+        return []
+
+    config = fault_server(faults=[{"tool": "client_answers", "server_requests": [{"method": "roots/list"}]}])
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(1, 20):
-        client.submit_tool("echo", {"text": "hi"}).add_done_callback(lambda _: ended.put(len(tracing.calls)))
-        assert ended.get(timeout=PATIENCE) == number
+    with MCPClient("fault", MCPClient.from_config("fault", config).transport, roots=roots) as client:
+        for number in range(1, 20):
+            client.submit_tool("client_answers").add_done_callback(lambda _: ended.put(len(tracing.calls)))
+            added.put(None)
+            assert ended.get(timeout=PATIENCE) == number
 
 
 def test_a_span_processor_that_never_returns_does_not_keep_a_future_from_being_done(
