@@ -64,4 +64,4 @@ def test_the_workflow_has_all_pythons_and_its_environments_exist(environments: s
 def test_contributors_are_told_of_every_environment(environments: set[str]) -> None:
     rows = re.findall(r"^\| `(\w+)`.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
 
-    assert set(rows) == environments | {"py312"}
+    assert set(rows) == environments | {"py313"}
