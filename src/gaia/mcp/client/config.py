@@ -1,4 +1,4 @@
-"""`MCPConfig`: the files that say which servers there are.
+"""`MCPConfig`: which servers there are, as files say it, or a program.
 
 A file holds ``{"mcpServers": {name: {…}}}``; the older key ``servers`` is read as well. People edit these files, and so
 do other programs: what is not ours is kept, what cannot be understood is never written over, and every save changes one
@@ -12,6 +12,7 @@ import copy
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,12 @@ class MCPConfig:
     Files that do not exist, or are empty, hold no servers. Raises ConfigError, naming file, line and column, if a file
     cannot be read or understood; the same holds for each method that saves, and then the file stays as it is. Of the
     two stacked files, one that other users can change is refused too, unless the user trusts its content.
+
+    `MCPConfig.in_memory` makes a configuration without any file.
     """
 
-    config_file: Path
-    """Where saves go."""
-
-    user_file: Path
-    """The global file, or the one that was named: the one that is the user's in any case."""
+    config_file: Path | None
+    """Where saves go; None for a configuration in memory, which is never saved."""
 
     untrusted: ProjectFile | None
     """The local file, if it was left out because the user has not trusted it."""
@@ -76,38 +76,65 @@ class MCPConfig:
         if config_file is None:
             for file in files:
                 _refuse_what_others_write(file, contents[file])
-        self.config_file, self.user_file = files[-1], files[0]
+        self.config_file = files[-1]
+        self._open({file: _entries(file, json_file.decode(file, contents[file], _EXAMPLE)) for file in files})
+        for file in files:
+            _report_unknown_keys(file, self._layers[file])
+
+    @classmethod
+    def in_memory(cls, servers: Mapping[str, Mapping[str, Any]]) -> MCPConfig:
+        """A configuration of these servers, which reads and writes no file: changes of it are changes in memory.
+
+        `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError for one that is
+        not a dictionary that JSON can hold.
+        """
+        config = cls.__new__(cls)
+        config.config_file = config.untrusted = config._local = None
+        config._open({})
+        for name, entry in servers.items():
+            config.add_server(name, entry, save=False)
+        return config
+
+    def _open(self, files: dict[Path | None, dict[str, _Entry]]) -> None:
         self._lock = reentrant_lock()
         """Owns changes of `_layers` and of `_servers`. Never held during I/O: each file has a lock file of its own."""
-        self._layers = {file: _entries(file, json_file.decode(file, contents[file], _EXAMPLE)) for file in files}
-        """What each loaded file defines, the one that counts most last."""
+        self._layers = files | {None: {}}
+        """What each loaded file defines, the one that counts most last; and over them, what is in memory only."""
         self._servers: dict[str, _Entry] = {}
         """All layers merged. Replaced as a whole and never changed, so readers need no lock."""
         self._merge()
-        for file, entries in self._layers.items():
-            _report_unknown_keys(file, entries)
 
-    def add_server(self, name: str, config: dict[str, Any]) -> None:
+    def add_server(self, name: str, config: Mapping[str, Any], *, save: bool = True) -> None:
         """Add a server, or replace the one of this name, in `config_file` only.
+
+        With `save` false, and in a configuration without a file, the server is kept in memory only: it counts before
+        those of the files, which are not changed.
 
         Raises ConfigError if this is not a dictionary that JSON can hold, or if the file cannot be saved.
         """
-        self._save(self.config_file, name, _as_json(name, config))
+        entry = _as_json(name, config)
+        if self.config_file is not None and save:
+            self._save(self.config_file, name, entry)
+        self._keep_in_memory(name, None if self.config_file is not None and save else entry)
 
     def remove_server(self, name: str) -> None:
-        """Remove a server from every loaded file that defines it; does nothing if there is none of this name."""
+        """Remove a server from memory and from every loaded file that defines it.
+
+        Does nothing if there is none of this name.
+        """
         if name not in self._servers:
             return
         # All files are read before the first is changed: if one is broken, nothing happens.
-        defining = [file for file in self._layers if name in _entries(file, json_file.read(file, _EXAMPLE))]
+        files = [file for file in self._layers if file is not None]
+        defining = [file for file in files if name in _entries(file, json_file.read(file, _EXAMPLE))]
         if self._local in defining:
             _refuse_link_out(self._local)
         for file in defining:
             self._save(file, name, None)
         with self._lock:
-            # Another process had removed the entry from the other files.
-            for file in self._layers.keys() - defining:
-                self._layers[file].pop(name, None)
+            # In other files, another process had removed the entry.
+            for entries in self._layers.values():
+                entries.pop(name, None)
             self._merge()
 
     def get_server(self, name: str) -> dict[str, Any]:
@@ -122,9 +149,16 @@ class MCPConfig:
         return name in self._servers
 
     def source_of(self, name: str) -> Path | None:
-        """The file whose entry counts for this server; None if there is no such server."""
+        """The file whose entry counts for this server; None if that is in memory, or there is no such server."""
         with self._lock:
             return next((file for file, entries in reversed(self._layers.items()) if name in entries), None)
+
+    def _keep_in_memory(self, name: str, entry: _Entry | None) -> None:
+        with self._lock:
+            self._layers[None].pop(name, None)
+            if entry is not None:
+                self._layers[None][name] = entry
+            self._merge()
 
     def _merge(self) -> None:
         self._servers = {name: entry for entries in self._layers.values() for name, entry in entries.items()}
@@ -249,10 +283,10 @@ def _as_json(name: object, config: object) -> _Entry:
     """The entry as it will be read back: a copy, of JSON's types only."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"add_server: expected a server name, got {name!r}; give a string that is not empty")
-    if not isinstance(config, dict):
+    if not isinstance(config, Mapping):
         raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {type(config).__name__}")
     try:
-        entry: _Entry = json.loads(json.dumps(config, allow_nan=False))
+        entry: _Entry = json.loads(json.dumps(dict(config), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"server {name!r}: the config dict cannot be saved as JSON: {error}") from error
     return entry

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,13 @@ logger = get_logger(__name__)
 class MCPClientManager:
     """Starts servers, lists the tools of all of them, and routes calls.
 
-    All methods may be called from any thread. As a context manager it disconnects from everything on leaving.
+    All methods may be called from any thread. As a context manager it connects the servers of a configuration in memory
+    on entering, and disconnects from everything on leaving.
     """
 
     def __init__(
         self,
-        config: MCPConfig | None = None,
+        config: MCPConfig | Mapping[str, Mapping[str, Any]] | None = None,
         debug: bool = False,
         *,
         tool_filter: ToolFilter = ALLOW_ALL,
@@ -74,6 +75,10 @@ class MCPClientManager:
     ) -> None:
         """Nothing is started yet.
 
+        `config` says which servers there are. A mapping, such as ``{"time": {"command": "uvx", …}}``, is a
+        configuration in memory (`MCPConfig.in_memory`), for which no file is read or written. Without `config`, they
+        are those of the user's and the project's configuration files (`MCPConfig`).
+
         `restart_policy`, `pin_tools` and `output_validation` are for servers whose entries say nothing of it.
 
         `pin_tools` says what to do about tools whose definitions are not the approved ones, which are kept in
@@ -87,7 +92,11 @@ class MCPClientManager:
         """
         if debug:
             enable_debug()
-        self.config = MCPConfig(trust_local=trust_local) if config is None else config
+        if config is None:
+            config = MCPConfig(trust_local=trust_local)
+        elif isinstance(config, Mapping):
+            config = MCPConfig.in_memory(config)
+        self.config = config
         self.debug = debug
         lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
         features = ClientFeatures(
@@ -121,6 +130,13 @@ class MCPClientManager:
         return self._registry.connected
 
     def __enter__(self) -> MCPClientManager:
+        if self.config.config_file is None:
+            try:
+                self.load_from_config()
+            except BaseException:
+                # An interrupt: what is started would not be stopped, because the context is not entered.
+                self.disconnect_all()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,13 +144,18 @@ class MCPClientManager:
 
     # Servers.
 
-    def add_server(self, name: str, config: dict[str, Any]) -> MCPClient:
-        """Connect to a server and save its configuration; it is saved only if the connection succeeds.
+    def add_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> MCPClient:
+        """Connect to a server, and note its configuration if that succeeds.
 
-        Raises ValueError if there is already a server of this name or the configuration is not usable, and
-        RuntimeError with the reason if the connection fails.
+        With `save` true the configuration is saved to the file, with false it is kept in memory only; by default it is
+        saved if `config` of this manager has a file. It is saved as it is given: ``${VAR}`` stays as it is.
+
+        Raises ValueError if there is already a server of this name, the configuration is not usable, or there is no
+        file to save it to, and RuntimeError with the reason if the connection fails.
         """
-        if not isinstance(config, dict):
+        if save and self.config.config_file is None:
+            raise ValueError(f"server {name!r} cannot be saved: the configuration of this manager has no file")
+        if not isinstance(config, Mapping):
             raise ValueError(  # noqa: TRY004 - the specification says ValueError
                 f"server {name!r}: expected a config dict such as "
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
@@ -144,7 +165,8 @@ class MCPClientManager:
             reason = client.last_error or "it was disconnected meanwhile"
             raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
         try:
-            self.config.add_server(name, config)
+            # A configuration class of the application may have the specification's two parameters alone.
+            self.config.add_server(name, config, **({"save": False} if save is False else {}))
         except BaseException:
             self._registry.drop(name, client)
             client.disconnect()
@@ -295,7 +317,7 @@ class MCPClientManager:
 
     # Making clients, and what they report.
 
-    def _make_client(self, name: str, config: dict[str, Any]) -> MCPClient:
+    def _make_client(self, name: str, config: Mapping[str, Any]) -> MCPClient:
         """Make the client and reserve its name. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
         services = msgspec.structs.replace(
@@ -305,7 +327,7 @@ class MCPClientManager:
         self._registry.reserve(name, client)
         return client
 
-    def _make_configured(self, name: str, config: dict[str, Any]) -> MCPClient | None:
+    def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
         """Like `_make_client`; None, and a status that says why, if that raises."""
         try:
             return self._make_client(name, config)

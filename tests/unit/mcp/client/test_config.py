@@ -10,9 +10,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -216,7 +217,7 @@ class TestStacking:
         write(global_file, {"mcpServers": {"time": TIME}})
         monkeypatch.chdir(global_file.parent)
         config = MCPConfig()
-        assert list(config._layers) == [global_file]
+        assert [file for file in config._layers if file is not None] == [global_file]
         config.remove_server("time")
         assert read(global_file) == {"mcpServers": {}}
 
@@ -269,6 +270,93 @@ class TestStacking:
         monkeypatch.chdir(home)
         config.add_server("time", TIME)
         assert read(tmp_path / "servers.json") == {"mcpServers": {"time": TIME}}
+
+
+@pytest.fixture
+def unwritten(home: Path, tmp_path: Path) -> Iterator[None]:
+    """Fail a test that leaves anything in its home or working directory."""
+    yield
+    assert list(home.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unwritten")
+class TestInMemory:
+    def test_it_has_the_servers_that_it_was_given_in_their_order(self) -> None:
+        config = MCPConfig.in_memory({"time": TIME, "acer": ACER})
+        assert config.get_servers() == {"time": TIME, "acer": ACER}
+        assert list(config.get_servers()) == ["time", "acer"]
+        assert config.get_server("time") == TIME
+        assert config.server_exists("acer")
+        assert config.config_file is None
+        assert config.source_of("time") is None
+        assert config.untrusted is None
+
+    def test_changes_are_kept_in_memory(self) -> None:
+        config = MCPConfig.in_memory({"time": TIME})
+        config.add_server("acer", ACER)
+        config.remove_server("time")
+        config.remove_server("unknown")
+        assert config.get_servers() == {"acer": ACER}
+
+    def test_what_was_given_may_be_changed_afterwards(self) -> None:
+        entry = {"command": "x", "args": ["a"]}
+        config = MCPConfig.in_memory({"time": MappingProxyType(entry)})
+        entry["args"] = []
+        assert config.get_server("time") == {"command": "x", "args": ["a"]}
+
+    def test_variables_are_not_expanded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TOKEN", "hunter2")
+        entry = {"command": "x", "env": {"TOKEN": "${TOKEN}"}}
+        assert MCPConfig.in_memory({"a": entry}).get_server("a") == entry
+
+    def test_files_are_not_read(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, "{")
+        write(local_file, "{")
+        assert MCPConfig.in_memory({}).get_servers() == {}
+        global_file.unlink()
+        global_file.parent.rmdir()
+        local_file.unlink()
+
+    @pytest.mark.parametrize(("name", "entry"), [("", TIME), ("time", "uvx x"), ("time", {"command": object()})])
+    def test_what_is_no_entry_is_refused(self, name: str, entry: Any) -> None:
+        with pytest.raises(ConfigError):
+            MCPConfig.in_memory({name: entry})
+
+
+class TestUnsaved:
+    """Servers that a program declares over those of the files."""
+
+    def test_it_counts_before_those_of_the_files_which_stay(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        before = some_file.read_bytes()
+        config.add_server("time", ACER, save=False)
+        config.add_server("new", TIME, save=False)
+        assert config.get_servers() == {"time": ACER, "new": TIME}
+        assert config.source_of("time") is None
+        assert some_file.read_bytes() == before
+
+    def test_a_save_takes_its_place(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {}}))
+        config.add_server("time", ACER, save=False)
+        config.add_server("time", TIME)
+        assert config.get_server("time") == TIME
+        assert config.source_of("time") == some_file
+
+    def test_a_save_that_fails_leaves_it(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {}}))
+        config.add_server("time", ACER, save=False)
+        write(some_file, "{")
+        with pytest.raises(ConfigError):
+            config.add_server("time", TIME)
+        assert config.get_server("time") == ACER
+
+    def test_a_removal_removes_it_and_what_it_covered(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        config.add_server("time", ACER, save=False)
+        config.remove_server("time")
+        assert not config.server_exists("time")
+        assert read(some_file) == {"mcpServers": {}}
 
 
 class TestReading:

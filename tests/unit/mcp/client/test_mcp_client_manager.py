@@ -279,6 +279,73 @@ class TestAdding:
         assert read_state(tmp_path / "state").starts == 1
 
 
+class TestInMemory:
+    """A mapping instead of files: no file is read or written."""
+
+    def test_a_context_connects_the_servers_and_leaves_no_file(
+        self, fault_server: FaultServer, home: Path, tmp_path: Path
+    ) -> None:
+        with MCPClientManager({"one": fault_server(), "dead": NOWHERE}) as manager:
+            assert manager.list_servers() == ["one"]
+            assert text(manager.call_tool("mcp_one_echo", {"text": "hi"})) == "hi"
+            manager.add_server("two", fault_server())
+            assert manager.config.server_exists("two")
+            manager.remove_server("one")
+        assert list(home.iterdir()) == []
+        assert list(tmp_path.iterdir()) == []
+
+    def test_loading_connects_them_too(self, in_memory: None) -> None:
+        manager = MCPClientManager(MCPConfig.in_memory({"one": NPX}))
+        assert manager.list_servers() == []
+        manager.load_from_config()
+        assert manager.list_servers() == ["one"]
+        manager.disconnect_all()
+
+    def test_a_context_over_a_file_connects_nothing(self, in_memory: None, manage: Manage) -> None:
+        with manage({"one": NPX}) as manager:
+            assert manager.list_servers() == []
+
+    def test_an_interrupt_on_entering_leaves_nothing_running(
+        self, in_memory: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = MCPClientManager({"one": NPX})
+        load = manager.load_from_config
+
+        def interrupted() -> None:
+            load()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(manager, "load_from_config", interrupted)
+        with pytest.raises(KeyboardInterrupt), manager:
+            pytest.fail("the context was entered")
+        assert manager.list_servers() == []
+
+    def test_there_is_no_file_to_save_to(self, in_memory: None) -> None:
+        manager = MCPClientManager({})
+        with pytest.raises(ValueError, match="'one' cannot be saved: the configuration of this manager has no file"):
+            manager.add_server("one", NPX, save=True)
+        assert manager.status() == []
+
+
+class TestSaving:
+    @pytest.mark.parametrize(("save", "expected"), [(None, {"one": NPX}), (True, {"one": NPX}), (False, {})])
+    def test_a_server_is_saved_unless_it_is_declared_in_memory(
+        self, in_memory: None, manager: MCPClientManager, config_file: Path, save: bool | None, expected: Json
+    ) -> None:
+        manager.add_server("one", NPX, save=save)
+        assert manager.config.get_server("one") == NPX
+        assert saved(config_file) == expected
+
+    def test_a_variable_is_saved_as_it_is_written(
+        self, in_memory: None, manager: MCPClientManager, config_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("DB_PASSWORD", "hunter2-hunter2")
+        entry = {**NPX, "env": {"DB_PASSWORD": "${DB_PASSWORD}"}}
+        manager.add_server("one", entry)
+        assert saved(config_file) == {"one": entry}
+        assert "hunter2" not in config_file.read_text()
+
+
 class TestServersThatComeAndGo:
     """Threads that remove a server, add one of the same name, and call its tools."""
 

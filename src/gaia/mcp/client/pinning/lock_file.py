@@ -176,10 +176,10 @@ def default_pins(server: str) -> ServerPins:
 def pins_of(config: MCPConfig, server: str, file: Path | None = None) -> ServerPins:
     """The pins of a configured server: in `file`, by default in the lock file in ``~/.gaia``.
 
-    Servers of other configuration files, a project's for one, are kept apart by the path of their file. Raises
-    ConfigError if there is no home directory.
+    Servers of other configuration files, a project's for one, are kept apart by the path of their file, and so are
+    those in memory. Raises ConfigError if there is no home directory.
     """
     file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
-    source = config.source_of(server) or config.config_file
+    source = config.source_of(server) if config.server_exists(server) else config.config_file
     own = source == file.with_name(_CONFIG_NAME)
-    return ServerPins(file, server if own else f"{server} in {source}")
+    return ServerPins(file, server if own else f"{server} in {source or 'memory'}")
