@@ -53,6 +53,7 @@ PUBLIC_NAMES = {
         "ServerUnavailable",
         "StartFailed",
         "ToolDenied",
+        "ToolFailed",
         "ToolNotApproved",
         "UnknownTool",
         "UrlElicitationRequired",

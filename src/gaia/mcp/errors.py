@@ -11,7 +11,7 @@ The classes also derive from the built-in exceptions that the abstract transport
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -36,6 +36,7 @@ __all__ = [
     "ServerUnavailable",
     "StartFailed",
     "ToolDenied",
+    "ToolFailed",
     "ToolNotApproved",
     "UnknownTool",
     "UrlElicitationRequired",
@@ -143,6 +144,19 @@ class ToolNotApproved(ToolDenied):
     """Definitions are pinned, and that of this tool, or of this prompt, is not the approved one."""
 
     error_type = "not_approved"
+
+
+class ToolFailed(MCPError, RuntimeError):
+    """The tool was called and reports an error of its own (``isError``); `ToolResult.raise_for_error` raises this.
+
+    `result` is the whole result; the message is its text.
+    """
+
+    error_type = "tool_error"
+
+    def __init__(self, message: str, result: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, delivery="unknown")
+        self.result: Mapping[str, Any] = {} if result is None else result
 
 
 class UnknownTool(MCPError, ValueError):

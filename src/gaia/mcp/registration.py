@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import naming
+from gaia.mcp.client.tool_result import ToolResult
 
 __all__ = ["RegisteredTools", "with_worded_response"]
 
@@ -143,6 +144,9 @@ def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callab
         response = function(**arguments)
         if not isinstance(response, dict):
             return response
+        if isinstance(response, ToolResult):
+            # A model need not read twice what the members of every result repeat.
+            response = response.without_defaults()
         if "error" in response:
             return {"status": "error", "error": response["error"], "data": response}
         if response.get("isError") is True:

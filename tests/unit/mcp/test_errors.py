@@ -55,6 +55,7 @@ def test_the_words_that_applications_switch_on_stay() -> None:
         "ServerUnavailable": "server_unavailable",
         "StartFailed": "server_unavailable",
         "ToolDenied": "denied",
+        "ToolFailed": "tool_error",
         "ToolNotApproved": "not_approved",
         "UnknownTool": "unknown_tool",
         "UrlElicitationRequired": "url_elicitation_required",

@@ -34,6 +34,7 @@ from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import ToolCalls
 from gaia.mcp.client.tool_filter import ToolFilter
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
@@ -332,14 +333,15 @@ class MCPClient:
         on_progress: OnProgress | None = None,
         reset_timeout_on_progress: bool | None = None,
         max_timeout: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> ToolResult:
         """Call a tool by the server's own name for it, and wait for the result.
 
         Returns the result as the server sent it (``content``, ``isError``, ``structuredContent``), or
-        ``{"error": …, "error_type": …, "delivery": …}``; see `gaia.mcp.client.tool_calls`. `timeout` is in seconds and
-        covers waiting, writing and the answer. ``on_progress(progress, total, message)`` runs in this thread. With
-        `reset_timeout_on_progress` the call has its whole timeout again with each progress, up to `max_timeout`; the
-        client's own settings count where they are None.
+        ``{"error": …, "error_type": …, "delivery": …}`` if the call failed; `ToolResult.is_error` finds this and the
+        errors that tools report. `timeout` is in seconds and covers waiting, writing and the answer.
+        ``on_progress(progress, total, message)`` runs in this thread. With `reset_timeout_on_progress` the call has its
+        whole timeout again with each progress, up to `max_timeout`; the client's own settings count where they are
+        None.
 
         Raises RuntimeError when the client was never connected or was disconnected, and ValueError for arguments that
         are not a dict of JSON values, and for a `timeout` or `max_timeout` that is not above 0 and at most a year.
@@ -367,10 +369,10 @@ class MCPClient:
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self.tool_calls.submit(tool_name, arguments, options)
 
-    def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., dict[str, Any]]:
+    def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., ToolResult]:
         """A function that calls `tool` with its keyword arguments, for an agent's registry."""
 
-        def wrapper(**kwargs: Any) -> dict[str, Any]:
+        def wrapper(**kwargs: Any) -> ToolResult:
             return self.call_tool(tool.name, kwargs)
 
         wrapper.__name__ = tool.name

@@ -39,6 +39,7 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import NotConnected, ServerUnavailable
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -282,7 +283,7 @@ class MCPClientManager:
         on_progress: OnProgress | None = None,
         reset_timeout_on_progress: bool | None = None,
         max_timeout: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> ToolResult:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
         A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or

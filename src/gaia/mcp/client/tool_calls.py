@@ -1,9 +1,4 @@
-"""The tools of one server: which there are, whether they may be called, and calling them.
-
-A failed call returns ``error`` (a message for people and models), ``error_type`` (one of the words of
-`gaia.mcp.errors`) and ``delivery`` (whether the server may have acted: ``"not_sent"`` or ``"unknown"``); an answer with
-a JSON-RPC error also has its ``code``, and its ``data`` if there is any.
-"""
+"""The tools of one server: which there are, whether they may be called, and calling them."""
 
 from __future__ import annotations
 
@@ -28,6 +23,7 @@ from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_catalog import SortedTools, ToolCatalog
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 
 __all__ = ["ToolCalls", "failure"]
@@ -160,10 +156,10 @@ class ToolCalls:
 
     # Calling them.
 
-    def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> Json:
-        """The server's result as it is, or the dict of a failure; see `MCPClient.call_tool`."""
+    def call(self, tool_name: str, arguments: Json | None, options: CallOptions) -> ToolResult:
+        """The server's result, or that of a failed call; see `MCPClient.call_tool`."""
         try:
-            return self._trips.request(self.new_request(tool_name, arguments, options))
+            return ToolResult.from_server(self._trips.request(self.new_request(tool_name, arguments, options)))
         except NotConnected:
             raise
         except MCPError as error:
@@ -214,25 +210,17 @@ class ToolCalls:
         return self._options.max_timeout if options.max_timeout is None else options.max_timeout
 
 
-def failure(error: MCPError, tool_name: str, tool: MCPTool | None, arguments: Mapping[str, Any] | None) -> Json:
-    """The dict for a failed call. Refused arguments are explained with the schema, so that a model can mend them."""
-    outcome: Json = {
-        "error": error.message,
-        "error_type": error.error_type,
-        "delivery": error.delivery,
-    }
-    if isinstance(error, JsonRpcError):
-        outcome["code"] = error.code
-        if error.data is not None:
-            outcome["data"] = error.data
-        if error.code == INVALID_PARAMS and tool is not None:
-            outcome["error"] = (
-                f"MCP tool '{tool_name}' input validation failed.\n\n"
-                f"Error details:\n{error.message}\n\n"
-                f"Expected tool schema:\n{_pretty(tool.input_schema)}\n\n"
-                f"Your arguments:\n{_pretty(arguments or {})}"
-            )
-    return outcome
+def failure(error: MCPError, tool_name: str, tool: MCPTool | None, arguments: Mapping[str, Any] | None) -> ToolResult:
+    """The result of a failed call. Refused arguments are explained with the schema, so that a model can mend them."""
+    if isinstance(error, JsonRpcError) and error.code == INVALID_PARAMS and tool is not None:
+        message = (
+            f"MCP tool '{tool_name}' input validation failed.\n\n"
+            f"Error details:\n{error.message}\n\n"
+            f"Expected tool schema:\n{_pretty(tool.input_schema)}\n\n"
+            f"Your arguments:\n{_pretty(arguments or {})}"
+        )
+        error = JsonRpcError(error.code, message, error.data)
+    return ToolResult.from_error(error)
 
 
 def _pretty(value: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import CallCancelled, MCPError, ServerCrashed
 
 __all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "end"]
@@ -214,8 +215,8 @@ def _report(on_progress: OnProgress, params: Mapping[str, Any]) -> None:
         logger.error("progress_callback_failed", error=exception_text(error))
 
 
-class CallFuture(Future[Outcome]):
-    """The future of a submitted call. `cancel` works until the result is there, and tells the server.
+class CallFuture(Future[ToolResult]):
+    """The future of a submitted tool call. `cancel` works until the result is there, and tells the server.
 
     A thread of a connection or a supervisor completes it, and runs none of its callbacks: they run on a lane.
     """
@@ -227,11 +228,11 @@ class CallFuture(Future[Outcome]):
         self._cancellation = CallCancelled("cancelled by its owner")
         self._unwanted = False
 
-    def add_done_callback(self, fn: Callable[[Future[Outcome]], object]) -> None:
+    def add_done_callback(self, fn: Callable[[Future[ToolResult]], object]) -> None:
         """Have a callback thread call `fn` with this future when it is done; this thread does, if that is so now."""
         adder, adding = threading.get_ident(), True
 
-        def call(future: Future[Outcome]) -> None:
+        def call(future: Future[ToolResult]) -> None:
             if adding and threading.get_ident() == adder:
                 fn(future)
             else:
@@ -269,4 +270,4 @@ class CallFuture(Future[Outcome]):
         if error is not None:
             self.set_exception(error)
         else:
-            self.set_result(result)
+            self.set_result(ToolResult.from_server(result))

@@ -1,0 +1,270 @@
+"""What a tool call returns: a dict with typed access to its members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypeAlias, TypedDict, TypeGuard, overload
+
+from gaia.mcp import errors
+
+__all__ = [
+    "AudioContent",
+    "ContentBlock",
+    "EmbeddedResource",
+    "ImageContent",
+    "JsonValue",
+    "ResourceContents",
+    "ResourceLink",
+    "TextContent",
+    "ToolResult",
+]
+
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
+
+
+class TextContent(TypedDict):
+    """A text."""
+
+    type: Literal["text"]
+    text: str
+    annotations: NotRequired[dict[str, JsonValue]]
+    _meta: NotRequired[dict[str, JsonValue]]
+
+
+class ImageContent(TypedDict):
+    """A picture; ``data`` is in Base64."""
+
+    type: Literal["image"]
+    data: str
+    mimeType: str
+    annotations: NotRequired[dict[str, JsonValue]]
+    _meta: NotRequired[dict[str, JsonValue]]
+
+
+class AudioContent(TypedDict):
+    """A recording; ``data`` is in Base64."""
+
+    type: Literal["audio"]
+    data: str
+    mimeType: str
+    annotations: NotRequired[dict[str, JsonValue]]
+    _meta: NotRequired[dict[str, JsonValue]]
+
+
+class ResourceLink(TypedDict):
+    """The address of something that `MCPClient.read_resource` may read."""
+
+    type: Literal["resource_link"]
+    uri: str
+    name: str
+    title: NotRequired[str]
+    description: NotRequired[str]
+    mimeType: NotRequired[str]
+    size: NotRequired[int]
+    annotations: NotRequired[dict[str, JsonValue]]
+    _meta: NotRequired[dict[str, JsonValue]]
+
+
+class ResourceContents(TypedDict):
+    """What a resource contains: ``text``, or ``blob`` in Base64."""
+
+    uri: str
+    mimeType: NotRequired[str]
+    text: NotRequired[str]
+    blob: NotRequired[str]
+    _meta: NotRequired[dict[str, JsonValue]]
+
+
+class EmbeddedResource(TypedDict):
+    """A resource with what it contains."""
+
+    type: Literal["resource"]
+    resource: ResourceContents
+    annotations: NotRequired[dict[str, JsonValue]]
+    _meta: NotRequired[dict[str, JsonValue]]
+
+
+ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+"""A block of a result's content. Its ``type`` says which one it is."""
+
+_OF_THE_CLIENT = frozenset(("error_type", "delivery"))
+"""Members in which the client says how a call failed."""
+
+_ERRORS: dict[str, type[errors.MCPError]] = {
+    cls.error_type: cls
+    for cls in (
+        errors.ConfigError,
+        errors.NotConnected,
+        errors.NotOffered,
+        errors.ServerUnavailable,
+        errors.ServerCrashed,
+        errors.Overloaded,
+        errors.CallTimeout,
+        errors.CallCancelled,
+        errors.ToolDenied,
+        errors.ToolNotApproved,
+        errors.UnknownTool,
+        errors.InvalidResponse,
+        errors.InputMissing,
+        errors.HttpError,
+        errors.NeedsAuthorization,
+    )
+}
+"""By `error_type`. Of classes with the same word it is the most general one."""
+
+
+class ToolResult(dict[str, Any]):
+    """The result of a tool call. It is a dict: with JSON, `==`, `copy` and `pickle` it works like any other.
+
+    There are two kinds of failure, and `is_error` finds both:
+
+    - The tool reports an error of its own: ``{"content": [...], "isError": True}``.
+    - The call failed, so there is no answer of the tool: ``error`` (a message for people and models), ``error_type``
+      (a word of `gaia.mcp.errors`) and ``delivery`` (``"not_sent"`` or ``"unknown"``: whether the server may have
+      acted). An answer with a JSON-RPC error also has its ``code``, and ``data`` if there is any.
+
+    ``content``, a list of blocks, and ``isError``, a bool, are always there. If the server or the failure left them
+    out, they are added: an empty list, or a block with the text of the error; and whether there is an ``error``. What
+    was added does not matter to `==`: a result still equals the dict that the server sent.
+    """
+
+    __slots__ = ("_added",)
+
+    def __init__(self, members: Mapping[str, Any] | None = None, /) -> None:
+        """`members` are those of the server's result, or of a failed call. They are not changed."""
+        # Every tool call passes here, so it is written to be fast.
+        dict.__init__(self, members or ())
+        self._added: tuple[str, ...] = ()
+        if "isError" not in self:
+            self["isError"] = "error" in self
+            self._added = ("isError",)
+        if "content" not in self:
+            self["content"] = [{"type": "text", "text": _as_text(self["error"])}] if "error" in self else []
+            self._added += ("content",)
+
+    @classmethod
+    def from_server(cls, answer: dict[str, Any]) -> ToolResult:
+        """The result for an answer of a server.
+
+        ``error_type`` and ``delivery`` are left out: only the client knows whether a call was delivered, and what the
+        server says of it must not be mistaken for that.
+        """
+        if _OF_THE_CLIENT.isdisjoint(answer):
+            return cls(answer)
+        return cls({name: value for name, value in answer.items() if name not in _OF_THE_CLIENT})
+
+    @classmethod
+    def from_error(cls, error: errors.MCPError) -> ToolResult:
+        """The result of a call that failed with `error`."""
+        members: dict[str, Any] = {
+            "error": error.message,
+            "error_type": error.error_type,
+            "delivery": error.delivery,
+        }
+        if isinstance(error, errors.JsonRpcError):
+            members["code"] = error.code
+            if error.data is not None:
+                members["data"] = error.data
+        return cls(members)
+
+    @property
+    def content(self) -> list[ContentBlock]:
+        """The blocks of content. What a server sent that is no block is left out; a bare string is taken as a text."""
+        content: object = self.get("content")
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return list(filter(_is_block, content)) if isinstance(content, list) else []
+
+    @property
+    def text(self) -> str:
+        """The text of all text blocks, one per line; empty if there is none. For a failed call, the error."""
+        return "\n".join(_as_text(block.get("text", "")) for block in self.content if block["type"] == "text")
+
+    @property
+    def structured(self) -> JsonValue:
+        """The ``structuredContent``, which is what the tool's output schema describes; None if there is none."""
+        value: JsonValue = self.get("structuredContent")
+        return value
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call failed, or the tool reports an error."""
+        return self.get("isError") is True or "error" in self
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong, in words, for both kinds of failure; None if nothing did."""
+        if "error" in self:
+            return _as_text(self["error"])
+        return (self.text or "the tool reported an error without a text") if self.is_error else None
+
+    def raise_for_error(self) -> Self:
+        """Return this result if it is none of the two failures, so that the call can be chained.
+
+        Raises the exception of `gaia.mcp.errors` that belongs to ``error_type``, with the same ``delivery`` and
+        ``code``, if the call failed; and `ToolFailed` if the tool reports an error.
+        """
+        error = self._exception()
+        if error is not None:
+            raise error
+        return self
+
+    def _exception(self) -> errors.MCPError | None:
+        message = self.error
+        if message is None:
+            return None
+        error_type = self.get("error_type")
+        if not isinstance(error_type, str):
+            return errors.ToolFailed(message, self)
+        if isinstance(code := self.get("code"), int):
+            error: errors.MCPError = errors.answered_error(code, message, self.get("data"))
+        else:
+            error = _ERRORS.get(error_type, errors.MCPError)(message)
+            error.error_type = error_type
+        error.delivery = "not_sent" if self.get("delivery") == "not_sent" else "unknown"
+        return error
+
+    def without_defaults(self) -> dict[str, Any]:
+        """A plain dict of the members, without ``content`` and ``isError`` where they were added."""
+        return {name: value for name, value in self.items() if name not in self._added}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the members are the same; those that were added here count only if `other` has them too."""
+        if not isinstance(other, dict):
+            return NotImplemented
+        return {name: self[name] for name in self if name in other or name not in self._added} == dict(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def copy(self) -> ToolResult:
+        result = ToolResult(self)
+        result._added = self._added
+        return result
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, name: Literal["content"], /) -> list[ContentBlock]: ...
+        @overload
+        def __getitem__(self, name: Literal["isError"], /) -> bool: ...
+        @overload
+        def __getitem__(self, name: Literal["structuredContent"], /) -> JsonValue: ...
+        @overload
+        def __getitem__(self, name: Literal["error", "error_type"], /) -> str: ...
+        @overload
+        def __getitem__(self, name: Literal["delivery"], /) -> errors.Delivery: ...
+        @overload
+        def __getitem__(self, name: str, /) -> Any: ...
+        def __getitem__(self, name: str, /) -> Any: ...
+
+
+def _is_block(block: object) -> TypeGuard[ContentBlock]:
+    return isinstance(block, dict) and isinstance(block.get("type"), str)
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
