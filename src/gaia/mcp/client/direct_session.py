@@ -12,6 +12,7 @@ from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Notify, Send, SetProtocolVersion, drive
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.protocol.rounds import check_result_type
@@ -27,6 +28,10 @@ from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, NotConnected
 __all__ = ["DirectSession"]
 
 logger = get_logger(__name__)
+
+_FIRST_VERSION = "1.0.0"
+"""What transports that applications wrote for earlier clients of this interface answer. The protocol's versions are
+dates; the oldest of them is what they speak."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -154,6 +159,8 @@ class DirectSession:
             observation.ended(error, {})
             raise
         observation.ended(None, result)
+        if result.get("protocolVersion") == _FIRST_VERSION:
+            return {**result, "protocolVersion": HANDSHAKE_REVISIONS[-1]}
         return result
 
     def _answer(self, send: Send) -> dict[str, Any]:

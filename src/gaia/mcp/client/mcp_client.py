@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
 from gaia.log import enable_debug, get_logger
@@ -315,6 +315,10 @@ class MCPClient:
         """The cache, under the name that the specification gives it; None before the first listing."""
         catalog = self.tool_calls.catalog
         return list(catalog.tools) if catalog.listed else None
+
+    @_tools.setter
+    def _tools(self, tools: Iterable[MCPTool] | None) -> None:
+        self.tool_calls.assume(tools)
 
     def refusal_of(self, tool_name: str) -> ToolDenied | None:
         """Why a tool, by the server's own name for it, must not be called; None if it may."""

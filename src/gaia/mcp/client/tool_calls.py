@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from gaia.locks import reentrant_lock
@@ -22,7 +22,7 @@ from gaia.mcp.client.supervision.client_request import CallOptions, ClientReques
 from gaia.mcp.client.supervision.context import Listing
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_catalog import ToolCatalog
+from gaia.mcp.client.tool_catalog import SortedTools, ToolCatalog
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 
@@ -113,6 +113,23 @@ class ToolCalls:
                 self._on_event(change)
         for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
             logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+
+    def assume(self, tools: Iterable[MCPTool] | None) -> None:
+        """Take these tools for what the server has, until it is asked the next time; with None, ask it then.
+
+        Filters hold for them; they are not compared with pins.
+        """
+        if tools is None:
+            self.forget()
+            return
+        by_name = {tool.name: tool for tool in tools}
+        offered = {name: tool for name, tool in by_name.items() if self._allows(name)}
+        with self._taking_effect:
+            self._newest = next(self._listings)
+            change = self.catalog.replace(SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {}))
+            self._services.on_tools(self.catalog.tools)
+            if change:
+                self._on_event(change)
 
     def forget(self) -> None:
         """Forget the tools: the client was disconnected. What was requested before is not used any more."""

@@ -102,11 +102,38 @@ class TestOverMocks:
         transport.disconnect.assert_called_once_with()
 
     def test_connect_is_false_if_the_server_speaks_no_revision_of_ours(self, transport: Any) -> None:
-        transport.send_request.return_value = {"result": {"protocolVersion": "1.0.0"}}
+        transport.send_request.return_value = {"result": {"protocolVersion": "1.1.0"}}
         client = MCPClient("test", transport)
         assert client.connect() is False
-        assert "1.0.0" in str(client.last_error)
+        assert "1.1.0" in str(client.last_error)
         transport.disconnect.assert_called_once_with()
+
+    def test_the_version_of_the_first_interface_is_taken_for_the_oldest_revision(self, transport: Any) -> None:
+        transport.send_request.return_value = {"result": {"protocolVersion": "1.0.0", "serverInfo": {"name": "old"}}}
+        client = MCPClient("test", transport)
+        assert client.connect() is True
+        assert client.server_info == {"name": "old"}
+        assert client.protocol_version == HANDSHAKE_REVISIONS[-1]
+
+    def test_tools_may_be_assigned(self, transport: Any) -> None:
+        schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+        client = MCPClient("test", transport, tool_filter=ToolFilter(deny=["delete_file"]))
+        client._tools = [MCPTool("read_file", "Read", schema), MCPTool("delete_file", "Delete", {})]
+        assert [tool.name for tool in client.list_tools()] == ["read_file"]
+        transport.send_request.assert_not_called()
+        transport.send_request.return_value = {"error": {"code": -32602, "message": "path is required"}}
+        refused = client.call_tool("read_file", {"file": "x"})
+        assert "Expected tool schema" in refused["error"]
+        assert '"required"' in refused["error"]
+        with pytest.raises(ToolDenied):
+            client.request("tools/call", {"name": "delete_file"})
+
+    def test_tools_that_were_assigned_are_asked_for_again_after_none_was(self, transport: Any) -> None:
+        client = MCPClient("test", transport)
+        client._tools = [MCPTool("read_file", "Read", {})]
+        client._tools = None
+        assert client._tools is None
+        assert [tool.name for tool in client.list_tools()] == ["test_tool"]
 
     def test_tools_are_listed_once_and_then_cached(self, transport: Any) -> None:
         client = MCPClient("test", transport)

@@ -117,7 +117,7 @@ class StandaloneTransport(ChannelTransport):
     def send_request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         connection = self._connection
         if connection is None or not self.is_connected():
-            raise NotConnected(f"{self._why_not_connected()}; call connect() first")
+            raise NotConnected(f"Transport not connected: {self._why_not_connected()}; call connect() first")
         clock = SystemClock()
         self._request_id = next(self._ids)
         call = Call(self._request_id, method, params, clock.monotonic(), self.timeout)

@@ -148,7 +148,9 @@ class TestRequests:
         assert [message["method"] for message in call(transport, "received")] == ["tools/call"]
 
     def test_before_connecting_there_is_no_connection(self) -> None:
-        with pytest.raises(RuntimeError, match=r"not running; call connect\(\) first") as error:
+        with pytest.raises(
+            RuntimeError, match=r"^Transport not connected: .*not running; call connect\(\) first"
+        ) as error:
             StdioTransport("server").send_request("ping")
         assert isinstance(error.value, NotConnected)
         assert error.value.delivery == "not_sent"
