@@ -162,7 +162,7 @@ class TestBlock:
             entry = {**fault_server(tools=tools, only_tools=True), "pinTools": "block", "disabledTools": ["weather"]}
             (tmp_path / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
             recorder = Recorder()
-            with MCPClientManager(MCPConfig(tmp_path / "mcp_servers.json")) as manager:
+            with MCPClientManager(MCPConfig(tmp_path / "mcp_servers.json", create=True)) as manager:
                 manager.subscribe(recorder)
                 manager.load_from_config()
                 assert names(manager) == ["upload"]

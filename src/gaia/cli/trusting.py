@@ -65,7 +65,7 @@ def trust_project(
     if revoke:
         _revoke(file, options)
         return
-    from gaia.mcp.client.config import read_project
+    from gaia.mcp.client.config_files import read_project
     from gaia.mcp.client.trust import TrustStore
 
     if not file.exists():

@@ -21,7 +21,8 @@ from filelock import FileLock
 
 from gaia.mcp.client import config as config_module
 from gaia.mcp.client import json_file
-from gaia.mcp.client.config import MCPConfig, read_project
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config_files import read_project
 from gaia.mcp.client.trust import TrustStore
 from gaia.mcp.errors import ConfigError
 
@@ -226,7 +227,7 @@ class TestStacking:
         assert stat.S_IMODE(global_file.parent.stat().st_mode) == 0o700
 
     def test_an_explicit_file_makes_no_home_folder(self, global_file: Path, some_file: Path) -> None:
-        MCPConfig(some_file)
+        MCPConfig(some_file, create=True)
         assert not global_file.parent.exists()
 
     def test_a_file_in_place_of_the_home_folder_is_explained(self, home: Path) -> None:
@@ -266,7 +267,7 @@ class TestStacking:
     def test_a_relative_file_stays_where_it_was_when_the_program_moves(
         self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        config = MCPConfig("servers.json")
+        config = MCPConfig("servers.json", create=True)
         monkeypatch.chdir(home)
         config.add_server("time", TIME)
         assert read(tmp_path / "servers.json") == {"mcpServers": {"time": TIME}}
@@ -456,7 +457,7 @@ class TestBrokenFiles:
 
 class TestAdding:
     def test_it_is_saved_at_once_and_replaces_its_namesake(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
         config.add_server("time", {"command": "old", "env": {"A": "b"}})
         config.add_server("time", TIME)
         assert config.get_server("time") == TIME
@@ -516,7 +517,7 @@ class TestAdding:
         assert read(some_file) == {**document, "mcpServers": {**document["mcpServers"], "acer": ACER}}  # type: ignore[dict-item]
 
     def test_the_file_is_written_for_people(self, some_file: Path) -> None:
-        MCPConfig(some_file).add_server("zeit", {"command": "größe"})
+        MCPConfig(some_file, create=True).add_server("zeit", {"command": "größe"})
         assert some_file.read_text(encoding="utf-8") == (
             '{\n  "mcpServers": {\n    "zeit": {\n      "command": "größe"\n    }\n  }\n}\n'
         )
@@ -529,11 +530,11 @@ class TestAdding:
     @pytest.mark.parametrize("mode", [0o644, 0o666, 0o600])
     def test_the_file_is_private_whatever_it_was(self, some_file: Path, mode: int) -> None:
         write(some_file, {}).chmod(mode)
-        MCPConfig(some_file).add_server("time", TIME)
+        MCPConfig(some_file, create=True).add_server("time", TIME)
         assert stat.S_IMODE(some_file.stat().st_mode) == 0o600
 
     def test_so_is_a_folder_that_a_save_makes(self, some_file: Path) -> None:
-        MCPConfig(some_file).add_server("time", TIME)
+        MCPConfig(some_file, create=True).add_server("time", TIME)
         assert stat.S_IMODE(some_file.parent.stat().st_mode) == 0o700
 
     def test_the_whole_file_is_on_disk_before_it_takes_its_place(self, some_file: Path, mocker: Any) -> None:
@@ -551,7 +552,7 @@ class TestAdding:
 
         mocker.patch.object(os, "fsync", side_effect=fsync)
         mocker.patch.object(os, "replace", side_effect=replace)
-        MCPConfig(some_file).add_server("time", TIME)
+        MCPConfig(some_file, create=True).add_server("time", TIME)
         size = some_file.stat().st_size
         assert steps == [("fsync", size), ("replace", size)]
 
@@ -568,19 +569,19 @@ class TestAdding:
     def test_a_link_to_a_file_that_does_not_exist_yet_makes_it(self, some_file: Path, tmp_path: Path) -> None:
         link = tmp_path / "link.json"
         link.symlink_to(some_file)
-        MCPConfig(link).add_server("time", TIME)
+        MCPConfig(link, create=True).add_server("time", TIME)
         assert link.is_symlink()
         assert read(some_file) == {"mcpServers": {"time": TIME}}
 
     def test_what_was_given_may_be_changed_afterwards(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
         entry = {"command": "x", "args": ["a"]}
         config.add_server("time", entry)
         entry["args"] = []
         assert config.get_server("time") == {"command": "x", "args": ["a"]}
 
     def test_memory_holds_what_a_reader_of_the_file_would_see(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
         config.add_server("time", {"command": "x", "args": ("a",), "env": {1: "b"}})
         assert config.get_servers() == MCPConfig(some_file).get_servers()
 
@@ -599,7 +600,7 @@ class TestAdding:
         self, some_file: Path, name: Any, entry: Any, said: str
     ) -> None:
         with pytest.raises(ConfigError, match=f".*{said}"):
-            MCPConfig(some_file).add_server(name, entry)
+            MCPConfig(some_file, create=True).add_server(name, entry)
         assert not some_file.parent.exists()
 
 
@@ -713,7 +714,7 @@ class TestFailingSaves:
 
 class TestSeveralWriters:
     def test_what_another_program_added_since_the_load_is_kept(self, some_file: Path) -> None:
-        one, other = MCPConfig(some_file), MCPConfig(some_file)
+        one, other = MCPConfig(some_file, create=True), MCPConfig(some_file, create=True)
         one.add_server("time", TIME)
         other.add_server("acer", ACER)
         assert read(some_file) == {"mcpServers": {"time": TIME, "acer": ACER}}
@@ -730,7 +731,7 @@ class TestSeveralWriters:
         program = (
             "import sys\n"
             "from gaia.mcp.client.config import MCPConfig\n"
-            "config = MCPConfig(sys.argv[1])\n"
+            "config = MCPConfig(sys.argv[1], create=True)\n"
             "print('ready', flush=True)\n"
             "sys.stdin.readline()\n"
             "for number in range(25):\n"
@@ -755,7 +756,7 @@ class TestSeveralWriters:
         assert MCPConfig(some_file).get_servers().keys() == expected
 
     def test_threads_lose_nothing_and_agree_with_the_file(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
 
         def work(supervisor: int) -> None:
             for number in range(5):

@@ -52,7 +52,7 @@ def manage(config_file: Path) -> Iterator[Callable[..., MCPClientManager]]:
     def make(servers: dict[str, Json] | None = None, **settings: Any) -> MCPClientManager:
         if servers is not None:
             config_file.write_text(json.dumps({"mcpServers": servers}))
-        managers.append(MCPClientManager(MCPConfig(config_file), **settings))
+        managers.append(MCPClientManager(MCPConfig(config_file, create=True), **settings))
         return managers[-1]
 
     yield make
@@ -83,7 +83,7 @@ Manage = Callable[..., MCPClientManager]
 
 
 def saved(config_file: Path) -> dict[str, Json]:
-    return MCPConfig(config_file).get_servers()
+    return MCPConfig(config_file, create=True).get_servers()
 
 
 def names(manager: MCPClientManager) -> set[str]:
@@ -817,7 +817,7 @@ class TestDisconnecting:
             list(threads.map(lambda _: manager.disconnect_all(), range(4)))
 
     def test_a_context_manager_does_it(self, fault_server: FaultServer, config_file: Path) -> None:
-        with MCPClientManager(MCPConfig(config_file)) as manager:
+        with MCPClientManager(MCPConfig(config_file, create=True)) as manager:
             pid = manager.add_server("fault", fault_server()).status.pid
         assert not is_alive(pid or 0)
 
