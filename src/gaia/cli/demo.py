@@ -8,7 +8,6 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer

@@ -210,8 +210,11 @@ class MCPClientManager:
         if timeout not in (None, 0):
             require_seconds("timeout", timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
-        entries = self.config.get_servers()
-        self._registry.expect(entries)
+        entries, problems = self.config.get_servers(), self.config.problems
+        self._registry.expect(self.config.get_entries())
+        for name, problem in problems.items():
+            if self.config.get_server(name).get("disabled") is not True:
+                self._refuse(name, problem)
         clients = {
             name: self._make_configured(name, config)
             for name, config in entries.items()
@@ -333,9 +336,12 @@ class MCPClientManager:
         try:
             return self._make_client(name, config)
         except ValueError as error:
-            logger.warning("server_config_unusable", server=name, error=str(error))
-            self._registry.refused(name, str(error))
+            self._refuse(name, str(error))
             return None
+
+    def _refuse(self, name: str, problem: str) -> None:
+        logger.warning("server_config_unusable", server=name, error=problem)
+        self._registry.refused(name, problem)
 
     def _load(self, name: str, client: MCPClient) -> None:
         if not self._registry.connect(name, client) and client.last_error is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from filelock import FileLock
@@ -319,10 +319,17 @@ class TestInMemory:
         global_file.parent.rmdir()
         local_file.unlink()
 
-    @pytest.mark.parametrize(("name", "entry"), [("", TIME), ("time", "uvx x"), ("time", {"command": object()})])
-    def test_what_is_no_entry_is_refused(self, name: str, entry: Any) -> None:
+    @pytest.mark.parametrize(("name", "entry"), [("", TIME), ("time", {"command": object()}), ("time", {"a": {1, 2}})])
+    def test_what_a_file_cannot_hold_is_refused(self, name: str, entry: Any) -> None:
         with pytest.raises(ConfigError):
             MCPConfig.in_memory({name: entry})
+
+    def test_an_entry_that_cannot_be_used_does_not_hide_the_others(self) -> None:
+        config = MCPConfig.in_memory({"text": "uvx x", "time": TIME})  # type: ignore[dict-item]
+        assert config.get_servers() == {"time": TIME}
+        assert config.problems == {"text": "server 'text': expected a config dict with a 'command', got a string"}
+        with pytest.raises(ConfigError, match="server 'text'"):
+            MCPConfig.in_memory({"text": "uvx x", "time": TIME}, strict=True)  # type: ignore[dict-item]
 
 
 class TestUnsaved:
@@ -352,10 +359,13 @@ class TestUnsaved:
             config.add_server("time", TIME)
         assert config.get_server("time") == ACER
 
-    def test_a_removal_removes_it_and_what_it_covered(self, some_file: Path) -> None:
+    def test_a_removal_changes_no_file_unless_it_is_asked_to(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
         config.add_server("time", ACER, save=False)
-        config.remove_server("time")
+        assert config.remove_server("time") == []
+        assert config.get_server("time") == TIME
+        config.add_server("time", ACER, save=False)
+        assert config.remove_server("time", everywhere=True) == [some_file]
         assert not config.server_exists("time")
         assert read(some_file) == {"mcpServers": {}}
 
@@ -407,8 +417,6 @@ BROKEN = [
     pytest.param(b"null", "expected an object like", id="null"),
     pytest.param(b'{"mcpServers": []}', "mcpServers: expected an object like", id="servers in a list"),
     pytest.param(b'{"servers": 5}', "servers: expected an object like", id="servers in a number"),
-    pytest.param(b'{"mcpServers": {"a": {}, "b": "x"}}', "mcpServers.b: expected an object like", id="a text entry"),
-    pytest.param(b'{"servers": {"a": null}}', "servers.a: expected an object like", id="a null entry"),
     pytest.param(b'{"x": NaN}', "not usable JSON: NaN is not a JSON value", id="NaN"),
     pytest.param(b'{"x": -1e999}', "not usable JSON: -1e999 is not a JSON value", id="infinite"),
     pytest.param(b'{"x": ' + b"9" * 5000 + b"}", "not usable JSON: Exceeds the limit", id="endless number"),
@@ -445,7 +453,7 @@ class TestBrokenFiles:
         config = MCPConfig()
         write(local_file, "{")
         with pytest.raises(ConfigError, match="line 1, column 2"):
-            config.remove_server("time")
+            config.remove_server("time", everywhere=True)
         assert read(global_file) == {"mcpServers": {"time": TIME}}
         assert config.server_exists("time")
 
@@ -590,7 +598,13 @@ class TestAdding:
         [
             ("", TIME, "expected a server name, got ''"),
             (None, TIME, "expected a server name, got None"),
-            ("time", "uvx mcp-server-time", "server 'time': expected a config dict with a 'command', got str"),
+            ("time", "uvx mcp-server-time", "server 'time': expected a config dict with a 'command', got a string"),
+            ("time", {}, "server 'time': command: missing"),
+            (
+                "time",
+                {"command": "x", "disabledTool": ["a"]},
+                "server 'time': the key 'disabledTool' means nothing here",
+            ),
             ("time", None, "server 'time': expected a config dict"),
             ("time", {"command": object()}, "server 'time': the config dict cannot be saved as JSON: Object of type"),
             ("time", {"timeout": float("inf")}, "server 'time': the config dict cannot be saved as JSON: Out of range"),
@@ -611,11 +625,23 @@ class TestRemoving:
         assert config.get_servers() == {"acer": ACER}
         assert read(some_file) == {"mcpServers": {"acer": ACER}}
 
-    def test_it_is_removed_from_every_file_that_has_it(self, global_file: Path, local_file: Path) -> None:
+    def test_it_is_removed_from_the_file_that_counts(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {"time": ACER}})
+        before = global_file.read_bytes()
+        config = MCPConfig()
+        assert config.remove_server("time") == [local_file]
+        assert config.get_server("time") == TIME
+        assert config.source_of("time") == global_file
+        assert global_file.read_bytes() == before
+
+    def test_it_is_removed_from_every_file_that_has_it_if_that_is_wanted(
+        self, global_file: Path, local_file: Path
+    ) -> None:
         write(global_file, {"servers": {"time": TIME, "acer": ACER}, "mcpServers": {"time": TIME}})
         write(local_file, {"mcpServers": {"time": ACER}})
         config = MCPConfig()
-        config.remove_server("time")
+        assert config.remove_server("time", everywhere=True) == [global_file, local_file]
         assert not config.server_exists("time")
         assert config.source_of("time") is None
         assert read(global_file) == {"servers": {"acer": ACER}, "mcpServers": {}}
@@ -634,7 +660,7 @@ class TestRemoving:
     def test_an_unknown_server_changes_nothing(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
         before = some_file.read_bytes()
-        config.remove_server("nope")
+        assert config.remove_server("nope") == []
         assert some_file.read_bytes() == before
 
     def test_one_that_is_gone_from_the_file_already_is_forgotten(self, some_file: Path) -> None:
@@ -768,6 +794,134 @@ class TestSeveralWriters:
             list(pool.map(work, range(4)))
         assert config.get_servers() == MCPConfig(some_file).get_servers()
         assert config.get_servers().keys() == {"shared", "0-4", "1-4", "2-4", "3-4"}
+
+
+class TestBrokenEntries:
+    """Entries that cannot be used, in a file that can."""
+
+    BROKEN: ClassVar = {"text": "uvx x", "null": None, "empty": {}, "yes": {"command": "x", "disabled": "yes"}}
+
+    @pytest.fixture
+    def config(self, some_file: Path) -> MCPConfig:
+        return MCPConfig(write(some_file, {"mcpServers": {**self.BROKEN, "time": TIME}}))
+
+    def test_they_do_not_hide_the_others(self, config: MCPConfig, some_file: Path) -> None:
+        assert config.get_servers() == {"time": TIME}
+        assert config.get_entries() == {**self.BROKEN, "time": TIME}
+        assert config.problems.keys() == self.BROKEN.keys()
+        assert config.problems["yes"] == f"{some_file}: server 'yes': disabled: expected a boolean, got a string"
+        assert config.problems["text"].endswith("expected a config dict with a 'command', got a string")
+
+    def test_they_are_there_to_be_removed_or_replaced(self, config: MCPConfig, some_file: Path) -> None:
+        assert config.server_exists("text")
+        assert config.get_server("text") == {}
+        assert config.source_of("text") == some_file
+        config.remove_server("text")
+        config.remove_server("null")
+        config.add_server("empty", ACER)
+        assert read(some_file)["mcpServers"] == {"empty": ACER, "yes": self.BROKEN["yes"], "time": TIME}
+        assert config.problems.keys() == {"yes"}
+
+    def test_a_local_one_hides_the_global_one_of_its_name_alone(self, global_file: Path, local_file: Path) -> None:
+        # Using the global one instead would undo what the local one was to forbid.
+        write(global_file, {"mcpServers": {"time": TIME, "acer": ACER}})
+        write(local_file, {"mcpServers": {"time": "x"}})
+        config = MCPConfig()
+        assert config.get_servers() == {"acer": ACER}
+        assert config.problems.keys() == {"time"}
+
+    def test_they_are_errors_if_that_is_wanted(self, config: MCPConfig, some_file: Path) -> None:
+        with pytest.raises(ConfigError) as refusal:
+            MCPConfig(some_file, strict=True)
+        assert all(f"server {name!r}" in str(refusal.value) for name in self.BROKEN)
+
+
+class TestMisspeltKeys:
+    @pytest.mark.parametrize("key", ["disabledTool", "allowedTools", "pinTool", "sandBox", "trusted"])
+    def test_one_that_would_limit_a_server_makes_its_entry_unusable(self, some_file: Path, key: str) -> None:
+        write(some_file, {"mcpServers": {"time": {**TIME, key: ["x"]}, "acer": ACER}})
+        config = MCPConfig(some_file)
+        assert config.get_servers() == {"acer": ACER}
+        assert f"the key '{key}' means nothing here" in config.problems["time"]
+
+    def test_any_other_is_a_warning(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": {**TIME, "timout": 5}}, "mcpServer": {}}))
+        assert config.server_exists("time")
+        assert config.problems == {}
+        assert config.warnings == [
+            f"{some_file}: the key 'mcpServer' means nothing here; did you mean 'mcpServers'?",
+            f"{some_file}: server 'time': the key 'timout' means nothing here; did you mean 'timeout'?",
+        ]
+
+    def test_keys_of_other_programs_are_none(self, some_file: Path) -> None:
+        document = {"$schema": "x", "theme": {"dark": True}, "inputs": {}, "mcpServers": {"time": TIME}}
+        assert MCPConfig(write(some_file, document)).warnings == []
+
+    @pytest.mark.parametrize("document", [{"mcpServers": {"time": {**TIME, "timout": 5}}}, {"mcpServer": {}}])
+    def test_strictly_each_is_an_error(self, some_file: Path, document: Any) -> None:
+        with pytest.raises(ConfigError, match=f"{some_file}: .*means nothing here; did you mean"):
+            MCPConfig(write(some_file, document), strict=True)
+
+    def test_strictly_none_can_be_added_either(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {}), strict=True)
+        with pytest.raises(ConfigError, match="server 'time': the key 'timout' means nothing here"):
+            config.add_server("time", {**TIME, "timout": 5})
+        assert read(some_file) == {}
+
+
+class TestNamedFiles:
+    def test_one_that_does_not_exist_is_an_error(self, some_file: Path) -> None:
+        with pytest.raises(ConfigError, match=f"{some_file}: there is no such file; correct the path"):
+            MCPConfig(some_file)
+        assert not some_file.parent.exists()
+
+    def test_one_that_may_be_created_is_made_by_the_first_save(self, some_file: Path) -> None:
+        config = MCPConfig(some_file, create=True)
+        assert config.get_servers() == {}
+        assert not some_file.parent.exists()
+        config.add_server("time", TIME)
+        assert read(some_file) == {"mcpServers": {"time": TIME}}
+
+    @pytest.mark.usefixtures("home")
+    def test_the_global_one_need_not_exist(self) -> None:
+        assert MCPConfig("~/.gaia/mcp_servers.json").get_servers() == {}
+
+    def test_without_a_home_directory_the_error_is_the_same(self, some_file: Path, mocker: Any) -> None:
+        mocker.patch.object(Path, "home", side_effect=RuntimeError)
+        with pytest.raises(ConfigError, match="there is no such file"):
+            MCPConfig(some_file)
+
+
+class TestLogOfSaves:
+    @pytest.fixture
+    def saves(self, caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, Any]]]:
+        caplog.set_level(logging.INFO, logger="gaia")
+        return lambda: [record.event_fields | {"level": record.levelname} for record in caplog.records]  # type: ignore[attr-defined]
+
+    def test_each_save_is_one_event_with_the_name_of_the_file(
+        self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        config = MCPConfig(some_file, create=True)
+        config.add_server("time", TIME)
+        config.add_server("time", ACER)
+        config.remove_server("time")
+        fields = {"event": "config_saved", "file": str(some_file), "server": "time", "level": "INFO"}
+        assert saves() == [{**fields, "change": change} for change in ("added", "replaced", "removed")]
+
+    def test_what_is_kept_in_memory_is_none(self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]) -> None:
+        config = MCPConfig(write(some_file, {}))
+        config.add_server("time", TIME, save=False)
+        config.remove_server("time")
+        assert saves() == []
+
+    def test_a_secret_that_is_saved_as_it_is_is_warned_of_without_its_value(
+        self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        env = {"DB_PASSWORD": "hunter2-hunter2", "API_TOKEN": "${API_TOKEN}", "TZ": "UTC"}
+        MCPConfig(some_file, create=True).add_server("db", {"command": "x", "env": env})
+        (save,) = saves()
+        assert (save["level"], save["plain_secrets"]) == ("WARNING", ["env.DB_PASSWORD"])
+        assert "hunter2" not in str(save)
 
 
 class TestUnknownKeys:
