@@ -179,7 +179,7 @@ class TestRemovingFromTwoFiles:
     def test_what_was_approved_of_it_is_forgotten_for_each_file(
         self, files: tuple[Path, Path], invoke_json: Callable[..., Any]
     ) -> None:
-        of_user, of_project = files
+        _, of_project = files
         pins = [pins_in(file, "time") for file in files]
         for each in pins:
             each.approve({"add": Pin("0" * 64, {})})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 
@@ -38,6 +37,9 @@ def similar_key(key: str, known: Collection[str]) -> str | None:
     for pattern, meant in _LIMITING_WORDS:
         if meant in known and re.fullmatch(pattern, letters):
             return meant
+    # Imported here because most configurations have no such keys.
+    import difflib
+
     lowered = {each.lower(): each for each in known}
     close = difflib.get_close_matches(letters, lowered, n=1)
     return lowered[close[0]] if close else None
