@@ -19,7 +19,7 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import config_files, json_file
 from gaia.mcp.client.config_files import Loaded, LoadReport, entries_of
-from gaia.mcp.client.server_config import ServerConfig, plain_secrets, remarks_on_keys, unknown_keys
+from gaia.mcp.client.server_config import ServerConfig, keep_variables, plain_secrets, remarks_on_keys, unknown_keys
 from gaia.mcp.client.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
 
@@ -153,7 +153,8 @@ class MCPConfig:
         """Add a server, or replace the one of this name, in `config_file` only.
 
         With `save` false, and in a configuration without a file, the server is kept in memory only: it counts before
-        those of the files, which are not changed. What is saved is `config` as it is: ``${VAR}`` is not replaced.
+        those of the files, which are not changed. ``${VAR}`` is saved as it is; so is a value that the replaced entry
+        has as ``${VAR}``, if it is the value of this variable.
 
         Raises ConfigError, and changes nothing, if the entry cannot be used or the file cannot be saved.
         """
@@ -162,6 +163,8 @@ class MCPConfig:
         if self._strict and (remarks := remarks_on_keys(entry)):
             raise ConfigError(f"server {name!r}: {'; '.join(remarks)}")
         file = self.config_file if save else None
+        if file is not None:
+            entry = keep_variables(entry, self._merged.entries.get(name), os.environ)
         _log_unknown_keys(file, {name: entry})
         if file is not None:
             self._save(file, name, entry)

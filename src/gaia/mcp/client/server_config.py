@@ -24,6 +24,7 @@ __all__ = [
     "ServerConfig",
     "ServerType",
     "expand",
+    "keep_variables",
     "plain_secrets",
     "remarks_on_keys",
     "secrets",
@@ -220,9 +221,7 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
                 )
             return found
 
-        # Behind the last brace no variable ends, and each that begins would be read to the end of the text.
-        beginning, brace, rest = value.rpartition("}")
-        return _VARIABLE.sub(replacement, beginning + brace) + rest
+        return _replace_variables(value, replacement)
 
     def values(where: str, mapping: dict[str, str] | None) -> dict[str, str] | None:
         return mapping and {key: text(f"{where}.{key}", value) for key, value in mapping.items()}
@@ -244,6 +243,27 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         return msgspec.structs.replace(config, **changes)
     except ValueError as error:
         raise ConfigError(f"server {config.name!r}: {error}") from error
+
+
+def keep_variables(entry: Any, before: Any, environ: Mapping[str, str]) -> Any:
+    """An entry, or a value in one, in which each text that is what variables of `before` stand for names these again.
+
+    So a program that has read a secret from its environment does not save it in place of ``${NAME}``.
+    """
+    if isinstance(entry, dict) and isinstance(before, dict):
+        return {key: keep_variables(value, before.get(key), environ) for key, value in entry.items()}
+    if isinstance(entry, list) and isinstance(before, list) and len(entry) == len(before):
+        return [keep_variables(*pair, environ) for pair in zip(entry, before, strict=True)]
+    if isinstance(entry, str) and isinstance(before, str):
+        expanded = _replace_variables(before, lambda match: environ.get(match[1]) or match[2] or "")
+        return before if entry == expanded else entry
+    return entry
+
+
+def _replace_variables(text: str, replacement: Callable[[re.Match[str]], str]) -> str:
+    # Behind the last brace no variable ends, and each that begins would be read to the end of the text.
+    beginning, brace, rest = text.rpartition("}")
+    return _VARIABLE.sub(replacement, beginning + brace) + rest
 
 
 def variables_in(text: str) -> list[str]:

@@ -393,6 +393,23 @@ class TestReading:
         assert config.get_server("a") == config.get_server("b") == entry
         assert "hunter2" not in some_file.read_text()
 
+    def test_a_value_that_came_from_a_variable_is_saved_as_the_variable(
+        self, some_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TOKEN", "hunter2-hunter2")
+        entry = {
+            "command": "x",
+            "args": ["--url", "db://${TOKEN}@host"],
+            "env": {"TOKEN": "${TOKEN}", "TZ": "${TZ:-UTC}"},
+        }
+        config = MCPConfig(write(some_file, {"mcpServers": {"a": entry}}))
+        read_by_the_program = {"TOKEN": os.environ["TOKEN"], "TZ": "CET"}
+        args = ["--url", f"db://{os.environ['TOKEN']}@host"]
+        config.add_server("a", {"command": "y", "args": args, "env": read_by_the_program})
+        expected = {"command": "y", "args": entry["args"], "env": {"TOKEN": "${TOKEN}", "TZ": "CET"}}
+        assert read(some_file) == {"mcpServers": {"a": expected}}
+        assert config.get_server("a") == expected
+
     @pytest.mark.parametrize("content", [b"", b" \n", b"\xef\xbb\xbf", b"{}", b'{"other": 1}'])
     def test_an_empty_file_holds_no_servers(self, some_file: Path, content: bytes) -> None:
         write(some_file, "").write_bytes(content)
