@@ -169,9 +169,10 @@ class MCPConfig:
         if file is not None:
             self._save(file, name, entry)
         with self._lock:
-            self._layers[None].pop(name, None)
             if file is None:
                 self._layers[None][name] = entry
+            else:
+                self._layers[None].pop(name, None)
             self._merge()
 
     def remove_server(self, name: str, *, everywhere: bool = False) -> list[Path]:
@@ -259,8 +260,10 @@ class MCPConfig:
                     _keep_trusted(file, before, after)
             # Within the file's lock, so that of two threads the last one to save is the last one here too.
             with self._lock:
-                self._layers[file].pop(name, None)
-                if entry is not None:
+                # As in the file, an entry that is replaced keeps its place.
+                if entry is None:
+                    self._layers[file].pop(name, None)
+                else:
                     self._layers[file][name] = entry
                 self._merge()
         change = "removed" if entry is None else "replaced" if defining else "added"
