@@ -15,6 +15,7 @@ from tests.silent_agent import SilentAgent
 
 class PlainAgent(SilentAgent, MCPClientMixin):
     def __init__(self, config_file: Any, **settings: Any) -> None:
+        config_file.write_text("{}")
         super().__init__(config_file=str(config_file), **settings)
 
 

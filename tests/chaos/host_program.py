@@ -69,7 +69,7 @@ class Host:
         self._stopping = threading.Event()
         self._harmless = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.manager = MCPClientManager(MCPConfig(folder / "servers.json"), restart_policy=EAGER)
+        self.manager = MCPClientManager(MCPConfig(folder / "servers.json", create=True), restart_policy=EAGER)
         self.manager.load_from_config()
         self._clients = {name: self._client(name) for name in self.manager.list_servers()}
         self._ledgers = {name: Ledger(name) for name in self._clients}

@@ -23,7 +23,7 @@ from gaia.mcp.client.config import MCPConfig
 PATIENCE = 15.0
 CONFIGURATION = {"command": sys.executable, "args": ["-I", "-S", demo_server.__file__], "protocol": "handshake"}
 
-manager = MCPClientManager(MCPConfig("servers.json"))
+manager = MCPClientManager(MCPConfig("servers.json", create=True))
 handled: list[str] = []
 
 

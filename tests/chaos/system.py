@@ -39,7 +39,7 @@ class System:
         """Start a server of the given era for each name; `folder` is for their files."""
         self._before = leak_check.Holdings.now()
         self._threads = ThreadPoolExecutor(16, "caller")
-        config = MCPConfig(folder / "servers.json")
+        config = MCPConfig(folder / "servers.json", create=True)
         self._manager = MCPClientManager(config, restart_policy=HASTY)
         self.servers = {name: ScriptedServer(name, folder, era) for name, era in eras.items()}
         self.ledgers = {name: Ledger(name) for name in eras}

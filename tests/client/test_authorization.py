@@ -152,7 +152,7 @@ class TestLoggingInFromAnApplication:
         done.set()
 
     def test_a_manager_asks_for_each_of_its_servers(self, server: Protected, tmp_path: Any) -> None:
-        config = MCPConfig(tmp_path / "servers.json")
+        config = MCPConfig(tmp_path / "servers.json", create=True)
         asked = []
 
         def inspect_server(request: AuthorizationRequest) -> str | None:
@@ -165,7 +165,7 @@ class TestLoggingInFromAnApplication:
         assert asked == ["notes"]
 
     def test_without_a_callback_its_status_says_what_is_missing(self, server: Protected, tmp_path: Any) -> None:
-        config = MCPConfig(tmp_path / "servers.json")
+        config = MCPConfig(tmp_path / "servers.json", create=True)
         config.add_server("notes", {"url": server.url})
         with MCPClientManager(config) as manager:
             manager.load_from_config()

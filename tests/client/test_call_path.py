@@ -21,7 +21,7 @@ MAX_FRAMES = 9
 
 @pytest.fixture
 def manager(fault_server: Callable[..., dict[str, Any]], tmp_path: Path) -> Iterator[MCPClientManager]:
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager:
         manager.add_server("fault", fault_server())
         manager.call_tool("mcp_fault_echo", {"text": "the first call"})
         yield manager

@@ -59,7 +59,7 @@ class TestThreads:
         assert client.state is ServerState.CLOSED
 
     def test_a_manager_loads_what_it_can_and_shows_the_rest(self, fault_server: FaultServer, tmp_path: Path) -> None:
-        config = MCPConfig(tmp_path / "servers.json")
+        config = MCPConfig(tmp_path / "servers.json", create=True)
         for name in ("one", "two"):
             config.add_server(name, fault_server())
         with MCPClientManager(config) as manager:
@@ -114,7 +114,7 @@ class TestDescriptors:
     def test_what_cannot_be_saved_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setitem(sys.modules, "filelock", None)
         with pytest.raises(ConfigError, match="cannot be saved"):
-            MCPConfig(tmp_path / "servers.json").add_server("one", {"command": "true"})
+            MCPConfig(tmp_path / "servers.json", create=True).add_server("one", {"command": "true"})
         assert not (tmp_path / "servers.json").exists()
 
     @pytest.mark.skipif(os.name == "nt", reason="about process groups")

@@ -141,7 +141,7 @@ class Manager(Subject):
 
     def __init__(self) -> None:
         super().__init__()
-        self.manager = MCPClientManager(MCPConfig(f"servers-{next(_numbers)}.json"))
+        self.manager = MCPClientManager(MCPConfig(f"servers-{next(_numbers)}.json", create=True))
 
     def connected(self) -> "Manager":
         self.add_server()

@@ -162,12 +162,25 @@ class TestBlock:
             entry = {**fault_server(tools=tools, only_tools=True), "pinTools": "block", "disabledTools": ["weather"]}
             (tmp_path / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
             recorder = Recorder()
-            with MCPClientManager(MCPConfig(tmp_path / "mcp_servers.json")) as manager:
+            with MCPClientManager(MCPConfig(tmp_path / "mcp_servers.json", create=True)) as manager:
                 manager.subscribe(recorder)
                 manager.load_from_config()
                 assert names(manager) == ["upload"]
                 assert manager.call_tool("mcp_s_weather")["error_type"] == "denied"
             assert recorder.of(ToolDefinitionsChanged) == []
+
+    def test_a_server_in_memory_is_kept_apart_from_one_of_this_name_in_a_file(
+        self, manage: Manage, lock_file: Path, fault_server: Callable[..., Json]
+    ) -> None:
+        manage(HONEST).disconnect_all()
+        entry = {**fault_server(tools=[NEW], only_tools=True), "pinTools": "block"}
+        with MCPClientManager({}, tool_lock_file=lock_file) as manager:
+            # Before it is noted, and afterwards.
+            client = manager.add_server("s", entry)
+            assert [tool.name for tool in client.list_tools(refresh=True)] == ["upload"]
+        with MCPClientManager({"s": entry}, tool_lock_file=lock_file) as manager:
+            assert names(manager) == ["upload"]
+        assert json.loads(lock_file.read_text())["servers"].keys() == {"s", "s in memory"}
 
     def test_a_lock_file_that_cannot_be_used_approves_nothing(self, manage: Manage, lock_file: Path) -> None:
         lock_file.write_text("{")

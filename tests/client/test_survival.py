@@ -149,7 +149,7 @@ class TestLogHandlers:
     def test_one_that_never_returns_keeps_no_manager_from_disconnecting(
         self, tmp_path: Path, add_handler: Callable[[logging.Handler], None]
     ) -> None:
-        config = MCPConfig(str(tmp_path / "servers.json"))
+        config = MCPConfig(str(tmp_path / "servers.json"), create=True)
         config.add_server("nowhere", {"command": "no-such-program-anywhere"})
         manager, handler, over = MCPClientManager(config), Blocked(), threading.Event()
         add_handler(handler)

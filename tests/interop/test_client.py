@@ -51,7 +51,7 @@ def test_a_server_is_listed_called_killed_and_recovered(
     tool, arguments, expected = SAMPLE_CALLS[name]
     called = f"mcp_{name}_{tool}"
 
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager:
         client = manager.add_server(name, config)
         assert client.protocol_version == revision
         names = [listed.namespaced_name for listed in manager.list_tools()]
@@ -84,7 +84,7 @@ def test_a_server_over_http_is_listed_called_killed_and_recovered(
     # Patient: how long the next server takes to listen is up to the machine.
     restart = {**QUICK_RESTART, "maxDelay": 0.2, "maxRestarts": 1000}
     config = {"url": f"http://127.0.0.1:{port}/mcp", "restart": restart, "protocol": protocol}
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager:
         with http_server(port):
             client = manager.add_server("sdk", config)
             assert client.protocol_version == revision
@@ -136,7 +136,7 @@ def test_the_table_in_the_docs_is_of_these_servers() -> None:
 
 
 def test_all_servers_side_by_side(configure_real_server: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
-    config = MCPConfig(str(tmp_path / "servers.json"))
+    config = MCPConfig(str(tmp_path / "servers.json"), create=True)
     for name in SAMPLE_CALLS:
         config.add_server(name, configure_real_server(name))
     with MCPClientManager(config) as manager:
@@ -147,7 +147,7 @@ def test_all_servers_side_by_side(configure_real_server: Callable[[str], dict[st
 
 
 def test_arguments_that_a_server_refuses_are_explained(time_server: dict[str, Any], tmp_path: Path) -> None:
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager:
         manager.add_server("time", time_server)
         answer = manager.call_tool("mcp_time_get_current_time", {"timezone": "Nowhere/Land"})
         assert answer.get("isError") is True or answer.get("error_type") == "jsonrpc"
@@ -156,7 +156,7 @@ def test_arguments_that_a_server_refuses_are_explained(time_server: dict[str, An
 
 def test_progress_of_a_real_server(everything_server: dict[str, Any], tmp_path: Path) -> None:
     reported: list[float] = []
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager:
         manager.add_server("everything", everything_server)
         answer = manager.call_tool(
             "mcp_everything_trigger-long-running-operation",
@@ -168,7 +168,7 @@ def test_progress_of_a_real_server(everything_server: dict[str, Any], tmp_path: 
 
 
 def test_resources_and_prompts_of_a_real_server(everything_server: dict[str, Any], tmp_path: Path) -> None:
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager:
+    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager:
         client = manager.add_server("everything", everything_server)
         resource = client.list_resources()[0]
         assert client.read_resource(resource["uri"])["contents"][0]["uri"] == resource["uri"]

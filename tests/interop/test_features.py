@@ -31,7 +31,7 @@ def test_every_feature_works_with_server_everything(
         return request.accept({"name": "Ann"})
 
     with MCPClientManager(
-        MCPConfig(str(tmp_path / "servers.json")),
+        MCPConfig(str(tmp_path / "servers.json"), create=True),
         output_validation="error",
         on_elicitation=answer,
         on_sampling=lambda request: request.answer("Paris", model="small"),

@@ -82,7 +82,9 @@ def test_the_questions_of_all_servers_of_a_manager_say_who_asks(tmp_path: Path) 
         asked.append(request.server)
         return request.accept({"name": request.server})
 
-    with MCPClientManager(MCPConfig(str(tmp_path / "servers.json")), on_elicitation=ask, roots=[tmp_path]) as manager:
+    with MCPClientManager(
+        MCPConfig(str(tmp_path / "servers.json"), create=True), on_elicitation=ask, roots=[tmp_path]
+    ) as manager:
         for name in ("one", "two"):
             manager.add_server(name, CONFIG)
             assert text(manager.call_tool(f"mcp_{name}_ask_form")) == f"{name} is 30"
@@ -114,7 +116,7 @@ def test_what_is_no_list_of_folders_is_an_error(roots: Any) -> None:
 
 def test_a_manager_without_roots_cannot_change_them(tmp_path: Path) -> None:
     with (
-        MCPClientManager(MCPConfig(str(tmp_path / "servers.json"))) as manager,
+        MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True)) as manager,
         pytest.raises(RuntimeError, match="without roots"),
     ):
         manager.set_roots([tmp_path])

@@ -20,7 +20,7 @@ HELLO = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hell
 
 
 def manager(tmp_path: Any, **features: Any) -> MCPClientManager:
-    return MCPClientManager(MCPConfig(str(tmp_path / "servers.json")), **features)
+    return MCPClientManager(MCPConfig(str(tmp_path / "servers.json"), create=True), **features)
 
 
 def test_each_question_gets_its_own_answer_good_or_bad(fault_server: FaultServer, tmp_path: Any) -> None:

@@ -77,7 +77,7 @@ def parse() -> argparse.Namespace:
 
 
 def soak(folder: Path, options: argparse.Namespace, console: Console) -> Figures:
-    config = MCPConfig(folder / "servers.json")
+    config = MCPConfig(folder / "servers.json", create=True)
     servers = [ScriptedServer(f"s{number}", folder) for number in range(options.servers)]
     for server in servers:
         config.add_server(server.name, server.configuration(healthInterval=5, healthTimeout=2, timeout=10))

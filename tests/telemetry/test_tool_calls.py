@@ -122,7 +122,7 @@ class TestSpan:
     def test_through_the_manager_it_is_the_same(
         self, tracing: Tracing, fault_server: FaultServer, tmp_path: Any
     ) -> None:
-        with MCPClientManager(MCPConfig(tmp_path / "servers.json")) as manager:
+        with MCPClientManager(MCPConfig(tmp_path / "servers.json", create=True)) as manager:
             manager.add_server("my-server", fault_server())
             manager.call_tool("mcp_my-server_echo", {"text": "hi"})
         assert tracing.call.name == "tools/call echo"

@@ -69,7 +69,7 @@ def add(
         entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
     entry |= _present(timeout=timeout, sandbox=sandbox or None)
     ServerConfig.from_dict(name, entry)
-    servers = options.load_config()
+    servers = options.load_config(create=True)
     replaced = servers.server_exists(name)
     if replaced and not force:
         source = servers.source_of(name)
@@ -94,17 +94,35 @@ def add(
 def remove(
     options: Options,
     name: Annotated[str, typer.Argument(help="The server to remove.", autocompletion=complete_name)],
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Remove it from all files that are read, not only where it counts.")
+    ] = False,
 ) -> None:
-    """Remove a server from every configuration file that defines it, and forget which of its tools were approved."""
-    from gaia.mcp.client.pinning.lock_file import pins_of
+    """Remove a server from the configuration file whose entry counts, and forget which of its tools were approved.
+
+    Says which files were changed, and whether another file has a server of this name, which counts from then on.
+    """
+    from gaia.mcp.client.pinning.lock_file import pins_in
 
     servers = options.load_config()
     entry_of(servers, name)
     source = servers.source_of(name)
-    pins = pins_of(servers, name)
-    servers.remove_server(name)
-    pins.forget()
-    terminal.answer(options.json, {"name": name, "file": str(source)}, f"Removed {name!r}, which was in {source}")
+    changed = servers.remove_server(name, everywhere=everywhere)
+    pins = [pins_in(file, name) for file in changed]
+    forgotten = list(dict.fromkeys(each.file for each in pins if each.forget()))
+    left = servers.source_of(name)
+    if options.json:
+        files = [str(file) for file in (*changed, *forgotten)]
+        terminal.print_json({"name": name, "file": str(source), "files": files, "still_in": left and str(left)})
+        return
+    for file in changed:
+        terminal.say(f"Removed {name!r} from {file}")
+    for file in forgotten:
+        terminal.say(f"Forgot in {file} which of its tools were approved")
+    if not changed:
+        terminal.say(f"Another program has just removed {name!r} from {source}")
+    if left is not None:
+        terminal.say(f"{left} has a server {name!r} too, which counts now; --everywhere removes it as well", "yellow")
 
 
 def _address(command: list[str], *, verbatim: bool) -> str | None:

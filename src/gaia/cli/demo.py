@@ -6,10 +6,8 @@ import contextlib
 import json
 import queue
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -96,20 +94,17 @@ def _tour() -> Generator[Step, None, None]:
     from gaia.cli.latency import RawPipe
     from gaia.mcp import demo_server
     from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.client.config import MCPConfig
 
     # As a file it needs no search path, which a server does not inherit.
     argv = [sys.executable, "-I", str(demo_server.__file__)]
     started: set[psutil.Process] = set()
-    with tempfile.TemporaryDirectory(prefix="gaia-demo-") as folder:
-        manager = MCPClientManager(MCPConfig(Path(folder) / "mcp_servers.json"))
-        with manager, RawPipe(argv, "echo", {"text": "hello"}) as raw:
-            guide = _Guide(manager, raw)
-            for step in guide.steps({"command": argv[0], "args": argv[1:]}):
-                # Each generation of the server has a process of its own; the guard and the raw pipe are here too.
-                started.update(psutil.Process().children(recursive=True))
-                yield step
-        yield _nothing_left(started)
+    with MCPClientManager({}) as manager, RawPipe(argv, "echo", {"text": "hello"}) as raw:
+        guide = _Guide(manager, raw)
+        for step in guide.steps({"command": argv[0], "args": argv[1:]}):
+            # Each generation of the server has a process of its own; the guard and the raw pipe are here too.
+            started.update(psutil.Process().children(recursive=True))
+            yield step
+    yield _nothing_left(started)
 
 
 def _nothing_left(started: set[Any]) -> Step:

@@ -48,7 +48,7 @@ def doctor(
     from gaia.mcp.doctor import Verdict, diagnose_all
 
     servers = load_to_start(options)
-    chosen = servers.get_servers() if name is None else {name: entry_of(servers, name)}
+    chosen = servers.get_entries() if name is None else {name: entry_of(servers, name)}
     if not chosen and not options.json:
         say_that_there_are_none(servers)
         return

@@ -49,7 +49,7 @@ def import_servers(
     """
     if program is not None and file is not None:
         raise CommandFailed("give either --from or --file", exit_code=USAGE, error_type="usage")
-    servers = options.load_config()
+    servers = options.load_config(create=True)
     found, looked_in, broken = _search(program, file)
     known = {candidate.name for candidate in found}
     missing = [name for name in names or () if name not in known]

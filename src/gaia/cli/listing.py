@@ -87,17 +87,13 @@ def say_that_there_are_none(servers: MCPConfig) -> None:
 
 
 def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:
-    from gaia.mcp.client.server_config import ServerConfig
-    from gaia.mcp.errors import ConfigError
+    return [_row_read(servers, name) for name in servers.get_entries()]
 
-    rows = []
-    for name, entry in servers.get_servers().items():
-        try:
-            state, error = "disabled" if ServerConfig.from_dict(name, entry).disabled else "enabled", None
-        except ConfigError as unusable:
-            state, error = "invalid", unusable.message
-        rows.append(_row(servers, name, state, error=error))
-    return rows
+
+def _row_read(servers: MCPConfig, name: str) -> dict[str, Any]:
+    if (problem := servers.problems.get(name)) is not None:
+        return _row(servers, name, "invalid", error=problem)
+    return _row(servers, name, "disabled" if servers.get_server(name).get("disabled") else "enabled")
 
 
 def _rows_connected(servers: MCPConfig, options: Options) -> list[dict[str, Any]]:
@@ -109,10 +105,10 @@ def _rows_connected(servers: MCPConfig, options: Options) -> list[dict[str, Any]
             manager.load_from_config()
         statuses = {status.name: status for status in manager.status()}
     rows = []
-    for name in servers.get_servers():
+    for name in servers.get_entries():
         status = statuses.get(name)
         if status is None:
-            rows.append(_row(servers, name, "disabled"))
+            rows.append(_row_read(servers, name))
         else:
             tools = status.tool_count if status.state is ServerState.READY else None
             rows.append(_row(servers, name, status.state.value, tools=tools, error=status.last_error))

@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["Options", "TimeoutOption", "with_options"]
+__all__ = ["Options", "TimeoutOption", "say_warnings", "with_options"]
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
@@ -79,14 +79,26 @@ class Options:
             timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
             telemetry.configure(trace, export_timeout=timeout)
 
-    def load_config(self) -> MCPConfig:
-        """The configured servers, to read or to change. Raises ConfigError for a file that cannot be understood.
+    def load_config(self, *, create: bool = False) -> MCPConfig:
+        """The configured servers, to read or to change; what is most likely a mistake in them is said to the user.
 
-        What starts servers uses `gaia.cli.trusting.load_to_start`.
+        Raises ConfigError for a file that cannot be understood, and for one that was named and does not exist, unless
+        this command may `create` it. What starts servers uses `gaia.cli.trusting.load_to_start`.
         """
         from gaia.mcp.client.config import MCPConfig
 
-        return MCPConfig(self.config_file)
+        servers = MCPConfig(self.config_file, create=create)
+        say_warnings(servers)
+        return servers
+
+
+def say_warnings(servers: MCPConfig) -> None:
+    """What is most likely a mistake in the files, on standard error: every command that reads them says so."""
+    if servers.warnings:
+        from gaia.cli import terminal
+
+        for warning in servers.warnings:
+            terminal.say(f"Warning: {warning}", "yellow", console=terminal.err())
 
 
 def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -23,11 +23,15 @@ __all__ = ["complete_name", "connected", "entry_of", "make_client", "waiting_for
 _PLAIN = re.compile(r"[\w][\w.@:+-]*")
 
 
-def entry_of(config: MCPConfig, name: str) -> dict[str, Any]:
-    """The configuration of the server `name`. Raises CommandFailed, listing the names that exist."""
-    if not config.server_exists(name):
-        raise unknown_name("server", name, config.get_servers(), place=f" in {config.config_file}")
-    return config.get_server(name)
+def entry_of(config: MCPConfig, name: str) -> Any:
+    """The entry of the server `name`, which may be of any type if it is one of `MCPConfig.problems`.
+
+    Raises CommandFailed, listing the names that exist.
+    """
+    entries = config.get_entries()
+    if name not in entries:
+        raise unknown_name("server", name, entries, place=f" in {config.config_file}")
+    return entries[name]
 
 
 def make_client(name: str, servers: MCPConfig, options: Options, **keys: Any) -> MCPClient:
@@ -39,9 +43,11 @@ def make_client(name: str, servers: MCPConfig, options: Options, **keys: Any) ->
     from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.errors import ConfigError
 
-    entry = {**entry_of(servers, name), **keys}
+    entry = entry_of(servers, name)
+    if (problem := servers.problems.get(name)) is not None:
+        raise ConfigError(problem)
     try:
-        return MCPClient.from_config(name, entry, debug=options.debug, pins=pins_of(servers, name))
+        return MCPClient.from_config(name, {**entry, **keys}, debug=options.debug, pins=pins_of(servers, name))
     except ValueError as error:
         raise ConfigError(f"{error}; its entry is in {servers.source_of(name)}") from error
 
@@ -82,11 +88,12 @@ def waiting_for(what: str, options: Options) -> Iterator[Callable[[str], None]]:
 
 def complete_name(incomplete: str) -> list[str]:
     """For the shell's completion: the configured servers that begin so."""
+    from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.errors import ConfigError
 
-    # Completion has nowhere to show an error; the command itself will.
+    # Completion has nowhere to show an error or a warning; the command itself will.
     with contextlib.suppress(ConfigError):
         # Shells insert a name as it is, so it must not mean anything to them.
-        names = [name for name in Options().load_config().get_servers() if _PLAIN.fullmatch(name)]
+        names = [name for name in MCPConfig().get_entries() if _PLAIN.fullmatch(name)]
         return [name for name in names if name.startswith(incomplete)]
     return []

@@ -13,7 +13,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
-from gaia.cli.options import Options, with_options
+from gaia.cli.options import Options, say_warnings, with_options
 from gaia.cli.rendering import difference_text
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def load_to_start(options: Options) -> MCPConfig:
     from gaia.mcp.client.config import MCPConfig
 
     servers = MCPConfig(options.config_file, trust_local=False)
-    if servers.untrusted is None:
-        return servers
-    _decide(servers.untrusted, options, assume_yes=options.trust)
-    servers = MCPConfig(options.config_file, trust_local=False)
     if servers.untrusted is not None:
-        raise _refused(servers.untrusted, "has just been changed by another process")
+        _decide(servers.untrusted, options, assume_yes=options.trust)
+        servers = MCPConfig(options.config_file, trust_local=False)
+        if servers.untrusted is not None:
+            raise _refused(servers.untrusted, "has just been changed by another process")
+    say_warnings(servers)
     return servers
 
 
@@ -65,7 +65,7 @@ def trust_project(
     if revoke:
         _revoke(file, options)
         return
-    from gaia.mcp.client.config import read_project
+    from gaia.mcp.client.config_files import read_project
     from gaia.mcp.client.trust import TrustStore
 
     if not file.exists():

@@ -96,7 +96,7 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     ``ready_since`` is in seconds since the epoch, where `ServerStatus` has the time passed: it stays the same.
     """
     known = {status.name: status for status in manager.status()}
-    configured = manager.config.get_servers()
+    configured, problems = manager.config.get_entries(), manager.config.problems
     rows = []
     for name in dict.fromkeys((*configured, *known)):
         if name in known:
@@ -104,6 +104,8 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
             uptime = row.pop("uptime")
             row["ready_since"] = None if uptime is None else round(time.time() - uptime)
             rows.append(row)
+        elif name in problems:
+            rows.append({"name": name, "state": "failed", "last_error": problems[name], "ready_since": None})
         else:
             off = bool(configured[name].get("disabled"))
             rows.append({"name": name, "state": "disabled" if off else "not started", "ready_since": None})

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.client.pinning.lock_file import Pin, pins_in
+
 
 @pytest.fixture
 def saved(home: Path) -> Callable[[], dict[str, Any]]:
@@ -122,14 +124,109 @@ def test_remove_takes_a_server_out_of_its_file(
 ) -> None:
     file = configure(time={"command": "x"}, git={"command": "y"})
 
-    assert invoke_json("remove", "time") == {"name": "time", "file": str(file)}
+    document = invoke_json("remove", "time")
+    assert document == {"name": "time", "file": str(file), "files": [str(file)], "still_in": None}
     assert saved() == {"git": {"command": "y"}}
 
 
 def test_remove_says_where_it_was(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
     file = configure(time={"command": "x"})
 
-    assert invoke("remove", "time").stdout == f"Removed 'time', which was in {file}\n"
+    assert invoke("remove", "time").stdout == f"Removed 'time' from {file}\n"
+
+
+class TestRemovingFromTwoFiles:
+    """A server that the user's file and the project's file both have."""
+
+    @pytest.fixture
+    def files(self, configure: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path]:
+        local = tmp_path / "mcp_servers.json"
+        local.write_text(json.dumps({"mcpServers": {"time": {"command": "local"}}}))
+        return configure(time={"command": "global"}), local
+
+    def test_the_one_that_counts_is_removed_and_the_other_one_named(
+        self, files: tuple[Path, Path], invoke: Callable[..., Any]
+    ) -> None:
+        of_user, of_project = files
+        before = of_user.read_bytes()
+        said = invoke("remove", "time").stdout
+
+        assert json.loads(of_project.read_text()) == {"mcpServers": {}}
+        assert of_user.read_bytes() == before
+        assert f"Removed 'time' from {of_project}\n" in said
+        assert f"{of_user} has a server 'time' too, which counts now; --everywhere removes it as well" in said
+
+    def test_programs_are_told_the_same(self, files: tuple[Path, Path], invoke_json: Callable[..., Any]) -> None:
+        of_user, of_project = map(str, files)
+
+        assert invoke_json("remove", "time") == {
+            "name": "time",
+            "file": of_project,
+            "files": [of_project],
+            "still_in": of_user,
+        }
+        assert invoke_json("remove", "time") == {"name": "time", "file": of_user, "files": [of_user], "still_in": None}
+
+    def test_it_is_removed_from_both_if_that_is_wanted(
+        self, files: tuple[Path, Path], invoke_json: Callable[..., Any]
+    ) -> None:
+        of_user, of_project = files
+        document = invoke_json("remove", "time", "--everywhere")
+
+        assert (document["files"], document["still_in"]) == ([str(of_user), str(of_project)], None)
+        assert [json.loads(file.read_text()) for file in files] == [{"mcpServers": {}}] * 2
+
+    def test_what_was_approved_of_it_is_forgotten_for_each_file(
+        self, files: tuple[Path, Path], invoke_json: Callable[..., Any]
+    ) -> None:
+        _, of_project = files
+        pins = [pins_in(file, "time") for file in files]
+        for each in pins:
+            each.approve({"add": Pin("0" * 64, {})})
+
+        document = invoke_json("remove", "time")
+        assert document["files"] == [str(of_project), str(pins[0].file)]
+        assert [each.read() is None for each in pins] == [False, True]
+        invoke_json("remove", "time")
+        assert pins[0].read() is None
+
+
+def test_an_entry_that_cannot_be_used_is_removed_and_replaced_like_any_other(
+    configure: Callable[..., Path], invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+) -> None:
+    configure(time="x", git=5)  # type: ignore[arg-type]
+
+    assert invoke("add", "time", "x").exit_code == 2
+    assert invoke("add", "time", "x", "--force").exit_code == 0
+    assert invoke("remove", "git").exit_code == 0
+    assert saved() == {"time": {"command": "x", "args": []}}
+
+
+class TestNamedFiles:
+    def test_add_makes_a_file_that_does_not_exist(self, invoke: Callable[..., Any], tmp_path: Path, home: Path) -> None:
+        file = tmp_path / "team" / "new.json"
+        result = invoke("add", "--config", file, "time", "x")
+
+        assert result.exit_code == 0
+        assert str(file) in result.stdout
+        assert json.loads(file.read_text()) == {"mcpServers": {"time": {"command": "x", "args": []}}}
+        assert list(home.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "words",
+        [["remove", "time"], ["list"], ["tools", "time"], ["call", "time", "now"], ["doctor"], ["watch", "--once"]],
+    )
+    def test_for_other_commands_that_is_a_usage_error(
+        self, invoke: Callable[..., Any], tmp_path: Path, words: list[str]
+    ) -> None:
+        file = tmp_path / "typo.json"
+        command, *rest = words
+        result = invoke(command, "--config", file, *rest)
+
+        assert result.exit_code == 2
+        assert f"{file}: there is no such file" in result.stderr
+        assert f"gaia mcp add --config {file} NAME COMMAND" in result.stderr
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestUrls:

@@ -62,6 +62,18 @@ def test_no_servers_is_no_error(invoke: Callable[..., Any], invoke_json: Callabl
     assert invoke_json("doctor") == {"ok": True, "servers": []}
 
 
+def test_entries_that_cannot_be_used_are_examined_too(
+    configure: Callable[..., Path], invoke_json: Callable[..., Any]
+) -> None:
+    configure(text="uvx x", yes={"command": "x", "disabled": "yes"}, key={"command": "x", "disabledTool": ["a"]})  # type: ignore[arg-type]
+    found = {row["server"]: row["checks"][0] for row in invoke_json("doctor")["servers"]}
+
+    assert [check["verdict"] for check in found.values()] == ["fail"] * 3
+    assert found["text"]["detail"] == "expected a config dict with a 'command', got a string"
+    assert found["yes"]["detail"] == "disabled: expected a boolean, got a string"
+    assert "did you mean 'disabledTools'?" in found["key"]["detail"]
+
+
 def test_an_unknown_name_is_a_wrong_command_line(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
     configure(demo={"command": "x"})
     result = invoke("doctor", "dmo")
@@ -166,10 +178,10 @@ class TestTestClient:
         fault_server: Callable[..., dict[str, Any]],
     ) -> None:
         chatty = fault_server(faults=[{"on": "ping", "junk": [{"text": "I am alive!"}]}])
-        configure(it=chatty | {"enabledTool": ["a"], "colour": "red"})
+        configure(it=chatty | {"timout": 5, "colour": "red"})
         warnings = invoke_json("test-client", "it")["warnings"]
 
-        assert "the key 'enabledTool' means nothing here; did you mean 'enabledTools'?" in warnings
+        assert "the key 'timout' means nothing here; did you mean 'timeout'?" in warnings
         assert "the key 'colour' means nothing here" in warnings
         assert any("1 lines to its standard output" in warning for warning in warnings)
 

@@ -51,6 +51,22 @@ def test_without_connecting_no_server_is_started(
     assert not (tmp_path / "state").exists()
 
 
+def test_each_server_comes_from_the_file_that_counts(
+    configure: Callable[..., Path], invoke_json: Callable[..., Any], tmp_path: Path
+) -> None:
+    of_user = configure(time={"command": "x"}, git={"command": "x"}, text="x")  # type: ignore[arg-type]
+    of_project = tmp_path / "mcp_servers.json"
+    of_project.write_text(json.dumps({"mcpServers": {"git": {"command": "y"}, "yes": {"disabled": "yes"}}}))
+    rows = invoke_json("list", "--no-connect")["servers"]
+
+    assert [(row["name"], row["state"], row["source"]) for row in rows] == [
+        ("time", "enabled", str(of_user)),
+        ("git", "enabled", str(of_project)),
+        ("text", "invalid", str(of_user)),
+        ("yes", "invalid", str(of_project)),
+    ]
+
+
 def test_a_sandbox_is_shown(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:
     configure(one={"command": "x", "sandbox": {"network": True}}, two={"command": "x"})
 

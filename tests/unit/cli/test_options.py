@@ -1,12 +1,15 @@
 """`with_options`: shared options, and parameters that are made of several options."""
 
-from typing import Annotated, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from gaia.cli.options import Options, with_options
+from gaia.cli.servers import complete_name
 
 
 class Place(NamedTuple):
@@ -54,3 +57,30 @@ def test_options_are_checked_and_shown_where_the_part_stands(app: typer.Typer) -
     shown = CliRunner().invoke(app, ["serve", "--help"]).stdout
     places = [shown.index(option) for option in ("Serve it.", "--host", "--port", "--threads", "--json", "--config")]
     assert places == sorted(places)
+
+
+class TestWarnings:
+    """What is most likely a mistake in the configuration files."""
+
+    COMMANDS = (
+        *(["list"], ["list", "--no-connect"], ["doctor"], ["test-client", "time"], ["watch", "--once"]),
+        *(["tools", "time"], ["call", "time", "now"], ["add", "new", "x"], ["remove", "time"], ["import", "--dry-run"]),
+        *(["approve", "time"], ["login", "time"], ["logout", "time"]),
+    )
+
+    @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+    def test_every_command_that_reads_the_files_says_it_on_standard_error(
+        self, configure: Callable[..., Path], invoke: Callable[..., Any], words: list[str]
+    ) -> None:
+        file = configure(time={"command": "no-such-program-anywhere", "timout": 5})
+        result = invoke(*words, "--json")
+        warning = f"Warning: {file}: server 'time': the key 'timout' means nothing here; did you mean 'timeout'?\n"
+
+        assert result.stderr.count(warning) == 1
+        assert "Warning" not in result.stdout
+
+    def test_completion_says_nothing(self, configure: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
+        configure(time={"command": "x", "timout": 5})
+
+        assert complete_name("t") == ["time"]
+        assert capfd.readouterr() == ("", "")

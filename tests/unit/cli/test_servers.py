@@ -53,7 +53,7 @@ class TestNames:
         file = configure(it={"args": []})
         with pytest.raises(ConfigError, match="command: missing") as refusal:
             make_client("it", MCPConfig(file), Options())
-        assert refusal.value.message.endswith(f"; its entry is in {file}")
+        assert refusal.value.message.startswith(f"{file}: server 'it'")
 
 
 class TestConnected:

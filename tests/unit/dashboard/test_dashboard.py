@@ -17,7 +17,7 @@ from tests.served_dashboard import Served
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MCPClientManager]:
     """Without servers."""
-    with MCPClientManager(MCPConfig(tmp_path / "servers.json")) as manager:
+    with MCPClientManager(MCPConfig(tmp_path / "servers.json", create=True)) as manager:
         yield manager
 
 

@@ -121,7 +121,8 @@ class TestWithoutAServer:
     @pytest.fixture
     def manager(self, tmp_path: Path) -> Iterator[MCPClientManager]:
         file = tmp_path / "servers.json"
-        entries = {"later": {"command": "x"}, "off": {"command": "x", "disabled": True}}
+        off = {"command": "x", "disabled": True}
+        entries = {"later": {"command": "x"}, "off": off, "yes": {"command": "x", "disabled": "yes"}, "text": "x"}
         file.write_text(json.dumps({"mcpServers": entries}))
         with MCPClientManager(MCPConfig(file)) as manager:
             yield manager
@@ -130,7 +131,15 @@ class TestWithoutAServer:
         assert [(row["name"], row["state"], row["ready_since"]) for row in statuses(manager)] == [
             ("later", "not started", None),
             ("off", "disabled", None),
+            ("yes", "failed", None),
+            ("text", "failed", None),
         ]
+
+    def test_an_entry_that_cannot_be_used_has_the_reason(self, manager: MCPClientManager) -> None:
+        about = describe(manager, "yes")
+
+        assert about is not None
+        assert "disabled: expected a boolean, got a string" in about["last_error"]
 
     def test_all_that_is_known_of_it_is_its_file(self, manager: MCPClientManager, tmp_path: Path) -> None:
         about = describe(manager, "later")

@@ -17,7 +17,7 @@ FaultServer = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MCPClientManager]:
-    with MCPClientManager(MCPConfig(tmp_path / "servers.json")) as connected:
+    with MCPClientManager(MCPConfig(tmp_path / "servers.json", create=True)) as connected:
         yield connected
 
 

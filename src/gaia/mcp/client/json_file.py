@@ -34,15 +34,11 @@ _LOCK_SECONDS = 10.0
 
 
 def home_folder(file_name: str) -> Path:
-    """``~/.gaia``, made if it is missing; `file_name` is for the message of the ConfigError if there is no home."""
+    """``~/.gaia``, which a save makes; `file_name` is for the message of the ConfigError if there is no home."""
     try:
-        folder = Path.home() / ".gaia"
+        return Path.home() / ".gaia"
     except RuntimeError as error:
         raise ConfigError(f"~/.gaia/{file_name}: there is no home directory; set HOME or name a file") from error
-    # If this fails, there is nothing to read there, and a save says why it cannot be done.
-    with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
 
 
 def read(file: Path, example: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.pinning.lock_file import pins_of
+from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode
@@ -99,7 +99,7 @@ class MCPClientManager:
             config = MCPConfig.in_memory(config)
         self.config = config
         self.debug = debug
-        lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
+        self._lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
         features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
@@ -114,7 +114,6 @@ class MCPClientManager:
         self._services = SharedServices(
             **threads_for("manager"),
             tool_filter=tool_filter,
-            pins=lambda name: pins_of(self.config, name, lock_file),
             on_authorization=on_authorization,
             on_event=self._publish,
         )
@@ -161,7 +160,7 @@ class MCPClientManager:
                 f"server {name!r}: expected a config dict such as "
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
-        client = self._make_client(name, config)
+        client = self._make_client(name, config, None if save is False else self.config.config_file)
         if not self._registry.connect(name, client):
             reason = client.last_error or "it was disconnected meanwhile"
             raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
@@ -210,8 +209,11 @@ class MCPClientManager:
         if timeout not in (None, 0):
             require_seconds("timeout", timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
-        entries = self.config.get_servers()
-        self._registry.expect(entries)
+        entries, problems = self.config.get_servers(), self.config.problems
+        self._registry.expect(self.config.get_entries())
+        for name, problem in problems.items():
+            if self.config.get_server(name).get("disabled") is not True:
+                self._refuse(name, problem)
         clients = {
             name: self._make_configured(name, config)
             for name, config in entries.items()
@@ -318,11 +320,13 @@ class MCPClientManager:
 
     # Making clients, and what they report.
 
-    def _make_client(self, name: str, config: Mapping[str, Any]) -> MCPClient:
-        """Make the client and reserve its name. Raises ValueError."""
+    def _make_client(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
+        """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
         services = msgspec.structs.replace(
-            self._services, on_tools=lambda tools: self._registry.tools_listed(name, client, tools)
+            self._services,
+            pins=lambda name: pins_in(source, name, self._lock_file),
+            on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
         )
         client.join(services, self._defaults)
         self._registry.reserve(name, client)
@@ -331,11 +335,14 @@ class MCPClientManager:
     def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
         """Like `_make_client`; None, and a status that says why, if that raises."""
         try:
-            return self._make_client(name, config)
+            return self._make_client(name, config, self.config.source_of(name))
         except ValueError as error:
-            logger.warning("server_config_unusable", server=name, error=str(error))
-            self._registry.refused(name, str(error))
+            self._refuse(name, str(error))
             return None
+
+    def _refuse(self, name: str, problem: str) -> None:
+        logger.warning("server_config_unusable", server=name, error=problem)
+        self._registry.refused(name, problem)
 
     def _load(self, name: str, client: MCPClient) -> None:
         if not self._registry.connect(name, client) and client.last_error is not None:

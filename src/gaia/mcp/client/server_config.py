@@ -9,15 +9,28 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gaia.mcp.client.authorization.config import AuthConfig, auth_secrets
+from gaia.mcp.client.key_hints import limits, remark, similar_key
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.transports.sandbox.settings import Sandbox
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values
+from gaia.mcp.redaction import secret_headers, secret_url_parts, secret_values, sounds_secret
 from gaia.telemetry.content import MODES, CaptureMode
 
-__all__ = ["OutputMode", "PinMode", "ServerConfig", "ServerType", "expand", "secrets", "unknown_keys", "variables_in"]
+__all__ = [
+    "OutputMode",
+    "PinMode",
+    "ServerConfig",
+    "ServerType",
+    "expand",
+    "keep_variables",
+    "plain_secrets",
+    "remarks_on_keys",
+    "secrets",
+    "unknown_keys",
+    "variables_in",
+]
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
 """What other programs' files use too; ``streamable-http`` is another word for ``http``."""
@@ -94,10 +107,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def from_dict(cls, name: str, mapping: object) -> ServerConfig:
         """Check the JSON object of the server `name`. Unknown keys are left aside, see `unknown_keys`.
 
-        Raises ConfigError naming the server, the key and what is wrong with it.
+        Raises ConfigError naming the server, the key and what is wrong with it. That is also the case for an unknown
+        key which most likely was to limit what the server may do: left aside, it would limit nothing.
         """
-        if not isinstance(mapping, dict):
+        if not isinstance(mapping, Mapping):
             raise ConfigError(f"server {name!r}: expected a config dict with a 'command', got {_word_for(mapping)}")
+        for key, similar in unknown_keys(mapping).items():
+            if limits(key, similar, mapping.get(key)):
+                raise ConfigError(
+                    f"server {name!r}: {remark(key, similar)} (it may be there to limit the server, which is not used "
+                    "until you correct or remove the key)"
+                )
         try:
             return msgspec.convert({**mapping, "name": name}, cls)
         except msgspec.ValidationError as error:
@@ -147,11 +167,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return [*shown, ("env", sorted(self.env or ())), ("headers", sorted(self.headers or ()))]
 
 
-def unknown_keys(mapping: Mapping[str, Any]) -> dict[str, str | None]:
+def unknown_keys(mapping: object) -> dict[str, str | None]:
     """The keys of a server's JSON object that mean nothing here, each with the known key that it resembles, or None.
 
-    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``.
+    Keys within ``restart`` and ``auth`` are named ``restart.<key>`` and ``auth.<key>``. What is no object has none.
     """
+    if not isinstance(mapping, Mapping):
+        return {}
     found = _unknown_in(mapping, ServerConfig, "")
     restart, auth = mapping.get("restart"), mapping.get("auth")
     if isinstance(restart, dict):
@@ -159,6 +181,22 @@ def unknown_keys(mapping: Mapping[str, Any]) -> dict[str, str | None]:
     if isinstance(auth, dict) and (kind := _AUTH_KINDS.get(auth.get("type"))) is not None:
         found |= _unknown_in(auth, kind, "auth.")
     return found
+
+
+def remarks_on_keys(mapping: object) -> list[str]:
+    """What to say about the keys of an entry that nothing reads, most likely misspelt ones."""
+    return [remark(key, similar) for key, similar in unknown_keys(mapping).items()]
+
+
+def plain_secrets(mapping: Mapping[str, Any]) -> list[str]:
+    """Where in an entry a secret seems to stand itself, such as ``env.API_KEY``, and not ``${API_KEY}``."""
+    return [
+        f"{place}.{name}"
+        for place in ("env", "headers")
+        if isinstance(values := mapping.get(place), Mapping)
+        for name, value in values.items()
+        if sounds_secret(name) and isinstance(value, str) and value and not variables_in(value)
+    ]
 
 
 def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
@@ -183,9 +221,7 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
                 )
             return found
 
-        # Behind the last brace no variable ends, and each that begins would be read to the end of the text.
-        beginning, brace, rest = value.rpartition("}")
-        return _VARIABLE.sub(replacement, beginning + brace) + rest
+        return _replace_variables(value, replacement)
 
     def values(where: str, mapping: dict[str, str] | None) -> dict[str, str] | None:
         return mapping and {key: text(f"{where}.{key}", value) for key, value in mapping.items()}
@@ -207,6 +243,27 @@ def expand(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         return msgspec.structs.replace(config, **changes)
     except ValueError as error:
         raise ConfigError(f"server {config.name!r}: {error}") from error
+
+
+def keep_variables(entry: Any, before: Any, environ: Mapping[str, str]) -> Any:
+    """An entry, or a value in one, in which each text that is what variables of `before` stand for names these again.
+
+    So a program that has read a secret from its environment does not save it in place of ``${NAME}``.
+    """
+    if isinstance(entry, dict) and isinstance(before, dict):
+        return {key: keep_variables(value, before.get(key), environ) for key, value in entry.items()}
+    if isinstance(entry, list) and isinstance(before, list) and len(entry) == len(before):
+        return [keep_variables(*pair, environ) for pair in zip(entry, before, strict=True)]
+    if isinstance(entry, str) and isinstance(before, str):
+        expanded = _replace_variables(before, lambda match: environ.get(match[1]) or match[2] or "")
+        return before if entry == expanded else entry
+    return entry
+
+
+def _replace_variables(text: str, replacement: Callable[[re.Match[str]], str]) -> str:
+    # Behind the last brace no variable ends, and each that begins would be read to the end of the text.
+    beginning, brace, rest = text.rpartition("}")
+    return _VARIABLE.sub(replacement, beginning + brace) + rest
 
 
 def variables_in(text: str) -> list[str]:
@@ -238,14 +295,11 @@ def _unknown_in(mapping: Mapping[str, Any], struct: type[msgspec.Struct], prefix
     known = [key for key in struct.__struct_encode_fields__ if key != "name"]
     if struct.__struct_config__.tag_field is not None:
         known.append(struct.__struct_config__.tag_field)
-    lowered = {key.lower(): key for key in known}
     found: dict[str, str | None] = {}
     for key in mapping:
         if key not in known:
-            import difflib
-
-            close = difflib.get_close_matches(str(key).lower(), lowered, n=1)
-            found[f"{prefix}{key}"] = f"{prefix}{lowered[close[0]]}" if close else None
+            meant = similar_key(str(key), known)
+            found[f"{prefix}{key}"] = f"{prefix}{meant}" if meant else None
     return found
 
 
@@ -280,7 +334,7 @@ _CHOICES = {
 }
 
 
-def _explain(error: msgspec.ValidationError, mapping: dict[str, Any]) -> str:
+def _explain(error: msgspec.ValidationError, mapping: Mapping[str, Any]) -> str:
     place = re.search(_PLACE, str(error))
     problem = re.sub(_PLACE, "", str(error))
     where = _resolve(place[2].removeprefix("."), mapping) if place else ""
@@ -311,7 +365,7 @@ def _choices(where: str) -> tuple[str, ...] | None:
     return _CHOICES.get(where) or _CHOICES.get(where.partition(".")[0])
 
 
-def _resolve(path: str, mapping: dict[str, Any]) -> str:
+def _resolve(path: str, mapping: Mapping[str, Any]) -> str:
     """Name the key in ``env[...]``: msgspec does not tell which value of a dictionary it stumbled over."""
     where, dots, _ = path.partition("[...]")
     if not dots:

@@ -12,7 +12,7 @@ import msgspec
 
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.server_config import ServerConfig, expand, unknown_keys
+from gaia.mcp.client.server_config import ServerConfig, expand, remarks_on_keys
 from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,
@@ -167,14 +167,6 @@ def _check_config(config: Mapping[str, Any], server: ServerConfig) -> Check:
     if server.disabled:
         return warned("config", "it is disabled, so no agent starts it", 'Remove "disabled" to use it.')
     return ok("config", "valid")
-
-
-def remarks_on_keys(config: Mapping[str, Any]) -> list[str]:
-    """What to say about the keys of an entry that nothing reads, most likely misspelt ones."""
-    return [
-        f"the key {key!r} means nothing here" + ("" if similar is None else f"; did you mean {similar!r}?")
-        for key, similar in unknown_keys(config).items()
-    ]
 
 
 def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool) -> Iterator[Check]:

@@ -70,7 +70,7 @@ class TestDropping:
     def test_those_of_a_manager_are_stopped_with_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         transport = FakeTransport()
         monkeypatch.setattr(mcp_client_module, "transport_for", lambda *_: transport)
-        managers = [MCPClientManager(MCPConfig("servers.json"))]
+        managers = [MCPClientManager(MCPConfig("servers.json", create=True))]
         managers[0].add_server("calc", {"command": "none", "protocol": "handshake"})
         managers.clear()
         with pytest.warns(ResourceWarning, match="'calc'"):

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from filelock import FileLock
 
 from gaia.mcp.client import config as config_module
 from gaia.mcp.client import json_file
-from gaia.mcp.client.config import MCPConfig, read_project
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config_files import read_project
 from gaia.mcp.client.trust import TrustStore
 from gaia.mcp.errors import ConfigError
 
@@ -226,7 +227,7 @@ class TestStacking:
         assert stat.S_IMODE(global_file.parent.stat().st_mode) == 0o700
 
     def test_an_explicit_file_makes_no_home_folder(self, global_file: Path, some_file: Path) -> None:
-        MCPConfig(some_file)
+        MCPConfig(some_file, create=True)
         assert not global_file.parent.exists()
 
     def test_a_file_in_place_of_the_home_folder_is_explained(self, home: Path) -> None:
@@ -266,7 +267,7 @@ class TestStacking:
     def test_a_relative_file_stays_where_it_was_when_the_program_moves(
         self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        config = MCPConfig("servers.json")
+        config = MCPConfig("servers.json", create=True)
         monkeypatch.chdir(home)
         config.add_server("time", TIME)
         assert read(tmp_path / "servers.json") == {"mcpServers": {"time": TIME}}
@@ -318,10 +319,17 @@ class TestInMemory:
         global_file.parent.rmdir()
         local_file.unlink()
 
-    @pytest.mark.parametrize(("name", "entry"), [("", TIME), ("time", "uvx x"), ("time", {"command": object()})])
-    def test_what_is_no_entry_is_refused(self, name: str, entry: Any) -> None:
+    @pytest.mark.parametrize(("name", "entry"), [("", TIME), ("time", {"command": object()}), ("time", {"a": {1, 2}})])
+    def test_what_a_file_cannot_hold_is_refused(self, name: str, entry: Any) -> None:
         with pytest.raises(ConfigError):
             MCPConfig.in_memory({name: entry})
+
+    def test_an_entry_that_cannot_be_used_does_not_hide_the_others(self) -> None:
+        config = MCPConfig.in_memory({"text": "uvx x", "time": TIME})  # type: ignore[dict-item]
+        assert config.get_servers() == {"time": TIME}
+        assert config.problems == {"text": "server 'text': expected a config dict with a 'command', got a string"}
+        with pytest.raises(ConfigError, match="server 'text'"):
+            MCPConfig.in_memory({"text": "uvx x", "time": TIME}, strict=True)  # type: ignore[dict-item]
 
 
 class TestUnsaved:
@@ -351,10 +359,13 @@ class TestUnsaved:
             config.add_server("time", TIME)
         assert config.get_server("time") == ACER
 
-    def test_a_removal_removes_it_and_what_it_covered(self, some_file: Path) -> None:
+    def test_a_removal_changes_no_file_unless_it_is_asked_to(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
         config.add_server("time", ACER, save=False)
-        config.remove_server("time")
+        assert config.remove_server("time") == []
+        assert config.get_server("time") == TIME
+        config.add_server("time", ACER, save=False)
+        assert config.remove_server("time", everywhere=True) == [some_file]
         assert not config.server_exists("time")
         assert read(some_file) == {"mcpServers": {}}
 
@@ -382,6 +393,23 @@ class TestReading:
         assert config.get_server("a") == config.get_server("b") == entry
         assert "hunter2" not in some_file.read_text()
 
+    def test_a_value_that_came_from_a_variable_is_saved_as_the_variable(
+        self, some_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TOKEN", "hunter2-hunter2")
+        entry = {
+            "command": "x",
+            "args": ["--url", "db://${TOKEN}@host"],
+            "env": {"TOKEN": "${TOKEN}", "TZ": "${TZ:-UTC}"},
+        }
+        config = MCPConfig(write(some_file, {"mcpServers": {"a": entry}}))
+        read_by_the_program = {"TOKEN": os.environ["TOKEN"], "TZ": "CET"}
+        args = ["--url", f"db://{os.environ['TOKEN']}@host"]
+        config.add_server("a", {"command": "y", "args": args, "env": read_by_the_program})
+        expected = {"command": "y", "args": entry["args"], "env": {"TOKEN": "${TOKEN}", "TZ": "CET"}}
+        assert read(some_file) == {"mcpServers": {"a": expected}}
+        assert config.get_server("a") == expected
+
     @pytest.mark.parametrize("content", [b"", b" \n", b"\xef\xbb\xbf", b"{}", b'{"other": 1}'])
     def test_an_empty_file_holds_no_servers(self, some_file: Path, content: bytes) -> None:
         write(some_file, "").write_bytes(content)
@@ -406,8 +434,6 @@ BROKEN = [
     pytest.param(b"null", "expected an object like", id="null"),
     pytest.param(b'{"mcpServers": []}', "mcpServers: expected an object like", id="servers in a list"),
     pytest.param(b'{"servers": 5}', "servers: expected an object like", id="servers in a number"),
-    pytest.param(b'{"mcpServers": {"a": {}, "b": "x"}}', "mcpServers.b: expected an object like", id="a text entry"),
-    pytest.param(b'{"servers": {"a": null}}', "servers.a: expected an object like", id="a null entry"),
     pytest.param(b'{"x": NaN}', "not usable JSON: NaN is not a JSON value", id="NaN"),
     pytest.param(b'{"x": -1e999}', "not usable JSON: -1e999 is not a JSON value", id="infinite"),
     pytest.param(b'{"x": ' + b"9" * 5000 + b"}", "not usable JSON: Exceeds the limit", id="endless number"),
@@ -444,7 +470,7 @@ class TestBrokenFiles:
         config = MCPConfig()
         write(local_file, "{")
         with pytest.raises(ConfigError, match="line 1, column 2"):
-            config.remove_server("time")
+            config.remove_server("time", everywhere=True)
         assert read(global_file) == {"mcpServers": {"time": TIME}}
         assert config.server_exists("time")
 
@@ -456,7 +482,7 @@ class TestBrokenFiles:
 
 class TestAdding:
     def test_it_is_saved_at_once_and_replaces_its_namesake(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
         config.add_server("time", {"command": "old", "env": {"A": "b"}})
         config.add_server("time", TIME)
         assert config.get_server("time") == TIME
@@ -516,7 +542,7 @@ class TestAdding:
         assert read(some_file) == {**document, "mcpServers": {**document["mcpServers"], "acer": ACER}}  # type: ignore[dict-item]
 
     def test_the_file_is_written_for_people(self, some_file: Path) -> None:
-        MCPConfig(some_file).add_server("zeit", {"command": "größe"})
+        MCPConfig(some_file, create=True).add_server("zeit", {"command": "größe"})
         assert some_file.read_text(encoding="utf-8") == (
             '{\n  "mcpServers": {\n    "zeit": {\n      "command": "größe"\n    }\n  }\n}\n'
         )
@@ -529,11 +555,11 @@ class TestAdding:
     @pytest.mark.parametrize("mode", [0o644, 0o666, 0o600])
     def test_the_file_is_private_whatever_it_was(self, some_file: Path, mode: int) -> None:
         write(some_file, {}).chmod(mode)
-        MCPConfig(some_file).add_server("time", TIME)
+        MCPConfig(some_file, create=True).add_server("time", TIME)
         assert stat.S_IMODE(some_file.stat().st_mode) == 0o600
 
     def test_so_is_a_folder_that_a_save_makes(self, some_file: Path) -> None:
-        MCPConfig(some_file).add_server("time", TIME)
+        MCPConfig(some_file, create=True).add_server("time", TIME)
         assert stat.S_IMODE(some_file.parent.stat().st_mode) == 0o700
 
     def test_the_whole_file_is_on_disk_before_it_takes_its_place(self, some_file: Path, mocker: Any) -> None:
@@ -551,7 +577,7 @@ class TestAdding:
 
         mocker.patch.object(os, "fsync", side_effect=fsync)
         mocker.patch.object(os, "replace", side_effect=replace)
-        MCPConfig(some_file).add_server("time", TIME)
+        MCPConfig(some_file, create=True).add_server("time", TIME)
         size = some_file.stat().st_size
         assert steps == [("fsync", size), ("replace", size)]
 
@@ -568,19 +594,19 @@ class TestAdding:
     def test_a_link_to_a_file_that_does_not_exist_yet_makes_it(self, some_file: Path, tmp_path: Path) -> None:
         link = tmp_path / "link.json"
         link.symlink_to(some_file)
-        MCPConfig(link).add_server("time", TIME)
+        MCPConfig(link, create=True).add_server("time", TIME)
         assert link.is_symlink()
         assert read(some_file) == {"mcpServers": {"time": TIME}}
 
     def test_what_was_given_may_be_changed_afterwards(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
         entry = {"command": "x", "args": ["a"]}
         config.add_server("time", entry)
         entry["args"] = []
         assert config.get_server("time") == {"command": "x", "args": ["a"]}
 
     def test_memory_holds_what_a_reader_of_the_file_would_see(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
         config.add_server("time", {"command": "x", "args": ("a",), "env": {1: "b"}})
         assert config.get_servers() == MCPConfig(some_file).get_servers()
 
@@ -589,7 +615,13 @@ class TestAdding:
         [
             ("", TIME, "expected a server name, got ''"),
             (None, TIME, "expected a server name, got None"),
-            ("time", "uvx mcp-server-time", "server 'time': expected a config dict with a 'command', got str"),
+            ("time", "uvx mcp-server-time", "server 'time': expected a config dict with a 'command', got a string"),
+            ("time", {}, "server 'time': command: missing"),
+            (
+                "time",
+                {"command": "x", "disabledTool": ["a"]},
+                "server 'time': the key 'disabledTool' means nothing here",
+            ),
             ("time", None, "server 'time': expected a config dict"),
             ("time", {"command": object()}, "server 'time': the config dict cannot be saved as JSON: Object of type"),
             ("time", {"timeout": float("inf")}, "server 'time': the config dict cannot be saved as JSON: Out of range"),
@@ -599,7 +631,7 @@ class TestAdding:
         self, some_file: Path, name: Any, entry: Any, said: str
     ) -> None:
         with pytest.raises(ConfigError, match=f".*{said}"):
-            MCPConfig(some_file).add_server(name, entry)
+            MCPConfig(some_file, create=True).add_server(name, entry)
         assert not some_file.parent.exists()
 
 
@@ -610,11 +642,23 @@ class TestRemoving:
         assert config.get_servers() == {"acer": ACER}
         assert read(some_file) == {"mcpServers": {"acer": ACER}}
 
-    def test_it_is_removed_from_every_file_that_has_it(self, global_file: Path, local_file: Path) -> None:
+    def test_it_is_removed_from_the_file_that_counts(self, global_file: Path, local_file: Path) -> None:
+        write(global_file, {"mcpServers": {"time": TIME}})
+        write(local_file, {"mcpServers": {"time": ACER}})
+        before = global_file.read_bytes()
+        config = MCPConfig()
+        assert config.remove_server("time") == [local_file]
+        assert config.get_server("time") == TIME
+        assert config.source_of("time") == global_file
+        assert global_file.read_bytes() == before
+
+    def test_it_is_removed_from_every_file_that_has_it_if_that_is_wanted(
+        self, global_file: Path, local_file: Path
+    ) -> None:
         write(global_file, {"servers": {"time": TIME, "acer": ACER}, "mcpServers": {"time": TIME}})
         write(local_file, {"mcpServers": {"time": ACER}})
         config = MCPConfig()
-        config.remove_server("time")
+        assert config.remove_server("time", everywhere=True) == [global_file, local_file]
         assert not config.server_exists("time")
         assert config.source_of("time") is None
         assert read(global_file) == {"servers": {"acer": ACER}, "mcpServers": {}}
@@ -633,7 +677,7 @@ class TestRemoving:
     def test_an_unknown_server_changes_nothing(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
         before = some_file.read_bytes()
-        config.remove_server("nope")
+        assert config.remove_server("nope") == []
         assert some_file.read_bytes() == before
 
     def test_one_that_is_gone_from_the_file_already_is_forgotten(self, some_file: Path) -> None:
@@ -713,7 +757,7 @@ class TestFailingSaves:
 
 class TestSeveralWriters:
     def test_what_another_program_added_since_the_load_is_kept(self, some_file: Path) -> None:
-        one, other = MCPConfig(some_file), MCPConfig(some_file)
+        one, other = MCPConfig(some_file, create=True), MCPConfig(some_file, create=True)
         one.add_server("time", TIME)
         other.add_server("acer", ACER)
         assert read(some_file) == {"mcpServers": {"time": TIME, "acer": ACER}}
@@ -730,7 +774,7 @@ class TestSeveralWriters:
         program = (
             "import sys\n"
             "from gaia.mcp.client.config import MCPConfig\n"
-            "config = MCPConfig(sys.argv[1])\n"
+            "config = MCPConfig(sys.argv[1], create=True)\n"
             "print('ready', flush=True)\n"
             "sys.stdin.readline()\n"
             "for number in range(25):\n"
@@ -755,7 +799,7 @@ class TestSeveralWriters:
         assert MCPConfig(some_file).get_servers().keys() == expected
 
     def test_threads_lose_nothing_and_agree_with_the_file(self, some_file: Path) -> None:
-        config = MCPConfig(some_file)
+        config = MCPConfig(some_file, create=True)
 
         def work(supervisor: int) -> None:
             for number in range(5):
@@ -767,6 +811,134 @@ class TestSeveralWriters:
             list(pool.map(work, range(4)))
         assert config.get_servers() == MCPConfig(some_file).get_servers()
         assert config.get_servers().keys() == {"shared", "0-4", "1-4", "2-4", "3-4"}
+
+
+class TestBrokenEntries:
+    """Entries that cannot be used, in a file that can."""
+
+    BROKEN: ClassVar = {"text": "uvx x", "null": None, "empty": {}, "yes": {"command": "x", "disabled": "yes"}}
+
+    @pytest.fixture
+    def config(self, some_file: Path) -> MCPConfig:
+        return MCPConfig(write(some_file, {"mcpServers": {**self.BROKEN, "time": TIME}}))
+
+    def test_they_do_not_hide_the_others(self, config: MCPConfig, some_file: Path) -> None:
+        assert config.get_servers() == {"time": TIME}
+        assert config.get_entries() == {**self.BROKEN, "time": TIME}
+        assert config.problems.keys() == self.BROKEN.keys()
+        assert config.problems["yes"] == f"{some_file}: server 'yes': disabled: expected a boolean, got a string"
+        assert config.problems["text"].endswith("expected a config dict with a 'command', got a string")
+
+    def test_they_are_there_to_be_removed_or_replaced(self, config: MCPConfig, some_file: Path) -> None:
+        assert config.server_exists("text")
+        assert config.get_server("text") == {}
+        assert config.source_of("text") == some_file
+        config.remove_server("text")
+        config.remove_server("null")
+        config.add_server("empty", ACER)
+        assert read(some_file)["mcpServers"] == {"empty": ACER, "yes": self.BROKEN["yes"], "time": TIME}
+        assert config.problems.keys() == {"yes"}
+
+    def test_a_local_one_hides_the_global_one_of_its_name_alone(self, global_file: Path, local_file: Path) -> None:
+        # Using the global one instead would undo what the local one was to forbid.
+        write(global_file, {"mcpServers": {"time": TIME, "acer": ACER}})
+        write(local_file, {"mcpServers": {"time": "x"}})
+        config = MCPConfig()
+        assert config.get_servers() == {"acer": ACER}
+        assert config.problems.keys() == {"time"}
+
+    def test_they_are_errors_if_that_is_wanted(self, config: MCPConfig, some_file: Path) -> None:
+        with pytest.raises(ConfigError) as refusal:
+            MCPConfig(some_file, strict=True)
+        assert all(f"server {name!r}" in str(refusal.value) for name in self.BROKEN)
+
+
+class TestMisspeltKeys:
+    @pytest.mark.parametrize("key", ["disabledTool", "allowedTools", "pinTool", "sandBox", "trusted"])
+    def test_one_that_would_limit_a_server_makes_its_entry_unusable(self, some_file: Path, key: str) -> None:
+        write(some_file, {"mcpServers": {"time": {**TIME, key: ["x"]}, "acer": ACER}})
+        config = MCPConfig(some_file)
+        assert config.get_servers() == {"acer": ACER}
+        assert f"the key '{key}' means nothing here" in config.problems["time"]
+
+    def test_any_other_is_a_warning(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": {**TIME, "timout": 5}}, "mcpServer": {}}))
+        assert config.server_exists("time")
+        assert config.problems == {}
+        assert config.warnings == [
+            f"{some_file}: the key 'mcpServer' means nothing here; did you mean 'mcpServers'?",
+            f"{some_file}: server 'time': the key 'timout' means nothing here; did you mean 'timeout'?",
+        ]
+
+    def test_keys_of_other_programs_are_none(self, some_file: Path) -> None:
+        document = {"$schema": "x", "theme": {"dark": True}, "inputs": {}, "mcpServers": {"time": TIME}}
+        assert MCPConfig(write(some_file, document)).warnings == []
+
+    @pytest.mark.parametrize("document", [{"mcpServers": {"time": {**TIME, "timout": 5}}}, {"mcpServer": {}}])
+    def test_strictly_each_is_an_error(self, some_file: Path, document: Any) -> None:
+        with pytest.raises(ConfigError, match=f"{some_file}: .*means nothing here; did you mean"):
+            MCPConfig(write(some_file, document), strict=True)
+
+    def test_strictly_none_can_be_added_either(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {}), strict=True)
+        with pytest.raises(ConfigError, match="server 'time': the key 'timout' means nothing here"):
+            config.add_server("time", {**TIME, "timout": 5})
+        assert read(some_file) == {}
+
+
+class TestNamedFiles:
+    def test_one_that_does_not_exist_is_an_error(self, some_file: Path) -> None:
+        with pytest.raises(ConfigError, match=f"{some_file}: there is no such file; correct the path"):
+            MCPConfig(some_file)
+        assert not some_file.parent.exists()
+
+    def test_one_that_may_be_created_is_made_by_the_first_save(self, some_file: Path) -> None:
+        config = MCPConfig(some_file, create=True)
+        assert config.get_servers() == {}
+        assert not some_file.parent.exists()
+        config.add_server("time", TIME)
+        assert read(some_file) == {"mcpServers": {"time": TIME}}
+
+    @pytest.mark.usefixtures("home")
+    def test_the_global_one_need_not_exist(self) -> None:
+        assert MCPConfig("~/.gaia/mcp_servers.json").get_servers() == {}
+
+    def test_without_a_home_directory_the_error_is_the_same(self, some_file: Path, mocker: Any) -> None:
+        mocker.patch.object(Path, "home", side_effect=RuntimeError)
+        with pytest.raises(ConfigError, match="there is no such file"):
+            MCPConfig(some_file)
+
+
+class TestLogOfSaves:
+    @pytest.fixture
+    def saves(self, caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, Any]]]:
+        caplog.set_level(logging.INFO, logger="gaia")
+        return lambda: [record.event_fields | {"level": record.levelname} for record in caplog.records]  # type: ignore[attr-defined]
+
+    def test_each_save_is_one_event_with_the_name_of_the_file(
+        self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        config = MCPConfig(some_file, create=True)
+        config.add_server("time", TIME)
+        config.add_server("time", ACER)
+        config.remove_server("time")
+        fields = {"event": "config_saved", "file": str(some_file), "server": "time", "level": "INFO"}
+        assert saves() == [{**fields, "change": change} for change in ("added", "replaced", "removed")]
+
+    def test_what_is_kept_in_memory_is_none(self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]) -> None:
+        config = MCPConfig(write(some_file, {}))
+        config.add_server("time", TIME, save=False)
+        config.remove_server("time")
+        assert saves() == []
+
+    def test_a_secret_that_is_saved_as_it_is_is_warned_of_without_its_value(
+        self, some_file: Path, saves: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        env = {"DB_PASSWORD": "hunter2-hunter2", "API_TOKEN": "${API_TOKEN}", "TZ": "UTC"}
+        MCPConfig(some_file, create=True).add_server("db", {"command": "x", "env": env})
+        (save,) = saves()
+        assert (save["level"], save["plain_secrets"]) == ("WARNING", ["env.DB_PASSWORD"])
+        assert "hunter2" not in str(save)
 
 
 class TestUnknownKeys:

@@ -164,13 +164,9 @@ class TestLocking:
 
 
 class TestHomeFolder:
-    def test_it_is_made_and_private(self, home: Path) -> None:
+    def test_it_is_not_made_before_it_is_needed(self, home: Path) -> None:
         assert json_file.home_folder("some.json") == home / ".gaia"
-        assert stat.S_IMODE((home / ".gaia").stat().st_mode) == 0o700
-
-    def test_one_that_cannot_be_made_is_no_error_yet(self, home: Path) -> None:
-        (home / ".gaia").write_text("a file")
-        assert json_file.home_folder("some.json") == home / ".gaia"
+        assert not (home / ".gaia").exists()
 
     def test_without_a_home_directory_the_error_names_the_file(self, mocker: Any) -> None:
         mocker.patch.object(Path, "home", side_effect=RuntimeError)

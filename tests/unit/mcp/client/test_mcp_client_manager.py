@@ -52,7 +52,7 @@ def manage(config_file: Path) -> Iterator[Callable[..., MCPClientManager]]:
     def make(servers: dict[str, Json] | None = None, **settings: Any) -> MCPClientManager:
         if servers is not None:
             config_file.write_text(json.dumps({"mcpServers": servers}))
-        managers.append(MCPClientManager(MCPConfig(config_file), **settings))
+        managers.append(MCPClientManager(MCPConfig(config_file, create=True), **settings))
         return managers[-1]
 
     yield make
@@ -83,7 +83,7 @@ Manage = Callable[..., MCPClientManager]
 
 
 def saved(config_file: Path) -> dict[str, Json]:
-    return MCPConfig(config_file).get_servers()
+    return MCPConfig(config_file, create=True).get_servers()
 
 
 def names(manager: MCPClientManager) -> set[str]:
@@ -408,6 +408,10 @@ class TestLoading:
                 "hung": fault_server(faults=HUNG),
                 "nowhere": NOWHERE,
                 "unusable": {"command": 5},
+                "yes": {**fault_server(), "disabled": "yes"},
+                "misspelt": {**fault_server(), "disabledTool": ["echo"]},
+                "no object": "uvx mcp-server-time",
+                "broken but off": {"disabled": True},
                 "remote": {"url": "http://127.0.0.1:9/mcp"},
                 "off": {**fault_server(), "disabled": True},
                 "better": fault_server(),
@@ -425,12 +429,15 @@ class TestLoading:
             "dead": ServerState.FAILED,
             "hung": ServerState.STARTING,
             "nowhere": ServerState.FAILED,
-            "unusable": ServerState.FAILED,
+            **dict.fromkeys(("unusable", "yes", "misspelt", "no object"), ServerState.FAILED),
             "remote": ServerState.FAILED,
         }
         assert "no licence" in str(status["dead"].last_error)
         assert "no-such-program-anywhere" in str(status["nowhere"].last_error)
         assert "command" in str(status["unusable"].last_error)
+        assert "disabled: expected a boolean, got a string" in str(status["yes"].last_error)
+        assert "did you mean 'disabledTools'?" in str(status["misspelt"].last_error)
+        assert "expected a config dict" in str(status["no object"].last_error)
         assert status["hung"].pid is not None
 
     def test_it_returns_as_soon_as_everybody_is_ready(self, fault_server: FaultServer, manage: Manage) -> None:
@@ -817,7 +824,7 @@ class TestDisconnecting:
             list(threads.map(lambda _: manager.disconnect_all(), range(4)))
 
     def test_a_context_manager_does_it(self, fault_server: FaultServer, config_file: Path) -> None:
-        with MCPClientManager(MCPConfig(config_file)) as manager:
+        with MCPClientManager(MCPConfig(config_file, create=True)) as manager:
             pid = manager.add_server("fault", fault_server()).status.pid
         assert not is_alive(pid or 0)
 

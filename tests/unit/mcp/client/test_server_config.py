@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.client.server_config import ServerConfig, expand, secrets, unknown_keys
+from gaia.mcp.client.server_config import (
+    ServerConfig,
+    expand,
+    keep_variables,
+    plain_secrets,
+    remarks_on_keys,
+    secrets,
+    unknown_keys,
+)
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.errors import ConfigError
@@ -399,3 +407,42 @@ class TestCapturingContent:
     def test_any_other_word_is_refused(self, entry: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             ServerConfig.from_dict("s", {"command": "c", **entry})
+
+
+class TestKeepingVariables:
+    @pytest.mark.parametrize(
+        ("entry", "before", "kept"),
+        [
+            ("v", "${A}", "${A}"),
+            ("other", "${A}", "other"),
+            ("x-v-y", "x-${A}-y", "x-${A}-y"),
+            ("d", "${B:-d}", "${B:-d}"),
+            ({"a": "v", "b": "v"}, {"a": "${A}"}, {"a": "${A}", "b": "v"}),
+            (["v", 1, "v"], ["${A}", 1, "w"], ["${A}", 1, "v"]),
+            (["v"], ["${A}", "more"], ["v"]),
+            ({"a": "v"}, None, {"a": "v"}),
+            ({"a": "v"}, "x", {"a": "v"}),
+            (True, "${A}", True),
+        ],
+    )
+    def test_a_value_is_written_as_before_if_it_is_what_the_variables_stand_for(
+        self, entry: Any, before: Any, kept: Any
+    ) -> None:
+        assert keep_variables(entry, before, {"A": "v"}) == kept
+
+
+def test_secrets_that_are_written_out_are_found_by_their_names() -> None:
+    env = {"API_KEY": "abc", "TZ": "UTC", "TOKEN": "${TOKEN}", "PASSWORD": ""}
+    assert plain_secrets({"env": env, "headers": {"Authorization": "Bearer x"}}) == [
+        "env.API_KEY",
+        "headers.Authorization",
+    ]
+    assert plain_secrets({"env": "no object"}) == []
+
+
+def test_remarks_name_the_key_that_was_meant() -> None:
+    assert remarks_on_keys({"command": "x", "zzz": 1, "timout": 2}) == [
+        "the key 'zzz' means nothing here",
+        "the key 'timout' means nothing here; did you mean 'timeout'?",
+    ]
+    assert remarks_on_keys("no object") == []

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client import MCPClientManager
-from gaia.mcp.client.config import MCPConfig, read_project
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config_files import read_project
 from gaia.mcp.client.trust import TrustStore, describe
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.mixin import MCPClientMixin

@@ -74,7 +74,7 @@ class TestConfiguration:
     @pytest.mark.parametrize(
         ("more", "detail"),
         [
-            ({"enabledTool": ["a"]}, "did you mean 'enabledTools'?"),
+            ({"timout": 5}, "did you mean 'timeout'?"),
             ({"disabled": True}, "it is disabled"),
         ],
     )

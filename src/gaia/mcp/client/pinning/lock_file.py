@@ -28,6 +28,7 @@ __all__ = [
     "ServerPins",
     "default_pins",
     "pin_of",
+    "pins_in",
     "pins_of",
     "pins_of_prompts",
     "pins_of_text",
@@ -173,13 +174,18 @@ def default_pins(server: str) -> ServerPins:
     return ServerPins(json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME, server)
 
 
+def pins_in(source: Path | None, server: str, file: Path | None = None) -> ServerPins:
+    """The pins of a server that is configured in the file `source`, or in memory; see `pins_of`."""
+    file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
+    own = source == file.with_name(_CONFIG_NAME)
+    return ServerPins(file, server if own else f"{server} in {source or 'memory'}")
+
+
 def pins_of(config: MCPConfig, server: str, file: Path | None = None) -> ServerPins:
     """The pins of a configured server: in `file`, by default in the lock file in ``~/.gaia``.
 
     Servers of other configuration files, a project's for one, are kept apart by the path of their file, and so are
     those in memory. Raises ConfigError if there is no home directory.
     """
-    file = file or json_file.home_folder(LOCK_FILE_NAME) / LOCK_FILE_NAME
     source = config.source_of(server) if config.server_exists(server) else config.config_file
-    own = source == file.with_name(_CONFIG_NAME)
-    return ServerPins(file, server if own else f"{server} in {source or 'memory'}")
+    return pins_in(source, server, file)

@@ -108,6 +108,7 @@ class TestFile:
 
     def test_one_that_cannot_be_written_or_deleted_is_a_config_error(self, home: Path) -> None:
         file = TokenFile(URL)
+        file.path.parent.parent.mkdir()
         file.path.parent.write_text("a file in place of the folder")
         with pytest.raises(ConfigError, match="the login cannot be saved"):
             file.write(LOGIN)

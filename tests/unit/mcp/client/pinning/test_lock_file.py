@@ -193,7 +193,7 @@ class TestWhereItIs:
 
     def test_where_it_is_said_to_be(self, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere.json"
-        assert pins_of(MCPConfig(tmp_path / "mcp_servers.json"), "time", elsewhere).file == elsewhere
+        assert pins_of(MCPConfig(tmp_path / "mcp_servers.json", create=True), "time", elsewhere).file == elsewhere
 
 
 # What is pinned of a tool.
