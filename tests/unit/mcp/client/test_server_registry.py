@@ -17,8 +17,8 @@ ADD = MCPTool("add", "Adds numbers.", {"type": "object"})
 
 
 def make_client(connect: Callable[[], bool] = lambda: True) -> Mock:
-    client = Mock(denied_tools=frozenset(), blocked_tools={})
-    client.connect.side_effect = connect
+    client = Mock(denied_tools=frozenset(), blocked_tools={}, keeps_trying=False)
+    client.connect.side_effect = lambda **_: connect()
     client.status = ServerStatus(name="calc", state=ServerState.READY)
     return client
 
