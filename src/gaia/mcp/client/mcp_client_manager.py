@@ -167,7 +167,7 @@ class MCPClientManager:
         client = self._make_client(name, config)
         if not self._connect(name, client, keep_trying=False):
             reason = client.last_error or "it was disconnected meanwhile"
-            raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
+            raise ServerUnavailable(f"Failed to connect to server {name!r}: {reason}")
         try:
             # A configuration class of the application may have the specification's two parameters alone.
             self.config.add_server(name, config, **({"save": False} if save is False else {}))
@@ -307,6 +307,12 @@ class MCPClientManager:
         self._readiness.wait(lambda: all(absence.is_final for absence in self._absences(names)), timeout)
         if missing := self._absences(names):
             raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
+
+    def absence_of(self, tool_name: str) -> ServerUnavailable | None:
+        """Why a tool, by its namespaced name, cannot be called now: its server is not ready. None if that is not why."""
+        server = self._registry.owner_of(tool_name)
+        absences = [] if server is None else self._absences([server])
+        return absences[0].error if absences else None
 
     def _absences(self, names: Iterable[str]) -> list[Absence]:
         """Why those among `names` that are not ready are not."""

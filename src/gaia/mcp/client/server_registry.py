@@ -247,7 +247,7 @@ class ServerRegistry:
 
         Its client refuses the call and says why, or has it wait for a start under way.
         """
-        server = self._owner_of(name)
+        server = self.owner_of(name)
         client = None if server is None else self.client_of(server)
         if server is None or client is None:
             return None
@@ -256,7 +256,7 @@ class ServerRegistry:
         own_name = name.removeprefix(f"mcp_{server}_")
         return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=name))
 
-    def _owner_of(self, name: str) -> str | None:
+    def owner_of(self, name: str) -> str | None:
         """The server that a namespaced name belongs to, whether it has such a tool or not."""
         with self._lock:
             known = self._known.copy()
@@ -275,7 +275,7 @@ class ServerRegistry:
         refusal = None if pair is None else hidden[pair].refusal_of(pair[1])
         if refusal is not None:
             return refusal
-        server = self._owner_of(name)
+        server = self.owner_of(name)
         if server is not None and server not in self.connected:
             reason = failed[server].last_error if server in failed else None
             return ServerUnavailable.of(server, reason or "it is not connected")
