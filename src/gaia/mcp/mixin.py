@@ -331,8 +331,8 @@ class MCPClientMixin(ConstructionHook):
         The agent tells the model.
         """
         manager = self._mcp_state.manager
-        error = manager.absence_of(tool_name) if isinstance(manager, MCPClientManager) else None
-        return None if error is None else error.message
+        error = None if manager is None else manager.absence_of(tool_name)
+        return error.message if isinstance(error, ServerUnavailable) else None
 
     def _mcp_registry(self) -> Registry:
         registry: Registry | None = getattr(self, "_tools_registry", None)

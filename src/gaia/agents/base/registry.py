@@ -124,7 +124,7 @@ class ToolRegistry(MutableMapping[str, Entry]):
         return self.copy().items()
 
     def copy(self) -> dict[str, Entry]:
-        """All that the agent sees at this moment: first native tools, in the order of registration, then its own entries.
+        """All that the agent sees at this moment: native tools in the order of registration, then its own entries.
 
         Tools of MCP servers are in the order of `server_order`, and those of one server in the server's own, whenever
         they were registered: models cache prompts that begin alike.

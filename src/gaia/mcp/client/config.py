@@ -155,8 +155,9 @@ class MCPConfig:
 
     def _keep_in_memory(self, name: str, entry: _Entry | None) -> None:
         with self._lock:
-            self._layers[None].pop(name, None)
-            if entry is not None:
+            if entry is None:
+                self._layers[None].pop(name, None)
+            else:
                 self._layers[None][name] = entry
             self._merge()
 
@@ -185,8 +186,10 @@ class MCPConfig:
                     _keep_trusted(file, before, after)
             # Within the file's lock, so that of two threads the last one to save is the last one here too.
             with self._lock:
-                self._layers[file].pop(name, None)
-                if entry is not None:
+                # As in the file, an entry that is replaced keeps its place.
+                if entry is None:
+                    self._layers[file].pop(name, None)
+                else:
                     self._layers[file][name] = entry
                 self._merge()
 

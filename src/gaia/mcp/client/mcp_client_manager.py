@@ -309,7 +309,7 @@ class MCPClientManager:
             raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
-        """Why a tool, by its namespaced name, cannot be called now: its server is not ready. None if that is not why."""
+        """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
         server = self._registry.owner_of(tool_name)
         absences = [] if server is None else self._absences([server])
         return absences[0].error if absences else None

@@ -249,7 +249,7 @@ class ServerRegistry:
         """
         server = self.owner_of(name)
         client = None if server is None else self.client_of(server)
-        if server is None or client is None:
+        if server is None or client is None or client.state is ServerState.CREATED:
             return None
         if self.connected.get(server) is client and (client.is_connected() or client.tool_calls.catalog.listed):
             return None
@@ -278,7 +278,8 @@ class ServerRegistry:
         server = self.owner_of(name)
         if server is not None and server not in self.connected:
             reason = failed[server].last_error if server in failed else None
-            return ServerUnavailable.of(server, reason or "it is not connected")
+            otherwise = "it is not connected" if self.client_of(server) is None else "it is being started"
+            return ServerUnavailable.of(server, reason or otherwise)
         import difflib
 
         close = difflib.get_close_matches(name, self.routes, n=3)

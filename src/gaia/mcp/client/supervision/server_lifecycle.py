@@ -334,9 +334,11 @@ class ServerLifecycle:
         """The server is not started again, or only in `retry_in` seconds."""
         self.condition.move_to(ServerState.FAILED, reason)
         # One error for one failure, however often the server is tried again until it is ready.
-        log = logger.info if self._failure_logged else logger.error
+        if self._failure_logged:
+            logger.info("server_still_failing", server=self._name, reason=reason, retry_in=retry_in)
+        else:
+            logger.error("server_failed", server=self._name, reason=reason, retry_in=retry_in)
         self._failure_logged = True
-        log("server_failed", server=self._name, reason=reason, retry_in=retry_in)
         self._spans.gave_up(reason)
         self._context.hooks.happened(GaveUp(self._name, reason=reason, retry_in=retry_in))
         self._on_settled()
