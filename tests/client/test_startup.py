@@ -135,9 +135,10 @@ class TestComingBack:
         fakes.prepare = hold
         manager = fakes.manage("slow")
         manager.load_from_config(timeout=0)
+        assert wait_until(lambda: bool(held))
         with ThreadPoolExecutor(1) as pool:
             call = pool.submit(manager.call_tool, "mcp_slow_a_of_slow")
-            assert wait_until(lambda: bool(held) and manager.status()[0].queued == 1)
+            assert wait_until(lambda: manager.status()[0].queued == 1)
             transport, request = held[0]
             transport.channel().answer(request, {"tools": transport.tools})
             assert call.result(PATIENCE)["content"][0]["text"] == "a_of_slow"
@@ -485,7 +486,6 @@ with MCPClientManager({"late": {"command": "no-such-program-anywhere"}}) as mana
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
             stdin=subprocess.DEVNULL,
         )
         (line,) = done.stderr.splitlines()
