@@ -25,7 +25,7 @@ from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode
-from gaia.mcp.client.server_registry import ServerRegistry
+from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -48,6 +48,9 @@ from gaia.telemetry import metrics
 __all__ = ["MCPClientManager"]
 
 logger = get_logger(__name__)
+
+_TO_BEGIN_SECONDS = 5.0
+"""For a thread that was started to begin its work."""
 
 
 class MCPClientManager:
@@ -356,7 +359,7 @@ class MCPClientManager:
         ``not_approved``. That of a server that is down, or is being removed, gives ``server_unavailable``, with the
         cause and the seconds until the server is tried again. A call waits for a server that is being started.
         """
-        route = self._registry.routes.get(name) or self._registry.route_to_absent(name)
+        route = self._registry.routes.get(name) or self._route_to_absent(name)
         if route is None:
             error = self._registry.no_route(name)
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
@@ -367,6 +370,13 @@ class MCPClientManager:
         except NotConnected as error:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
+
+    def _route_to_absent(self, name: str) -> Route | None:
+        """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
+        if self._registry.is_reserved(name):
+            # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
+            self._readiness.wait(lambda: not self._registry.is_reserved(name), _TO_BEGIN_SECONDS)
+        return self._registry.route_to_absent(name)
 
     # Condition.
 

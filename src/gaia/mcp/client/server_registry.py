@@ -242,6 +242,12 @@ class ServerRegistry:
                     for unique, (server, tool) in assign(tools, self._known.copy()).items()
                 }
 
+    def is_reserved(self, name: str) -> bool:
+        """Whether the server of a tool, by the tool's namespaced name, is about to be started."""
+        server = self.owner_of(name)
+        client = None if server is None else self._starting.get(server)
+        return client is not None and client.state is ServerState.CREATED
+
     def route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that has not listed its tools; None if the server has, or there is none.
 
