@@ -389,15 +389,17 @@ class MCPClientMixin(ConstructionHook):
         manager = self._mcp_manager
         connected = manager.list_servers()
         statuses = manager.status()
-        reasons = {status.name: status.last_error for status in statuses} if isinstance(statuses, list) else {}
+        known = {status.name: status for status in statuses} if isinstance(statuses, list) else {}
         lines = []
         for name, entry in manager.config.get_servers().items():
             client = manager.get_client(name) if name in connected else None
             if client is not None:
                 lines.append(f"✓ {name} ({len(client.list_tools())} tools)")
             elif not entry.get("disabled"):
-                reason = f": {reasons[name]}" if reasons.get(name) else ""
-                lines.append(f"✗ {name} failed to connect{reason}")
+                status = known.get(name)
+                reason = f": {status.last_error}" if status is not None and status.last_error else ""
+                again = "; it is tried again" if status is not None and status.retry_in is not None else ""
+                lines.append(f"✗ {name} failed to connect{reason}{again}")
         if lines:
             console.print_info("\n".join(lines))
 

@@ -362,6 +362,8 @@ class MCPClientManager:
         route = self._registry.routes.get(name) or self._route_to_absent(name)
         if route is None:
             error = self._registry.no_route(name)
+            if isinstance(error, ServerUnavailable):
+                error = self.absence_of(name) or error
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)

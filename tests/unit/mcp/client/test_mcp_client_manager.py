@@ -529,7 +529,7 @@ class TestRouting:
         assert (outcome["error_type"], outcome["delivery"]) == ("server_unavailable", "not_sent")
         assert "'files_archive' is unavailable: " in outcome["error"]
         assert "3" in outcome["error"]
-        assert "'files_off' is unavailable: it is not connected" in manager.call_tool("mcp_files_off_read")["error"]
+        assert "'files_off' is unavailable: it is disabled" in manager.call_tool("mcp_files_off_read")["error"]
 
     def test_names_that_no_model_api_accepts_get_a_safe_form(
         self, fault_server: FaultServer, manager: MCPClientManager
