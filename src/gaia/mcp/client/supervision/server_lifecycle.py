@@ -82,7 +82,7 @@ class ServerLifecycle:
 
     # Starting.
 
-    def begin(self, *, keep_trying: bool) -> None:
+    def begin(self, *, keep_trying: bool = False) -> None:
         """The first start. With `keep_trying` one that fails is followed by others, as after a crash."""
         self._recovery.keep_trying = self.condition.keep_trying = keep_trying
         self._logins.allow()
