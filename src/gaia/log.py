@@ -1,7 +1,8 @@
 """Structured log events on top of the standard library's loggers.
 
-Everything goes through ``logging.getLogger("gaia…")``, which has a null handler: as a library gaia-mcp is silent until
-the application configures logging, or calls `configure`. structlog is imported when the first event is emitted, so an
+Everything goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
+errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
+them gives the logger ``gaia`` a `logging.NullHandler`. structlog is imported when the first event is emitted, so an
 agent that does not log does not pay for it.
 
 Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
@@ -35,8 +36,6 @@ __all__ = [
     "mask_records_of",
     "mask_secrets_of",
 ]
-
-logging.getLogger("gaia").addHandler(logging.NullHandler())
 
 
 class EventLogger:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gaia.engine_thread import EngineThread
 from gaia.mcp.client.observation.request_spans import Observer
@@ -128,7 +128,12 @@ class HandshakeMachine(RuleBasedStateMachine):
             )
         )
         self.caller = Caller(self.supervisor, self.clock, 30.0)
-        self.supervisor._loop.post(self.supervisor._lifecycle.begin)
+
+    @initialize(failures=st.integers(0, 2))
+    def start(self, failures: int) -> None:
+        """The server may be down at first: then it is tried again."""
+        self.transport.start_errors.extend(StartFailed("not yet") for _ in range(failures))
+        self.supervisor._loop.post(lambda: self.supervisor._lifecycle.begin(keep_trying=True))
         while self.step():
             pass
 

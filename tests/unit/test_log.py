@@ -1,4 +1,4 @@
-"""Log events: silent until somebody asks for them, then one line each, with fields, as text or as JSON."""
+"""Log events: warnings and errors until an application says otherwise; one line each, with fields, text or JSON."""
 
 from __future__ import annotations
 
@@ -56,15 +56,26 @@ def run(script: str) -> tuple[bytes, bytes]:
     return done.stdout, done.stderr
 
 
-class TestSilence:
-    @pytest.mark.process
-    def test_a_library_writes_nothing_until_it_is_asked_to(self) -> None:
-        script = """
+EACH_LEVEL = """
+import logging
 from gaia.log import get_logger
 logger = get_logger("gaia.test")
 for emit in (logger.debug, logger.info, logger.warning, logger.error):
     emit("event", field=1)
 """
+
+
+class TestWithoutConfiguration:
+    @pytest.mark.process
+    def test_warnings_and_errors_are_a_line_each_on_standard_error(self) -> None:
+        stdout, stderr = run(EACH_LEVEL)
+        assert stdout == b""
+        assert stderr.splitlines() == [b"event field=1", b"event field=1"]
+
+    @pytest.mark.process
+    @pytest.mark.parametrize("logger", ["logging.getLogger('gaia')", "logging.getLogger()"])
+    def test_an_application_can_have_none_of_them(self, logger: str) -> None:
+        script = f"import logging; {logger}.addHandler(logging.NullHandler())\n{EACH_LEVEL}"
         assert run(script) == (b"", b"")
 
     @pytest.mark.process

@@ -102,7 +102,7 @@ def _rows_connected(servers: MCPConfig, options: Options) -> list[dict[str, Any]
 
     with MCPClientManager(servers, debug=options.debug) as manager:
         with waiting_for("Starting the servers", options):
-            manager.load_from_config()
+            manager.load_from_config(keep_trying=False)
         statuses = {status.name: status for status in manager.status()}
     rows = []
     for name in servers.get_entries():

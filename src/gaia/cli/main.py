@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import signal
 import sys
 from typing import Annotated, Any
@@ -61,6 +62,8 @@ def main() -> None:
         # A stream that knows fewer characters than we write gets question marks, and the command goes on.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # A command says itself what went wrong; --debug shows the log too.
+    logging.getLogger("gaia").addHandler(logging.NullHandler())
     app(prog_name="gaia")
 
 

@@ -53,7 +53,7 @@ def watch(
     with MCPClientManager(servers, debug=options.debug) as manager:
         if once or not (options.json or sys.stdout.isatty()):
             with waiting_for("Starting the servers", options):
-                manager.load_from_config()
+                manager.load_from_config(keep_trying=False)
                 with PingMonitor(manager) as monitor:
                     monitor.wait(manager.list_servers(), _FIRST_SECONDS)
                     looks = _looks(manager, monitor)
@@ -104,9 +104,7 @@ def _watch_live(manager: MCPClientManager, monitor: PingMonitor, interval: float
 
 def _looks(manager: MCPClientManager, monitor: PingMonitor) -> list[_Look]:
     """In the order of the configuration."""
-    order = list(manager.config.get_servers())
-    statuses = sorted(manager.status(), key=lambda status: order.index(status.name))
-    return [_Look(status, monitor.of(status.name)) for status in statuses]
+    return [_Look(status, monitor.of(status.name)) for status in manager.status()]
 
 
 def _document(looks: list[_Look]) -> dict[str, Any]:

@@ -133,12 +133,11 @@ def describe(manager: MCPClientManager, name: str) -> dict[str, Any] | None:
 
 
 def _tools(client: MCPClient) -> list[dict[str, Any]]:
-    """What is offered, and the bare names of what is withheld, with the reason."""
+    """What is offered, in the server's order, and then the bare names of what is withheld, with the reason."""
     # A server that restarts keeps its tools. One that has never listed any is not waited for.
     offered = client.list_tools() if client.is_connected() or client.status.tool_count else []
     withheld = dict.fromkeys(client.denied_tools, "denied") | dict.fromkeys(client.blocked_tools, "not approved")
     rows: list[dict[str, Any]] = [
         {"denied": None, **{field: getattr(tool, field) for field in _TOOL_FIELDS}} for tool in offered
     ]
-    rows += [{"name": name, "denied": why} for name, why in withheld.items()]
-    return sorted(rows, key=lambda row: str(row["name"]))
+    return rows + [{"name": name, "denied": why} for name, why in sorted(withheld.items())]

@@ -11,6 +11,7 @@ The classes also derive from the built-in exceptions that the abstract transport
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, Literal
@@ -101,9 +102,23 @@ class HandshakeFailed(MCPError, RuntimeError):
 
 
 class ServerUnavailable(MCPError, RuntimeError):
-    """The server is down, and this call does not start it; the message gives the reason."""
+    """The server is down, and this call does not start it; the message gives the reason.
+
+    `retry_in` is when it is tried again, in seconds from the moment of the refusal; None if it is not, or not known.
+    """
 
     error_type = "server_unavailable"
+
+    def __init__(self, message: str, *, delivery: Delivery = "not_sent", retry_in: float | None = None) -> None:
+        super().__init__(message, delivery=delivery)
+        self.retry_in = retry_in
+
+    @classmethod
+    def of(cls, server: str, reason: str, retry_in: float | None = None) -> ServerUnavailable:
+        """The error for a server by its name."""
+        # Rounded up, so that the attempt has been made by then.
+        hint = "" if retry_in is None else f"; the next attempt is in {math.ceil(retry_in) or 1} s"
+        return cls(f"server {server!r} is unavailable: {reason}{hint}", retry_in=retry_in)
 
 
 class ServerCrashed(MCPError, RuntimeError):

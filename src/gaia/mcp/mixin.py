@@ -17,6 +17,7 @@ How it fits itself to any host class:
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from gaia.mcp.client.supervision.client_features import OnElicitation, OnSamplin
 from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
-from gaia.mcp.errors import ConfigError
+from gaia.mcp.errors import ConfigError, ServerUnavailable
 from gaia.mcp.registration import RegisteredTools, Registry, with_worded_response
 
 if TYPE_CHECKING:
@@ -210,14 +211,15 @@ class MCPClientMixin(ConstructionHook):
             # It is being restarted, or has exited by itself. A request waits for the former, and starts the latter.
             client.list_tools(refresh=True)
         if not client.is_connected():
-            raise RuntimeError(client.last_error or f"it is {client.state.value}")
+            raise ServerUnavailable(client.last_error or f"it is {client.state.value}")
         return client
 
     def load_mcp_servers_from_config(self) -> int:
         """Connect the servers of the configuration, and register their tools.
 
         Servers that are connected already stay. Returns how many servers are connected now. What became of each is
-        printed on the agent's console.
+        printed on the agent's console. A server that could not be connected is tried again in the background, and its
+        tools are registered when it is ready.
         """
         manager = self._mcp_manager
         self._mcp_state.tools.expect(manager.config.get_servers())
@@ -230,6 +232,19 @@ class MCPClientMixin(ConstructionHook):
         self._rebuild_mcp_prompt()
         self._print_mcp_load_summary()
         return registered
+
+    def require_mcp_servers(self, *names: str, timeout: float | None = 30.0) -> None:
+        """Wait until servers are ready and their tools are registered, by default all of the configuration.
+
+        For agents that cannot work without them. Raises `ServerUnavailable` (a RuntimeError) that names each server
+        that is not ready, with the cause; see `MCPClientManager.require`.
+        """
+        manager = self._mcp_manager
+        manager.require(*names, timeout=timeout)
+        for name in manager.list_servers():
+            if (client := manager.get_client(name)) is not None:
+                self._follow_mcp_tools(client)
+        self._rebuild_mcp_prompt()
 
     def disconnect_mcp_server(self, name: str) -> None:
         """Unregister the server's tools, stop it, and remove it from the configuration.
@@ -308,6 +323,16 @@ class MCPClientMixin(ConstructionHook):
         registry = self._mcp_registry()
         if isinstance(registry, ToolRegistry):
             registry.adopt(lambda entry: entry.get("_mcp_server") == client.name)
+            registry.server_order = _server_order(self._mcp_manager)
+
+    def _explain_missing_mcp_tool(self, tool_name: str) -> str | None:
+        """Why a server's tool cannot be called now that is not registered; None if it is not a server's, or is unknown.
+
+        The agent tells the model.
+        """
+        manager = self._mcp_state.manager
+        error = None if manager is None else manager.absence_of(tool_name)
+        return error.message if isinstance(error, ServerUnavailable) else None
 
     def _mcp_registry(self) -> Registry:
         registry: Registry | None = getattr(self, "_tools_registry", None)
@@ -349,7 +374,9 @@ class MCPClientMixin(ConstructionHook):
             rebuild()
 
     def _report_mcp_problem(self, message: str, error: Exception) -> None:
-        logger.error("mcp_problem", message=message, error_type=type(error).__name__)
+        if not isinstance(error, ServerUnavailable):
+            # That a server could not be connected was logged then.
+            logger.error("mcp_problem", message=message, error_type=type(error).__name__)
         console = getattr(self, "console", None)
         if console is not None:
             console.print_error(message)
@@ -362,14 +389,28 @@ class MCPClientMixin(ConstructionHook):
         manager = self._mcp_manager
         connected = manager.list_servers()
         statuses = manager.status()
-        reasons = {status.name: status.last_error for status in statuses} if isinstance(statuses, list) else {}
+        known = {status.name: status for status in statuses} if isinstance(statuses, list) else {}
         lines = []
         for name, entry in manager.config.get_servers().items():
             client = manager.get_client(name) if name in connected else None
             if client is not None:
                 lines.append(f"✓ {name} ({len(client.list_tools())} tools)")
             elif not entry.get("disabled"):
-                reason = f": {reasons[name]}" if reasons.get(name) else ""
-                lines.append(f"✗ {name} failed to connect{reason}")
+                status = known.get(name)
+                reason = f": {status.last_error}" if status is not None and status.last_error else ""
+                again = "; it is tried again" if status is not None and status.retry_in is not None else ""
+                lines.append(f"✗ {name} failed to connect{reason}{again}")
         if lines:
             console.print_info("\n".join(lines))
+
+
+def _server_order(manager: object) -> Callable[[], list[str]]:
+    """The servers of `manager` in order, whenever it is asked for. Keeps no manager from being dropped."""
+    reference = weakref.ref(manager)
+
+    def names() -> list[str]:
+        manager: Any = reference()
+        listed = None if manager is None else manager.list_servers()
+        return listed if isinstance(listed, list) else []
+
+    return names

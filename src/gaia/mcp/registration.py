@@ -40,13 +40,14 @@ class Registry(Protocol):
 
 
 class _Entry(dict[str, Any]):
-    """A registry entry with its owner, the only one that removes it."""
+    """A registry entry with its owner, the only one that removes it, and its position among the server's tools."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("owner", "position")
 
-    def __init__(self, definition: dict[str, Any], owner: RegisteredTools) -> None:
+    def __init__(self, definition: dict[str, Any], owner: RegisteredTools, position: int) -> None:
         super().__init__(definition)
         self.owner = owner
+        self.position = position
 
 
 class RegisteredTools:
@@ -74,7 +75,7 @@ class RegisteredTools:
 
     def replace(self, registry: Registry, server: str, ticket: int, definitions: Iterable[dict[str, Any]]) -> None:
         """Make `definitions` (registry entries) the tools of `server`, unless a newer ticket has been used."""
-        entries = [_Entry(definition, self) for definition in definitions]
+        entries = [_Entry(definition, self, position) for position, definition in enumerate(definitions)]
         with _lock:
             if ticket < self._applied.get(server, 0):
                 return

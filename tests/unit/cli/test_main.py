@@ -99,8 +99,8 @@ def test_debug_shows_the_traceback_and_the_log(configure: Callable[..., Path], r
     assert (quiet.returncode, loud.returncode) == (1, 1)
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr
-    assert "connect_failed" in loud.stderr
-    assert "connect_failed" not in quiet.stderr
+    assert "server_failed" in loud.stderr
+    assert "server_failed" not in quiet.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-command"], ["list", "--no-such-option"], ["call", "x"]])

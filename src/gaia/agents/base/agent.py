@@ -7,6 +7,7 @@ import os
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -198,7 +199,10 @@ class Agent(ABC):
     @property
     def _tool_executor(self) -> ToolExecutor:
         # Made for each use, because its parts may be replaced at any time.
-        return ToolExecutor(self._tools_registry, self._resolve_tool_name, self.confirmation_gate, self.console)
+        executor = ToolExecutor(self._tools_registry, self._resolve_tool_name, self.confirmation_gate, self.console)
+        # Of `MCPClientMixin`, which may come after this class in the bases.
+        explain_missing = getattr(self, "_explain_missing_mcp_tool", None)
+        return executor if explain_missing is None else replace(executor, explain_missing=explain_missing)
 
 
 def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | None:

@@ -71,6 +71,8 @@ class ToolRegistry(MutableMapping[str, Entry]):
         self._own: _Table = {}
         self._bound: _Table = {}
         """Tools of the decorator that are this agent's; others find them in the shared registry as well."""
+        self.server_order: Callable[[], list[str]] = list
+        """The agent's MCP servers in the order in which their tools are listed. Called without the lock."""
         entries = _TOOL_REGISTRY if shared is None else shared
         with _holding():
             self._shared = _shared_registries.setdefault(id(entries), _SharedRegistry(entries))
@@ -122,15 +124,27 @@ class ToolRegistry(MutableMapping[str, Entry]):
         return self.copy().items()
 
     def copy(self) -> dict[str, Entry]:
-        """All that the agent sees at this moment, in the order of registration."""
+        """All that the agent sees at this moment: native tools in the order of registration, then its own entries.
+
+        Tools of MCP servers are in the order of `server_order`, and those of one server in the server's own, whenever
+        they were registered: models cache prompts that begin alike.
+        """
+        servers = {name: position for position, name in enumerate(self.server_order())}
+
+        def position(item: tuple[str, Entry]) -> tuple[int, int]:
+            server = item[1].get("_mcp_server")
+            if server is None:
+                return (-1, 0)
+            return (servers.get(server, len(servers)), getattr(item[1], "position", 0))
+
         with _holding():
-            tables = {**self._bound, **self._own}
-            seen = {
-                key: tables.get(key, entry)
+            native = {
+                key: self._bound.get(key, entry)
                 for key, entry in self._shared.entries.copy().items()
-                if key in tables or self._shared.owner(key) is None
+                if key in self._bound or self._shared.owner(key) is None
             }
-            return {**seen, **tables}
+            others = {key: entry for key, entry in {**native, **self._bound}.items() if key not in self._own}
+            return {**others, **dict(sorted(self._own.items(), key=position))}
 
     def collecting(self) -> AbstractContextManager[None]:
         """Tools that the `tool` decorator registers inside, in this thread, are bound to this agent."""

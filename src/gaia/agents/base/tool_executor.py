@@ -73,6 +73,8 @@ class ToolExecutor:
     """From a name to the key of the tool; raises `ToolNotFound` and `AmbiguousToolName`."""
     gate: ConfirmationGate
     console: Console
+    explain_missing: Callable[[str], str | None] = lambda _: None
+    """Why there is no tool of a name now that may be there later; None if nothing is known of it."""
 
     def execute(self, name: str, arguments: dict[str, Any]) -> Any:
         """Make a call and return what the tool returns.
@@ -97,7 +99,9 @@ class ToolExecutor:
         try:
             key = self.resolve(name if name in self.registry else api_names(list(self.registry)).get(name, name))
             entry = self.registry[key]
-        except (AmbiguousToolName, ToolNotFound) as error:
+        except ToolNotFound as error:
+            raise CallNotMade(self.explain_missing(name) or str(error), key) from None
+        except AmbiguousToolName as error:
             raise CallNotMade(str(error), key) from None
         except KeyError:
             raise CallNotMade(f"The tool {key!r} has just gone", key) from None

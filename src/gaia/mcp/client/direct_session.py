@@ -60,7 +60,10 @@ class DirectSession:
             return ServerState.READY
         return ServerState.CLOSED if self._closed else ServerState.CREATED
 
-    def connect(self) -> bool:
+    keeps_trying = False
+
+    def connect(self, *, keep_trying: bool = False) -> bool:
+        """`keep_trying` has no effect: no thread of ours uses the transport."""
         try:
             connected = self.transport.connect()
         except (RuntimeError, OSError, ValueError) as error:
@@ -68,6 +71,7 @@ class DirectSession:
         else:
             self.last_error = None if connected else "the transport could not connect"
         if not connected:
+            logger.error("connect_failed", server=self.name, error=self.last_error)
             return False
         try:
             self.profile = drive(self.negotiation.open(self.identity), self._ask, self._tell)

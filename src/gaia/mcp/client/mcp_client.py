@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
-from gaia.log import enable_debug, get_logger
+from gaia.log import enable_debug
 from gaia.mcp.client.abandonment import WeakHooks, stop_when_dropped
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
@@ -41,8 +41,6 @@ from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.errors import ToolDenied
 
 __all__ = ["MCPClient", "MCPTool"]
-
-logger = get_logger(__name__)
 
 _MAX_INSTRUCTIONS = 64 * 1024
 """Characters: more would fill a model's context by itself."""
@@ -169,15 +167,18 @@ class MCPClient:
 
     # Connecting and disconnecting.
 
-    def connect(self) -> bool:
+    def connect(self, *, keep_trying: bool = False) -> bool:
         """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
 
         Harmless when it is already connected. After `disconnect` it starts the server anew.
+
+        A `connect` that returns False leaves nothing behind, and the server is not tried again. With `keep_trying` it
+        is, by its restart policy, in the background and until `disconnect`: then False says only that it is not ready
+        yet. A server that was ready once is tried again in any case. Over a transport that cannot be supervised,
+        `keep_trying` has no effect.
         """
-        connected = self._session.connect()
-        if not connected:
-            if self.last_error is not None:
-                logger.error("connect_failed", server=self.name, error=self.last_error)
+        connected = self._session.connect(keep_trying=keep_trying)
+        if not connected and not self._session.keeps_trying:
             # An application does not disconnect what it could not connect.
             self._close_services()
         return connected
@@ -199,6 +200,11 @@ class MCPClient:
     def _close_services(self) -> None:
         if self._services.owned:
             self._services.close()
+
+    @property
+    def keeps_trying(self) -> bool:
+        """Whether the server is started again after a failure, if its restart policy permits; see `connect`."""
+        return self._session.keeps_trying
 
     def is_connected(self) -> bool:
         """True while the server is ready for calls."""

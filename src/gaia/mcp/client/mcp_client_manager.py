@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
+from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode
-from gaia.mcp.client.server_registry import ServerRegistry
+from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -33,7 +34,7 @@ from gaia.mcp.client.supervision.client_features import (
     RootsSource,
 )
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ToolsChanged
+from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
@@ -47,6 +48,9 @@ from gaia.telemetry import metrics
 __all__ = ["MCPClientManager"]
 
 logger = get_logger(__name__)
+
+_TO_BEGIN_SECONDS = 5.0
+"""For a thread that was started to begin its work."""
 
 
 class MCPClientManager:
@@ -115,10 +119,10 @@ class MCPClientManager:
             **threads_for("manager"),
             tool_filter=tool_filter,
             on_authorization=on_authorization,
-            on_event=self._publish,
         )
         self._listeners = Listeners()
         self._registry = ServerRegistry(self._joined)
+        self._readiness = Readiness()
         self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
@@ -151,7 +155,9 @@ class MCPClientManager:
         saved if `config` of this manager has a file. It is saved as it is given: ``${VAR}`` stays as it is.
 
         Raises ValueError if there is already a server of this name, the configuration is not usable, or there is no
-        file to save it to, and RuntimeError with the reason if the connection fails.
+        file to save it to, and RuntimeError with the reason if the connection fails. Such a server is not tried again:
+        only `status` still shows it, until it is removed or added again. One that `load_from_config` could not connect
+        is no obstacle: the new one takes its place.
         """
         if save and self.config.config_file is None:
             raise ValueError(f"server {name!r} cannot be saved: the configuration of this manager has no file")
@@ -161,9 +167,9 @@ class MCPClientManager:
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
         client = self._make_client(name, config, None if save is False else self.config.config_file)
-        if not self._registry.connect(name, client):
+        if not self._connect(name, client, keep_trying=False):
             reason = client.last_error or "it was disconnected meanwhile"
-            raise RuntimeError(f"Failed to connect to server {name!r}: {reason}")
+            raise ServerUnavailable(f"Failed to connect to server {name!r}: {reason}")
         try:
             # A configuration class of the application may have the specification's two parameters alone.
             self.config.add_server(name, config, **({"save": False} if save is False else {}))
@@ -188,6 +194,7 @@ class MCPClientManager:
             if client is not None:
                 self._registry.drop(name, client)
                 client.disconnect()
+        self._readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
@@ -195,16 +202,24 @@ class MCPClientManager:
         return self._clients.get(name)
 
     def list_servers(self) -> list[str]:
-        """The names of the servers that were connected and not removed, restarting ones included."""
-        return list(self._clients)
+        """The names of the servers that were connected and not removed, restarting ones included.
 
-    def load_from_config(self, timeout: float | None = None) -> None:
+        They are in the order of the configuration; those that are not in it come last.
+        """
+        return self._registry.in_order(self._clients)
+
+    def load_from_config(self, timeout: float | None = None, *, keep_trying: bool = True) -> None:
         """Connect to all configured servers at once, except disabled and already connected ones.
 
         Returns when each has succeeded or failed, after `timeout` seconds at the latest; servers that are slower go on
         in the background and join when they are ready. Never raises for a single server: failures are logged, and
         `status` shows them. With a `timeout` of 0 nothing is waited for. Raises ValueError for one that is negative,
         more than a year, or not a number.
+
+        A server that failed is tried again in the background, by its restart policy, until it is removed or
+        `disconnect_all` is called; it joins the others when it is ready. Until then its state is ``failed``, and
+        ``starting`` during an attempt. Calling this again tries it at once. A server whose configuration cannot be
+        used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
         if timeout not in (None, 0):
             require_seconds("timeout", timeout)
@@ -212,7 +227,7 @@ class MCPClientManager:
         entries, problems = self.config.get_servers(), self.config.problems
         self._registry.expect(self.config.get_entries())
         for name, problem in problems.items():
-            if self.config.get_server(name).get("disabled") is not True:
+            if not self._is_disabled(name):
                 self._refuse(name, problem)
         clients = {
             name: self._make_configured(name, config)
@@ -225,7 +240,8 @@ class MCPClientManager:
             if client is None:
                 continue
             # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
-            thread = EngineThread(functools.partial(self._load, name, client), f"mcp-{name}-start")
+            connect = functools.partial(self._connect, name, client, keep_trying=keep_trying)
+            thread = EngineThread(connect, f"mcp-{name}-start")
             try:
                 thread.start()
             except RuntimeError:
@@ -236,7 +252,7 @@ class MCPClientManager:
             self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
         for name, client in unstarted:
             # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
-            self._load(name, client)
+            self._connect(name, client, keep_trying=keep_trying)
         deadline = None if timeout is None else time.monotonic() + timeout
         for thread in threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -260,6 +276,66 @@ class MCPClientManager:
             if starter is not threading.current_thread():
                 starter.join()
         self._services.close()
+        self._readiness.changed()
+
+    def wait_ready(self, timeout: float | None = None) -> bool:
+        """Wait until all servers that were loaded or added are ready, at most `timeout` seconds (None: no limit).
+
+        True when they are. False after `timeout`, and at once when a server cannot become ready by itself: its
+        configuration is unusable, it requires a login, its restart policy is ``never``, or it was disconnected. A
+        server that has exited by itself counts as ready, because the next call starts it. Does not start servers:
+        call `load_from_config` first. Raises ValueError for a `timeout` that is no duration.
+        """
+        if timeout not in (None, 0):
+            require_seconds("timeout", timeout)
+
+        def is_over() -> bool:
+            absences = self._absences(status.name for status in self.status())
+            return not absences or any(absence.is_final for absence in absences)
+
+        self._readiness.wait(is_over, timeout)
+        return not self._absences(status.name for status in self.status())
+
+    def require(self, *names: str, timeout: float | None = 30.0) -> None:
+        """Wait until the servers `names` are ready, by default all that are configured and not disabled.
+
+        Returns when they are. Raises `ServerUnavailable` (a RuntimeError) that names each server that is not, with the
+        cause: after `timeout` seconds (None: no limit), or as soon as each of them is ready or cannot become so by
+        itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a
+        `timeout` that is no duration.
+        """
+        if timeout not in (None, 0):
+            require_seconds("timeout", timeout)
+        if not names:
+            names = tuple(name for name in self.config.get_entries() if not self._is_disabled(name))
+        self._readiness.wait(lambda: all(absence.is_final for absence in self._absences(names)), timeout)
+        if missing := self._absences(names):
+            raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
+
+    def absence_of(self, tool_name: str) -> ServerUnavailable | None:
+        """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
+        server = self._registry.owner_of(tool_name)
+        absences = [] if server is None else self._absences([server])
+        return absences[0].error if absences else None
+
+    def _absences(self, names: Iterable[str]) -> list[Absence]:
+        """Why those among `names` that are not ready are not."""
+        statuses = {status.name: status for status in self.status()}
+        entries, connected = self.config.get_entries(), self._clients
+        found = (
+            absence_of(
+                name,
+                statuses.get(name),
+                is_configured=name in entries,
+                is_disabled=self._is_disabled(name),
+                joined=name in connected,
+            )
+            for name in names
+        )
+        return [absence for absence in found if absence is not None]
+
+    def _is_disabled(self, name: str) -> bool:
+        return self.config.get_server(name).get("disabled") is True
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
@@ -273,7 +349,11 @@ class MCPClientManager:
     # Tools.
 
     def list_tools(self) -> list[MCPTool]:
-        """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes."""
+        """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes.
+
+        They are in the order of `list_servers`, and those of one server in its own order. A server that fails keeps
+        those that it listed last.
+        """
         return [route.tool for route in self._registry.routes.values()]
 
     def call_tool(
@@ -289,11 +369,14 @@ class MCPClientManager:
         """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClient.call_tool` for the rest.
 
         A name that no server offers gives an error whose ``error_type`` is ``unknown_tool``, ``denied`` or
-        ``not_approved``; that of a server that is being removed gives ``server_unavailable``.
+        ``not_approved``. That of a server that is down, or is being removed, gives ``server_unavailable``, with the
+        cause and the seconds until the server is tried again. A call waits for a server that is being started.
         """
-        route = self._registry.routes.get(name)
+        route = self._registry.routes.get(name) or self._route_to_absent(name)
         if route is None:
             error = self._registry.no_route(name)
+            if isinstance(error, ServerUnavailable):
+                error = self.absence_of(name) or error
             metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
             return failure(error, name, None, arguments)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
@@ -303,10 +386,17 @@ class MCPClientManager:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
+    def _route_to_absent(self, name: str) -> Route | None:
+        """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
+        if self._registry.is_reserved(name):
+            # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
+            self._readiness.wait(lambda: not self._registry.is_reserved(name), _TO_BEGIN_SECONDS)
+        return self._registry.route_to_absent(name)
+
     # Condition.
 
     def status(self) -> list[ServerStatus]:
-        """The condition of every server: connected, starting, and failed to connect."""
+        """The condition of every server, in the order of the configuration; those that are not in it come last."""
         return self._registry.status()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -327,6 +417,7 @@ class MCPClientManager:
             self._services,
             pins=lambda name: pins_in(source, name, self._lock_file),
             on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
+            on_event=lambda event: self._happened(name, client, event),
         )
         client.join(services, self._defaults)
         self._registry.reserve(name, client)
@@ -344,18 +435,28 @@ class MCPClientManager:
         logger.warning("server_config_unusable", server=name, error=problem)
         self._registry.refused(name, problem)
 
-    def _load(self, name: str, client: MCPClient) -> None:
-        if not self._registry.connect(name, client) and client.last_error is not None:
-            logger.error("server_load_failed", server=name, error=client.last_error)
+    def _connect(self, name: str, client: MCPClient, *, keep_trying: bool) -> bool:
+        try:
+            return self._registry.connect(name, client, keep_trying=keep_trying)
+        finally:
+            self._readiness.changed()
 
     def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
-        self._publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
+        self._listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
 
-    def _publish(self, event: Event) -> None:
-        if isinstance(event, ToolsChanged) and self._registry.is_starting(event.server):
+    def _happened(self, name: str, client: MCPClient, event: Event) -> None:
+        """Something has happened to a server; called on its supervisor's thread, or on one that connects its client."""
+        tools: tuple[MCPTool, ...] = ()
+        if isinstance(event, StateChanged) and event.new is ServerState.READY:
+            tools = self._registry.came_up(name, client)
+        elif isinstance(event, ToolsChanged) and self._registry.is_starting(name):
             # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
             return
         self._listeners.publish(event)
+        if tools:
+            self._joined(name, tools)
+        if isinstance(event, StateChanged):
+            self._readiness.changed()
 
 
 def _disconnect(name: str, client: MCPClient) -> None:

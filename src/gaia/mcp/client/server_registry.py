@@ -1,4 +1,4 @@
-"""The servers of a manager: which are starting, connected or failed, and the routes to their tools.
+"""The servers of a manager: which are starting, connected, tried again or failed, and the routes to their tools.
 
 Starts, removals and new tool lists come from many threads, in any order. They meet here, under one lock.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gaia.locks import Latch, reentrant_lock
@@ -37,6 +37,8 @@ class _Start:
         self.thread = threading.get_ident()
         self.unwanted = False
         """Its client was taken away."""
+        self.came_up = False
+        """Its server was ready, perhaps only at a second attempt."""
         self.over = Latch()
 
 
@@ -59,6 +61,10 @@ class ServerRegistry:
         self.routes: dict[str, Route] = {}
         """To the tools of all that are connected. Replaced as a whole, so that calls read it without the lock."""
         self._starting: dict[str, MCPClient] = {}
+        self._waiting: dict[str, MCPClient] = {}
+        """Clients whose servers could not be connected and are tried again. They are connected when they are ready."""
+        self._replaced: dict[MCPClient, MCPClient] = {}
+        """For a client that took the name of a waiting one: that one, which is to end before the new one starts."""
         self._connecting: dict[MCPClient, _Start] = {}
         """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
         self._changes = 0
@@ -67,43 +73,62 @@ class ServerRegistry:
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
         """The last status of each server that could not be connected."""
-        self._known: set[str] = set()
-        """All servers that were not dropped. Names of tools that belong to one of them never lead to another."""
+        self._known: dict[str, None] = {}
+        """All servers that were not dropped, in the order in which everything is listed: that of the configuration,
+        then those that were added. Names of tools that belong to one of them never lead to another."""
 
     # Starting.
 
     def __contains__(self, name: str) -> bool:
-        """Whether the name belongs to a server that is connected or starting."""
+        """Whether the name belongs to a server that is connected or starting. That of a waiting one is free."""
         return name in self.connected or name in self._starting
 
     def is_starting(self, name: str) -> bool:
         with self._lock:
-            return name in self._starting
+            return name in self._starting or name in self._waiting
 
     def reserve(self, name: str, client: MCPClient) -> None:
-        """Raises ValueError if the name is taken."""
+        """Raises ValueError if the name is taken. A server that was tried again under this name is stopped."""
         with self._lock:
             if name in self:
                 raise ValueError(f"server {name!r} already exists; remove it first, or choose another name")
+            if name in self._waiting:
+                self._replaced[client] = self._waiting[name]
+                self._waiting.pop(name).request_disconnect()
             self._starting[name] = client
-            self._known.add(name)
+            self._known[name] = None
 
     def expect(self, names: Iterable[str]) -> None:
-        """Servers that are configured, whether they will be connected or not."""
+        """Servers that are configured, in their order, whether they will be connected or not."""
         with self._lock:
-            self._known.update(names)
+            self._known = {**dict.fromkeys(names), **self._known}
+            self._changes += 1
         self._rebuild_routes()
 
-    def connect(self, name: str, client: MCPClient) -> bool:
-        """Connect a client that has its name reserved. True if it belongs to the registry now."""
+    def in_order(self, names: Collection[str]) -> list[str]:
+        """`names` of servers in the order of the configuration; those that it does not know come last."""
+        with self._lock:
+            known = self._known.copy()
+        return [*(name for name in known if name in names), *(name for name in names if name not in known)]
+
+    def connect(self, name: str, client: MCPClient, *, keep_trying: bool = False) -> bool:
+        """Connect a client that has its name reserved. True if it belongs to the connected ones now.
+
+        With `keep_trying` it joins them later if it cannot be connected now.
+        """
         start = _Start()
         try:
             with self._lock:
                 self._connecting[client] = start
-                if self._starting.get(name) is not client:
-                    # It was dropped before its thread came to run.
-                    return False
-            return self._join(name, client, start, client.connect())
+                # Otherwise it was dropped before its thread came to run.
+                wanted = self._starting.get(name) is client
+                replaced = self._replaced.pop(client, None)
+            if replaced is not None:
+                replaced.disconnect()
+            if not wanted:
+                return False
+            connected = client.connect(keep_trying=True) if keep_trying else client.connect()
+            return self._join(name, client, start, connected, keep_trying=keep_trying)
         except BaseException:
             self._abandon(name, client)
             raise
@@ -111,21 +136,25 @@ class ServerRegistry:
             self._connecting.pop(client, None)
             start.over.open()
 
-    def _join(self, name: str, client: MCPClient, start: _Start, connected: bool) -> bool:
+    def _join(self, name: str, client: MCPClient, start: _Start, connected: bool, *, keep_trying: bool) -> bool:
         """Note the end of a start. True if the client belongs to the registry now."""
         with self._lock:
             if self._starting.get(name) is client:
                 self._starting.pop(name, None)
             if not start.unwanted:
+                # It may have been ready for a moment, or was at the second attempt, before this thread came to run.
+                connected = connected or start.came_up
+                self._failed.pop(name, None)
                 if connected:
                     self.connected[name] = client
-                    self._failed.pop(name, None)
+                elif keep_trying and client.keeps_trying:
+                    self._waiting[name] = client
                 else:
                     self._failed[name] = client.status
             # By now it is where a signal handler that takes servers away finds it, or we find what one did before.
             unwanted = start.unwanted
-            if unwanted and self.connected.get(name) is client:
-                self.connected.pop(name, None)
+            if unwanted:
+                self._take_out(name, client)
             self._changes += 1
         if unwanted:
             client.disconnect()
@@ -138,13 +167,38 @@ class ServerRegistry:
             self._on_joined(name, tools)
         return connected
 
+    def came_up(self, name: str, client: MCPClient) -> tuple[MCPTool, ...]:
+        """Called by a client whenever its server becomes ready, on its supervisor's thread.
+
+        Returns the tools that can be called from now on, if the server joins the connected ones by that.
+        """
+        with self._lock:
+            if client in self._connecting:
+                # The thread that connects it has it join.
+                self._connecting[client].came_up = True
+            if self._waiting.get(name) is not client:
+                return ()
+            self.connected[name] = client
+            self._waiting.pop(name, None)
+            self._changes += 1
+        self._rebuild_routes()
+        with self._lock:
+            return self._offers.get(name, ())
+
+    def _take_out(self, name: str, client: MCPClient) -> bool:
+        """With the lock held: take a client away, wherever it is. False if it is nowhere."""
+        found = False
+        for clients in (self.connected, self._starting, self._waiting):
+            if clients.get(name) is client:
+                found = True
+                clients.pop(name, None)
+        return found
+
     def _abandon(self, name: str, client: MCPClient) -> None:
         """An exception, perhaps of a signal handler, has ended `connect` at any line."""
         with self._lock:
-            if self.connected.get(name) is client:
-                self.connected.pop(name, None)
-            if self._starting.get(name) is client:
-                self._starting.pop(name, None)
+            joined = self.connected.get(name) is client
+            if self._take_out(name, client) and not joined:
                 self._failed[name] = client.status
             elif name not in self:
                 self._offers.pop(name, None)
@@ -163,7 +217,7 @@ class ServerRegistry:
     def tools_listed(self, name: str, client: MCPClient, tools: tuple[MCPTool, ...]) -> None:
         """Called by a client whenever its tools may have changed, on its supervisor's thread."""
         with self._lock:
-            if client not in (self.connected.get(name), self._starting.get(name)):
+            if client is not self.client_of(name):
                 # It has been taken away, and perhaps another one has its name now.
                 return
             self._offers[name] = tools
@@ -178,7 +232,8 @@ class ServerRegistry:
             while changes != self._changes:
                 changes = self._changes
                 connected, offers = self.connected.copy(), self._offers.copy()
-                tools = {(name, tool.name): tool for name in connected for tool in offers.get(name, ())}
+                servers = self.in_order(connected)
+                tools = {(name, tool.name): tool for name in servers for tool in offers.get(name, ())}
                 self.routes = {
                     unique: Route(
                         connected[server],
@@ -186,6 +241,32 @@ class ServerRegistry:
                     )
                     for unique, (server, tool) in assign(tools, self._known.copy()).items()
                 }
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether the server of a tool, by the tool's namespaced name, is about to be started."""
+        server = self.owner_of(name)
+        client = None if server is None else self._starting.get(server)
+        return client is not None and client.state is ServerState.CREATED
+
+    def route_to_absent(self, name: str) -> Route | None:
+        """The way of a call to a server that has not listed its tools; None if the server has, or there is none.
+
+        Its client refuses the call and says why, or has it wait for a start under way.
+        """
+        server = self.owner_of(name)
+        client = None if server is None else self.client_of(server)
+        if server is None or client is None or client.state is ServerState.CREATED:
+            return None
+        if self.connected.get(server) is client and (client.is_connected() or client.tool_calls.catalog.listed):
+            return None
+        own_name = name.removeprefix(f"mcp_{server}_")
+        return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=name))
+
+    def owner_of(self, name: str) -> str | None:
+        """The server that a namespaced name belongs to, whether it has such a tool or not."""
+        with self._lock:
+            known = self._known.copy()
+        return max((server for server in known if name.startswith(f"mcp_{server}_")), key=len, default=None)
 
     def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
         """Why no route has this name: its server is not connected, or permits no calls of it, or none has the tool."""
@@ -195,15 +276,16 @@ class ServerRegistry:
             for tool in (*client.denied_tools, *client.blocked_tools)
         }
         with self._lock:
-            known, failed = set(self._known), dict(self._failed)
+            known, failed = self._known.copy(), dict(self._failed)
         pair = assign(hidden, known).get(name)
         refusal = None if pair is None else hidden[pair].refusal_of(pair[1])
         if refusal is not None:
             return refusal
-        own = [server for server in known if name.startswith(f"mcp_{server}_")]
-        if own and (server := max(own, key=len)) not in self.connected:
+        server = self.owner_of(name)
+        if server is not None and server not in self.connected:
             reason = failed[server].last_error if server in failed else None
-            return ServerUnavailable(f"server {server!r} is not connected{f': {reason}' if reason else ''}")
+            otherwise = "it is not connected" if self.client_of(server) is None else "it is being started"
+            return ServerUnavailable.of(server, reason or otherwise)
         import difflib
 
         close = difflib.get_close_matches(name, self.routes, n=3)
@@ -211,45 +293,49 @@ class ServerRegistry:
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
 
     def status(self) -> list[ServerStatus]:
-        """Of every server: connected, starting, and failed to connect."""
+        """Of every server, in order: connected, starting, being tried again, and failed to connect."""
         with self._lock:
-            clients, failed = {**self.connected, **self._starting}, dict(self._failed)
-        known = {name: client.status for name, client in clients.items()}
-        return list({**failed, **known}.values())
+            clients, failed = {**self._waiting, **self._starting, **self.connected}, dict(self._failed)
+        statuses = {**failed, **{name: client.status for name, client in clients.items()}}
+        return [statuses[name] for name in self.in_order(statuses)]
 
     # Stopping.
 
     def client_of(self, name: str) -> MCPClient | None:
-        """The client of a server that is connected or starting."""
+        """The client of a server that is connected, starting or being tried again."""
         with self._lock:
-            return self.connected.get(name) or self._starting.get(name)
+            return self.connected.get(name) or self._starting.get(name) or self._waiting.get(name)
 
     def drop(self, name: str, client: MCPClient) -> None:
         """Take a server away, unless another one has its name by now; the caller disconnects its client."""
         with self._lock:
             if client in self._connecting:
                 self._connecting[client].unwanted = True
-            if client not in (self.connected.get(name), self._starting.get(name)):
+            if not self._take_out(name, client):
                 return
-            self.connected.pop(name, None)
-            self._starting.pop(name, None)
             self._offers.pop(name, None)
-            self._known.discard(name)
+            self._known.pop(name, None)
             self._changes += 1
         self._rebuild_routes()
 
     def forget_failure(self, name: str) -> None:
+        """Of a server that is removed."""
         with self._lock:
             self._failed.pop(name, None)
+            if self.client_of(name) is None:
+                self._known.pop(name, None)
+                self._changes += 1
+        self._rebuild_routes()
 
     def take_all(self) -> dict[str, MCPClient]:
         """Take all servers away, those still starting included; the caller disconnects them."""
         with self._lock:
             for start in list(self._connecting.values()):
                 start.unwanted = True
-            clients = {**self._starting, **self.connected}
+            clients = {**self._waiting, **self._starting, **self.connected}
             self._changes += 1
-            self.connected, self._starting, self._failed, self._offers, self.routes = {}, {}, {}, {}, {}
+            self.connected, self._starting, self._waiting = {}, {}, {}
+            self._failed, self._offers, self.routes = {}, {}, {}
         return clients
 
     def wait_for_starts(self) -> None:

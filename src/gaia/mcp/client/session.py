@@ -51,7 +51,11 @@ class Session(Protocol):
     @property
     def last_error(self) -> str | None: ...
 
-    def connect(self) -> bool: ...
+    def connect(self, *, keep_trying: bool = False) -> bool: ...
+
+    @property
+    def keeps_trying(self) -> bool:
+        """Whether the server is started again after a failure, until `disconnect`."""
 
     def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
         """Stop the server, then call `then`, as a part of disconnecting."""
@@ -122,7 +126,12 @@ class SupervisedSession:
     def last_error(self) -> str | None:
         return self._supervisor.condition.last_error
 
-    def connect(self) -> bool:
+    @property
+    def keeps_trying(self) -> bool:
+        supervisor = self._supervisor
+        return supervisor.condition.keep_trying and supervisor.state is not ServerState.CLOSED
+
+    def connect(self, *, keep_trying: bool = False) -> bool:
         """Raises RuntimeError if this thread is in the middle of connecting or disconnecting already."""
         if self._changing_in == threading.get_ident():
             raise RuntimeError(
@@ -132,8 +141,11 @@ class SupervisedSession:
         with self._lifecycle, self._change():
             supervisor = self._supervisor
             if supervisor.state in _CONNECTED:
-                return True
+                # A person may be logging in at a server that was never ready, and is tried in the background.
+                return supervisor.state is not ServerState.AUTHORIZING or supervisor.condition.ever_ready
             self._cut_short = False
+            # A server that was being tried again goes on being so, whatever becomes of this attempt.
+            keep_trying = keep_trying or self.keeps_trying
             if supervisor.state is not ServerState.CREATED:
                 # Failed or closed. A connection asked for by name does not wait for a cool-down.
                 supervisor.stop()
@@ -145,7 +157,7 @@ class SupervisedSession:
                 self._caller.supervisor = self._new_supervisor()
                 return False
             try:
-                return supervisor.start()
+                return supervisor.start(keep_trying=keep_trying)
             except BaseException:
                 supervisor.request_stop()
                 raise

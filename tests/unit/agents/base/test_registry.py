@@ -210,3 +210,26 @@ def test_the_views_of_keys_values_and_items_show_one_moment() -> None:
     registry["b"] = {"name": "b"}
     assert (list(keys), list(values), list(items)) == (["a"], [{"name": "a"}], [("a", {"name": "a"})])
     assert registry.keys() - keys == {"b"}
+
+
+class Tool(dict[str, Any]):
+    """An entry of an MCP server, with its place in the server's list."""
+
+    def __init__(self, server: str, position: int) -> None:
+        super().__init__(_mcp_server=server)
+        self.position = position
+
+
+class TestOrder:
+    """Models cache prompts that begin alike, so the list of tools must not depend on which server is ready first."""
+
+    def test_tools_of_servers_follow_the_native_ones_in_the_order_of_the_servers(self, shared: Registry) -> None:
+        one = ToolRegistry(shared)
+        one["late_2"], one["late_1"] = Tool("late", 1), Tool("late", 0)
+        one["early"] = Tool("early", 0)
+        one["written"] = entry("written")
+        shared["native2"] = entry("native2")
+        one.server_order = lambda: ["early", "late"]
+        assert list(one) == ["native", "native2", "written", "early", "late_1", "late_2"]
+        one.server_order = lambda: ["late"]
+        assert list(one) == ["native", "native2", "written", "late_1", "late_2", "early"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -138,3 +139,13 @@ def test_what_is_no_json_object_is_shown_to_the_model_in_part(text: object) -> N
     with pytest.raises(CallNotMade, match=r"not valid JSON|must be a JSON object") as reason:
         parse_arguments(text, "t")
     assert len(str(reason.value)) < 1000
+
+
+class TestAToolThatIsMissing:
+    def test_is_explained_by_what_is_known_of_it(self, registry: Registry) -> None:
+        def explain(name: str) -> str | None:
+            return "its server is down" if name == "mcp_late_x" else None
+
+        executor = dataclasses.replace(Setting(registry).executor, explain_missing=explain)
+        assert executor.execute("mcp_late_x", {}) == {"status": "error", "error": "its server is down"}
+        assert "Unknown tool" in executor.execute("other", {})["error"]

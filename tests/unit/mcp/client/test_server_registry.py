@@ -17,8 +17,8 @@ ADD = MCPTool("add", "Adds numbers.", {"type": "object"})
 
 
 def make_client(connect: Callable[[], bool] = lambda: True) -> Mock:
-    client = Mock(denied_tools=frozenset(), blocked_tools={})
-    client.connect.side_effect = connect
+    client = Mock(denied_tools=frozenset(), blocked_tools={}, keeps_trying=False)
+    client.connect.side_effect = lambda **_: connect()
     client.status = ServerStatus(name="calc", state=ServerState.READY)
     return client
 
@@ -72,6 +72,96 @@ class TestJoining:
         registry.refused("calc", "no command")
         registry.refused("other", "no command")
         assert {status.name: status.last_error for status in registry.status()} == {"calc": None, "other": "no command"}
+
+
+class TestWaiting:
+    """Servers that could not be connected and are tried again."""
+
+    @pytest.fixture
+    def client(self, registry: ServerRegistry) -> Mock:
+        client = make_client(lambda: False)
+        client.keeps_trying = True
+        registry.reserve("calc", client)
+        assert not registry.connect("calc", client, keep_trying=True)
+        return client
+
+    def test_their_names_are_free(self, registry: ServerRegistry, client: Mock) -> None:
+        assert "calc" not in registry
+        assert registry.is_starting("calc")
+        assert registry.client_of("calc") is client
+        assert registry.status() == [client.status]
+
+    def test_they_join_when_they_are_ready(self, registry: ServerRegistry, client: Mock) -> None:
+        registry.tools_listed("calc", client, (ADD,))
+        assert registry.routes == {}
+        assert registry.came_up("calc", client) == (ADD,)
+        assert registry.connected == {"calc": client}
+        assert list(registry.routes) == ["mcp_calc_add"]
+        assert registry.came_up("calc", client) == ()
+
+    def test_one_that_is_ready_before_its_first_attempt_is_noted_joins_all_the_same(
+        self, registry: ServerRegistry, joined: list[tuple[str, tuple[MCPTool, ...]]]
+    ) -> None:
+        def connect() -> bool:
+            # The second attempt is over before this thread goes on.
+            registry.tools_listed("calc", client, (ADD,))
+            assert registry.came_up("calc", client) == ()
+            return False
+
+        client = make_client(connect)
+        client.keeps_trying = True
+        registry.reserve("calc", client)
+        assert registry.connect("calc", client, keep_trying=True)
+        assert registry.connected == {"calc": client}
+        assert joined == [("calc", (ADD,))]
+
+    def test_they_are_stopped_before_their_successors_start(self, registry: ServerRegistry, client: Mock) -> None:
+        def connect() -> bool:
+            client.disconnect.assert_called_once_with()
+            return True
+
+        successor = make_client(connect)
+        registry.reserve("calc", successor)
+        client.request_disconnect.assert_called_once_with()
+        assert registry.connect("calc", successor)
+        assert registry.came_up("calc", client) == ()
+        assert registry.client_of("calc") is successor
+
+    def test_so_they_are_if_the_successor_is_taken_away_before_it_starts(
+        self, registry: ServerRegistry, client: Mock
+    ) -> None:
+        successor = make_client()
+        registry.reserve("calc", successor)
+        registry.take_all()
+        assert not registry.connect("calc", successor)
+        client.disconnect.assert_called_once_with()
+
+    def test_they_are_taken_away_with_the_others(self, registry: ServerRegistry, client: Mock) -> None:
+        assert registry.take_all() == {"calc": client}
+        assert registry.status() == []
+
+    def test_they_can_be_dropped(self, registry: ServerRegistry, client: Mock) -> None:
+        registry.drop("calc", client)
+        assert registry.client_of("calc") is None
+        assert registry.came_up("calc", client) == ()
+
+
+class TestOrder:
+    def test_it_is_that_of_the_configuration_then_that_of_the_additions(self, registry: ServerRegistry) -> None:
+        registry.expect(["b", "a"])
+        for name in ("added", "a", "b"):
+            client = make_client()
+            registry.reserve(name, client)
+            registry.connect(name, client)
+            registry.tools_listed(name, client, (ADD,))
+        assert registry.in_order(registry.connected) == ["b", "a", "added"]
+        assert list(registry.routes) == ["mcp_b_add", "mcp_a_add", "mcp_added_add"]
+        registry.expect(["added", "b", "a"])
+        assert list(registry.routes) == ["mcp_added_add", "mcp_b_add", "mcp_a_add"]
+
+    def test_names_that_it_does_not_know_come_last(self, registry: ServerRegistry) -> None:
+        registry.expect(["b"])
+        assert registry.in_order(["x", "b"]) == ["b", "x"]
 
 
 class TestTakenAway:

@@ -23,6 +23,7 @@ from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
 from tests.fake_clock import FakeClock
 from tests.fake_transport import PATIENCE, FakeTransport
+from tests.waiting import wait_until
 
 Make = Callable[..., Session]
 CALL = ClientRequest("tools/call", {"name": "echo"})
@@ -123,6 +124,50 @@ class TestConnecting:
         assert (session.state, session.last_error) == (ServerState.FAILED, "no such program")
         assert session.connect()
         assert session.last_error is None
+
+    def test_a_failure_leaves_no_thread_and_no_further_attempt(
+        self, make: Make, transport: FakeTransport, fake_clock: FakeClock
+    ) -> None:
+        transport.start_errors.append(StartFailed("no such program"))
+        session = make(transport)
+        assert not session.connect()
+        assert not session.keeps_trying
+        assert not any("supervisor" in thread.name for thread in threading.enumerate())
+        assert fake_clock.deadlines() == []
+
+    def test_a_server_that_is_tried_again_goes_on_being_so_whatever_becomes_of_another_connect(
+        self, make: Make, transport: FakeTransport, fake_clock: FakeClock
+    ) -> None:
+        transport.start_errors.extend([StartFailed("down"), StartFailed("still down")])
+        session = make(transport)
+        assert not session.connect(keep_trying=True)
+        assert not session.connect()
+        assert session.keeps_trying
+        fake_clock.wait_for_waiter(fake_clock.monotonic() + session.status(0).retry_in)
+        fake_clock.advance(1.0)
+        transport.channel(1).wait_for("tools/list")
+        assert wait_until(session.is_connected)
+
+    def test_so_does_one_that_was_ready_before(self, make: Make, transport: FakeTransport) -> None:
+        session = make(transport, restart_policy=RestartPolicy(max_restarts=0))
+        assert session.connect()
+        transport.channel().end(exit_code=1)
+        assert wait_until(lambda: session.state is ServerState.FAILED)
+        transport.start_errors.append(StartFailed("down"))
+        assert not session.connect()
+        assert session.keeps_trying
+
+    def test_disconnecting_ends_it(self, make: Make, transport: FakeTransport, fake_clock: FakeClock) -> None:
+        transport.start_errors.append(StartFailed("down"))
+        session = make(transport)
+        assert not session.connect(keep_trying=True)
+        session.disconnect()
+        assert not session.keeps_trying
+        fake_clock.advance(1000.0)
+        assert transport.starts == 0
+        transport.start_errors.append(StartFailed("down"))
+        assert not session.connect()
+        assert not session.keeps_trying
 
     def test_after_disconnecting_the_server_is_started_anew(self, session: Session, transport: FakeTransport) -> None:
         session.disconnect()

@@ -56,11 +56,13 @@ class CallQueue:
         on_call_waiting: Callable[[], None],
         on_expired: Callable[[Call], None],
         has_new_login: Callable[[], bool] = lambda: False,
+        retry_in: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`on_call_waiting` is called, from a caller's thread, when a call comes for a server that has exited.
 
         So it is for one that requires a login, if `has_new_login` says that there may be one; that is asked for each
-        such call, and must be quick. `on_expired` is told of calls that timed out while there was a connection.
+        such call, and must be quick. `retry_in` says in how many seconds a server that failed is tried again, or None
+        if it is not. `on_expired` is told of calls that timed out while there was a connection.
         """
         self.next_id: Callable[[], int] = itertools.count(1).__next__
         """The id of the next request, unique among all connections of the server. For any thread."""
@@ -69,6 +71,7 @@ class CallQueue:
         self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
         self._has_new_login = has_new_login
+        self._retry_in = retry_in
         # There is no lock: a caller's thread that was interrupted while it held one would block the supervisor.
         self.state = ServerState.CREATED
         self.reason: str | None = None
@@ -313,7 +316,7 @@ class CallQueue:
         if state is ServerState.NEEDS_AUTHORIZATION:
             return NeedsAuthorization(str(self.reason), status=401, delivery="not_sent")
         if state is ServerState.FAILED:
-            return ServerUnavailable(f"server {self._server!r} is unavailable: {self.reason}")
+            return ServerUnavailable.of(self._server, str(self.reason), self._retry_in())
         return None
 
     def _overload(self) -> MCPError | None:

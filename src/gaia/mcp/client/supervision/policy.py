@@ -270,7 +270,9 @@ class Recovery:
         self._negotiation = negotiation
         self._tracker = RestartTracker(policy, rng)
         self.ever_ready = False
-        """Whether the server was ready at least once: one that was not is not started again."""
+        """Whether the server was ready at least once."""
+        self.keep_trying = False
+        """Whether a server that was never ready is started again too."""
 
     def ready(self, now: float) -> None:
         """The server finished its handshake."""
@@ -313,7 +315,7 @@ class Recovery:
 
     def after_failure(self, now: float) -> Retry | OpenCircuit | GiveUp:
         """The server failed, or could not even be started."""
-        if not self.ever_ready:
+        if not (self.ever_ready or self.keep_trying):
             return GiveUp()
         if not self.restarts:
             return GiveUp("its restart policy is 'never'")

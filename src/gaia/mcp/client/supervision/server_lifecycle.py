@@ -27,7 +27,7 @@ from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.client.supervision.maintenance import Maintenance, open_and_list
 from gaia.mcp.client.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
 from gaia.mcp.client.supervision.status import Condition
-from gaia.mcp.errors import CallCancelled, CallTimeout, JsonRpcError, MCPError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, JsonRpcError, MCPError, ServerCrashed
 
 __all__ = ["ServerLifecycle"]
 
@@ -48,6 +48,7 @@ class ServerLifecycle:
             on_call_waiting=lambda: loop.post(self._call_waiting),
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,
+            retry_in=lambda: self.condition.retry_in,
         )
         """For any thread."""
         self.condition = Condition(context, self.call_queue)
@@ -67,6 +68,8 @@ class ServerLifecycle:
         """Whether the server gets one call at a time, because the circuit was open before."""
         self._trial: Call | None = None
         """The call that a server on trial has now."""
+        self._failure_logged = False
+        """Whether the present failure was logged as an error; further attempts that fail are information."""
 
     def requested(self) -> None:
         """The current thread wants the server started or stopped: that belongs to its trace. For any thread."""
@@ -79,7 +82,9 @@ class ServerLifecycle:
 
     # Starting.
 
-    def begin(self) -> None:
+    def begin(self, *, keep_trying: bool = False) -> None:
+        """The first start. With `keep_trying` one that fails is followed by others, as after a crash."""
+        self._recovery.keep_trying = self.condition.keep_trying = keep_trying
         self._logins.allow()
         self.condition.move_to(ServerState.STARTING)
         self._open()
@@ -99,7 +104,7 @@ class ServerLifecycle:
             self._reopen(_NEW_LOGIN)
 
     def _reopen(self, reason: str | None) -> None:
-        self.condition.move_to(ServerState.RESTARTING, reason)
+        self.condition.move_to(ServerState.RESTARTING if self.condition.ever_ready else ServerState.STARTING, reason)
         self._open()
 
     def _retry(self) -> None:
@@ -107,6 +112,7 @@ class ServerLifecycle:
 
     def _open(self) -> None:
         self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
+        self.condition.retry_at = None
         self.condition.generation += 1
         number = self.condition.generation
         self._spans.opening(number)
@@ -116,7 +122,9 @@ class ServerLifecycle:
         except MCPError as error:
             self._spans.not_spawned(error.message)
             now = context.clock.monotonic()
-            self._proceed(self._recovery.after_failure(now), now, error.message)
+            # A configuration that cannot be used is the same the next time.
+            unusable = isinstance(error, ConfigError) and not self.condition.ever_ready
+            self._proceed(GiveUp() if unusable else self._recovery.after_failure(now), now, error.message)
             return
         self.condition.current = generation
         self._spans.spawned(generation.pid)
@@ -143,7 +151,8 @@ class ServerLifecycle:
         self._logins.forget()
         condition.move_to(ServerState.READY)
         self._recovery.ready(now)
-        condition.ever_ready = True
+        condition.ever_ready = condition.keep_trying = True
+        self._failure_logged = False
         downtime = condition.end_downtime(now)
         # All of it before the calls that waited are sent: a caller may look at it as soon as it has its answer.
         logger.info("server_ready", server=self._name, generation=condition.generation, pid=generation.pid)
@@ -268,6 +277,8 @@ class ServerLifecycle:
 
     def _proceed(self, decision: Decision, now: float, reason: str) -> None:
         """Do what was decided at `now` about a server that ended or could not be started; `reason` says why it did."""
+        if not isinstance(decision, Step):
+            self._cancel_first_downtime()
         match decision:
             case Step.RENEW:
                 self._open()
@@ -280,15 +291,24 @@ class ServerLifecycle:
             case Step.STAY_EXITED:
                 self._stay_exited(reason)
             case Retry(delay):
-                self._loop.timers.set(Timer.BACKOFF, now + delay, self._retry)
-                self._back_off(delay, reason)
+                self._retry_at(Timer.BACKOFF, now + delay)
+                if self.condition.ever_ready:
+                    self._back_off(delay, reason)
+                else:
+                    # Calls do not wait for a server that may never come.
+                    self.condition.last_error = reason
+                    self.fail(reason, retry_in=delay)
             case OpenCircuit(until):
-                self._loop.timers.set(Timer.COOLDOWN, until, self._retry)
+                self._retry_at(Timer.COOLDOWN, until)
                 self.condition.last_error = reason
                 self.fail(f"it keeps failing, the last time because {reason}", retry_in=until - now)
             case GiveUp(why):
                 self.condition.last_error = reason
                 self.fail(reason if why is None else f"{reason} (and {why})")
+
+    def _retry_at(self, timer: Timer, moment: float) -> None:
+        self._loop.timers.set(timer, moment, self._retry)
+        self.condition.retry_at = moment
 
     def _cancel_first_downtime(self) -> None:
         """A server that was never ready has no downtime."""
@@ -312,9 +332,13 @@ class ServerLifecycle:
 
     def fail(self, reason: str, retry_in: float | None = None) -> None:
         """The server is not started again, or only in `retry_in` seconds."""
-        hint = "" if retry_in is None else f"; the next attempt is in {retry_in:.0f} s"
-        self.condition.move_to(ServerState.FAILED, reason + hint)
-        logger.error("server_failed", server=self._name, reason=reason, retry_in=retry_in)
+        self.condition.move_to(ServerState.FAILED, reason)
+        # One error for one failure, however often the server is tried again until it is ready.
+        if self._failure_logged:
+            logger.info("server_still_failing", server=self._name, reason=reason, retry_in=retry_in)
+        else:
+            logger.error("server_failed", server=self._name, reason=reason, retry_in=retry_in)
+        self._failure_logged = True
         self._spans.gave_up(reason)
         self._context.hooks.happened(GaveUp(self._name, reason=reason, retry_in=retry_in))
         self._on_settled()
@@ -323,7 +347,7 @@ class ServerLifecycle:
 
     def _has_new_login(self) -> bool:
         """Whether a server that required a login may accept us now. For any thread, and quick."""
-        return self.condition.ever_ready and self._logins.new()
+        return self.condition.keep_trying and self._logins.new()
 
     def _log_in(self, reason: str) -> None:
         """The server requires a login. Waiting would not change that, so it is not tried again and again."""
@@ -394,7 +418,7 @@ class ServerLifecycle:
         state = self.condition.state
         if state in (ServerState.EXITED, ServerState.NEEDS_AUTHORIZATION):
             return len(self.call_queue) == 0
-        return state is ServerState.FAILED and not (self.condition.ever_ready and self._recovery.restarts)
+        return state is ServerState.FAILED and not (self.condition.keep_trying and self._recovery.restarts)
 
     def abandon(self, error: BaseException) -> None:
         """The last resort, if even `recover` raises: end the server, and try again once after the cool-down."""
@@ -403,11 +427,11 @@ class ServerLifecycle:
             # Some of it was done before.
             self._end(ServerState.CLOSED, self._closing, CallCancelled)
             return
-        timers, again = self._loop.timers, self.condition.ever_ready and self._recovery.restarts
+        timers, again = self._loop.timers, self.condition.keep_trying and self._recovery.restarts
         now, cooldown = self._context.clock.monotonic, self._context.policy.cooldown
         run_all(
             lambda: timers.cancel(Timer.HEALTH, Timer.LISTING, Timer.BACKOFF),
-            lambda: timers.set(Timer.COOLDOWN, now() + cooldown, self._retry) if again else None,
+            lambda: self._retry_at(Timer.COOLDOWN, now() + cooldown) if again else None,
             lambda: self._end(ServerState.FAILED, reason, ServerCrashed),
             self._on_settled,
         )

@@ -39,6 +39,8 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     tool_count: int = 0
     """Tools on offer, after filtering."""
     last_error: str | None = None
+    retry_in: float | None = None
+    """Until the next start of a server that is down; None if it is not, or is being started, or not tried again."""
     uptime: float | None = None
     """Since it became ready; None while it is not."""
     calls: int = 0
@@ -89,6 +91,10 @@ class Condition:
         """How often the server was ready again after a downtime."""
         self.ever_ready = False
         """Whether a start has succeeded."""
+        self.keep_trying = False
+        """Whether it is started again after a failure if the policy permits: once it was ready, or from the start."""
+        self.retry_at: float | None = None
+        """When the next start is, while it waits for that; a reading of the clock."""
         self.last_error: str | None = None
         self.current: Generation | None = None
         """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
@@ -107,6 +113,14 @@ class Condition:
     def pid(self) -> int | None:
         current = self.current
         return None if current is None else current.pid
+
+    @property
+    def retry_in(self) -> float | None:
+        """Seconds until the next start; None if the server does not wait for one."""
+        moment = self.retry_at
+        if moment is None or self.state not in (ServerState.FAILED, ServerState.RESTARTING):
+            return None
+        return max(0.0, moment - self._context.clock.monotonic())
 
     @property
     def uptime(self) -> float | None:
@@ -135,6 +149,7 @@ class Condition:
             queued=len(self._call_queue),
             tool_count=tool_count,
             last_error=self.last_error,
+            retry_in=self.retry_in,
             uptime=self.uptime,
             calls=statistics.calls,
             errors=statistics.errors,

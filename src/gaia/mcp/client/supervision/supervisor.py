@@ -92,12 +92,15 @@ class Supervisor:
     def in_flight(self) -> int:
         return self.call_queue.in_flight
 
-    def start(self) -> bool:
-        """Start the server and wait until it is ready or has failed; True if it is ready."""
+    def start(self, *, keep_trying: bool = False) -> bool:
+        """Start the server and wait until it is ready or has failed; True if it is ready.
+
+        With `keep_trying` one that has failed is tried again, as after a crash, until `stop`.
+        """
         self._lifecycle.requested()
         _running.add(self)
         metrics.observed.add(self)
-        self._loop.post(self._lifecycle.begin)
+        self._loop.post(lambda: self._lifecycle.begin(keep_trying=keep_trying))
         self._starting_in = threading.get_ident()
         try:
             self._thread.start()
@@ -195,9 +198,9 @@ class Supervisor:
         task()
 
     def _is_over(self) -> bool:
-        """A server that was never ready is not tried again; a new `connect` makes a new supervisor."""
+        """A server that is not tried again needs no supervisor; a new `connect` makes a new one."""
         if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
-            return not self.condition.ever_ready
+            return not self.condition.keep_trying
         return self.state is ServerState.CLOSED
 
     def _guarded(self, task: Task) -> None:

@@ -68,6 +68,41 @@ def person() -> FakeAuthorization:
     return FakeAuthorization(interactive=True)
 
 
+class TestServersThatAreKeptTrying:
+    def test_one_that_requires_a_login_is_not_tried_again_until_there_is_one(
+        self, supervise: Supervise, nobody: FakeAuthorization
+    ) -> None:
+        server = supervise(authorization=nobody)
+        server.transport.answers["initialize"] = lambda _: None
+        started = server.in_background(lambda: server.supervisor.start(keep_trying=True))
+        lock_out(server)
+        assert not started.result(PATIENCE)
+        server.clock.advance(10_000.0)
+        server.settle()
+        assert (server.supervisor.state, server.transport.starts) == (ServerState.NEEDS_AUTHORIZATION, 1)
+        nobody.new_login = True
+        call = server.submit()
+        channel = server.transport.channel(2)
+        channel.answer(channel.wait_for("initialize"), {"protocolVersion": "2025-11-25", "capabilities": {}})
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+
+    def test_a_person_is_asked_twice_at_most_and_not_by_further_attempts(
+        self, supervise: Supervise, person: FakeAuthorization
+    ) -> None:
+        server = supervise(authorization=person)
+        server.transport.answers["initialize"] = lambda _: None
+        person.outcomes.extend([None, None])
+        started = server.in_background(lambda: server.supervisor.start(keep_trying=True))
+        for number in (1, 2, 3):
+            lock_out(server, number)
+        assert not started.result(PATIENCE)
+        server.clock.advance(10_000.0)
+        server.settle()
+        assert (person.logins, server.transport.starts) == (2, 3)
+        assert server.supervisor.state is ServerState.NEEDS_AUTHORIZATION
+
+
 class TestWithNobodyToAsk:
     def test_a_first_start_fails_and_says_why(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
         server = supervise(authorization=nobody)

@@ -342,6 +342,11 @@ class TestFailure:
         )
         assert recovery(ever_ready=False).after(refused, 0.0) == GiveUp()
 
+    def test_unless_that_is_wanted(self) -> None:
+        wanted = recovery(ever_ready=False)
+        wanted.keep_trying = True
+        assert isinstance(wanted.after_failure(0.0), Retry)
+
     def test_the_policy_may_say_never_and_is_to_be_named(self) -> None:
         never = recovery(RestartPolicy(restart="never"))
         assert not never.restarts

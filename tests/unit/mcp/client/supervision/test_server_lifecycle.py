@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from gaia import log
 from gaia.mcp.client.rpc.connection import ConnectionState
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import (
     CallTimeout,
+    ConfigError,
     NotConnected,
     ServerCrashed,
     ServerUnavailable,
@@ -148,6 +150,156 @@ class TestStarting:
         server = supervise()
         with pytest.raises(NotConnected, match="Not connected to server 'fake'"):
             server.call().result(PATIENCE)
+
+
+class TestKeepTrying:
+    """A server that is down when it is first started is tried again by the same policy as one that crashed."""
+
+    def start(self, server: Supervised, failures: int = 1) -> None:
+        server.transport.start_errors.extend(StartFailed(f"down {number}") for number in range(1, failures + 1))
+        assert not server.supervisor.start(keep_trying=True)
+        assert server.supervisor.state is ServerState.FAILED
+
+    def test_it_is_tried_again_and_becomes_ready(self, supervise: Supervise) -> None:
+        server = supervise()
+        self.start(server)
+        server.pass_time(0.5)
+        server.wait_for_state(ServerState.READY)
+        assert server.states == [ServerState.STARTING, ServerState.FAILED, ServerState.STARTING, ServerState.READY]
+        assert server.call_answered_with(TEXT)
+
+    def test_it_has_neither_restarts_nor_a_downtime(self, supervise: Supervise) -> None:
+        server = supervise()
+        self.start(server, failures=2)
+        server.pass_time(0.5)
+        server.pass_time(1.0)
+        server.wait_for_state(ServerState.READY)
+        server.settle()
+        assert server.supervisor.condition.restarts == 0
+        assert not [event for event in server.events if isinstance(event, Restarted)]
+
+    def test_the_waits_grow_until_the_circuit_opens(self, supervise: Supervise) -> None:
+        server = supervise(policy=FRAGILE)
+        self.start(server, failures=5)
+        for delay in (0.5, 1.0, 60.0, 120.0):
+            assert server.supervisor.condition.retry_in == delay
+            server.pass_time(delay)
+            server.wait_for_state(ServerState.STARTING)
+            server.settle()
+        assert server.supervisor.condition.retry_in == 240.0
+        waits = [event.retry_in for event in server.events if isinstance(event, GaveUp)]
+        assert waits == [0.5, 1.0, 60.0, 120.0, 240.0]
+
+    def test_meanwhile_calls_are_refused_with_the_cause_and_the_seconds_that_are_left(
+        self, supervise: Supervise
+    ) -> None:
+        server = supervise(policy=FRAGILE)
+        self.start(server, failures=3)
+        server.pass_time(0.5)
+        server.pass_time(1.0)
+        server.wait_for(GaveUp, lambda event: event.retry_in == 60.0)
+        server.clock.advance(17.5)
+        with pytest.raises(ServerUnavailable, match=r"down 3; the next attempt is in 43 s$") as refused:
+            server.call().result(PATIENCE)
+        assert refused.value.retry_in == 42.5
+        assert refused.value.delivery == "not_sent"
+        assert server.supervisor.condition.status(server.statistics, 0).retry_in == 42.5
+
+    def test_a_call_waits_for_an_attempt_under_way(self, supervise: Supervise) -> None:
+        server = supervise()
+        self.start(server)
+        del server.transport.answers["initialize"]
+        server.pass_time(0.5)
+        channel = server.transport.channel(1)
+        opening = channel.wait_for("initialize")
+        call = server.submit()
+        channel.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+
+    def test_a_call_that_waited_for_an_attempt_that_fails_is_refused_and_was_not_sent(
+        self, supervise: Supervise
+    ) -> None:
+        server = supervise()
+        self.start(server)
+        del server.transport.answers["initialize"]
+        server.pass_time(0.5)
+        channel = server.transport.channel(1)
+        channel.wait_for("initialize")
+        call = server.submit()
+        channel.end(exit_code=3)
+        with pytest.raises(ServerUnavailable, match=r"code 3.*next attempt is in 1 s") as refused:
+            call.result(PATIENCE)
+        assert refused.value.delivery == "not_sent"
+
+    def test_after_an_open_circuit_it_is_on_trial(self, supervise: Supervise) -> None:
+        server = supervise(policy=FRAGILE)
+        self.start(server, failures=3)
+        for delay in (0.5, 1.0, 60.0):
+            server.pass_time(delay)
+        server.wait_for_state(ServerState.READY)
+        calls = [server.submit() for _ in range(3)]
+        channel = server.transport.channel(1)
+        channel.answer(channel.wait_for("tools/call"), TEXT)
+        server.settle()
+        for number in (2, 3):
+            channel.answer(channel.wait_for("tools/call", number), TEXT)
+        assert [call.result(PATIENCE) for call in calls] == [TEXT] * 3
+
+    def test_stopping_ends_it(self, supervise: Supervise) -> None:
+        server = supervise()
+        self.start(server)
+        server.supervisor.stop()
+        assert server.supervisor.state is ServerState.CLOSED
+        assert server.supervisor.condition.retry_in is None
+        server.clock.advance(1000.0)
+        assert server.transport.starts == 0
+
+    def test_with_the_policy_never_it_is_tried_once(self, supervise: Supervise) -> None:
+        server = supervise(policy=RestartPolicy(restart="never"))
+        self.start(server)
+        assert server.supervisor.condition.retry_in is None
+        assert [event.retry_in for event in server.events if isinstance(event, GaveUp)] == [None]
+
+    def test_a_configuration_that_cannot_be_used_is_not_tried_again(self, supervise: Supervise) -> None:
+        server = supervise()
+        server.transport.start_errors.append(ConfigError("env: the variable TOKEN is not set"))
+        assert not server.supervisor.start(keep_trying=True)
+        assert server.supervisor.condition.retry_in is None
+        with pytest.raises(ServerUnavailable, match=r"the variable TOKEN is not set$"):
+            server.call().result(PATIENCE)
+
+    def test_a_failure_is_one_error_in_the_log_and_further_attempts_are_information(
+        self, supervise: Supervise, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "gaia")
+        server = supervise()
+        self.start(server, failures=3)
+        server.pass_time(0.5)
+        server.pass_time(1.0)
+        server.pass_time(2.0)
+        server.wait_for_state(ServerState.READY)
+        server.settle()
+        log.flush()
+        logged = [(record.levelname, record.getMessage().split()[0]) for record in caplog.records]
+        assert [one for one in logged if one[1] != "server_ready"] == [
+            ("ERROR", "server_failed"),
+            ("INFO", "server_still_failing"),
+            ("INFO", "server_still_failing"),
+        ]
+
+    def test_a_server_that_was_ready_in_between_fails_anew(
+        self, supervise: Supervise, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server = supervise(policy=RestartPolicy(max_restarts=1, jitter=0.0))
+        self.start(server)
+        server.pass_time(0.5)
+        server.wait_for_state(ServerState.READY)
+        server.transport.channel(1).end(exit_code=1)
+        server.wait_for_state(ServerState.FAILED)
+        server.settle()
+        log.flush()
+        assert [record.getMessage().split()[0] for record in caplog.records] == ["server_failed"] * 2
 
 
 class TestRestarting:

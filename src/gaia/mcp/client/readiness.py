@@ -1,0 +1,88 @@
+"""Whether servers are ready, what keeps one from it, and waiting for that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gaia.locks import Latch
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.errors import ServerUnavailable
+
+__all__ = ["Absence", "Readiness", "absence_of"]
+
+_USABLE = {ServerState.READY, ServerState.EXITED}
+"""A server that has exited by itself is started by the next call."""
+
+_FINAL = {ServerState.NEEDS_AUTHORIZATION, ServerState.CLOSED}
+
+_WORDS = {
+    ServerState.CREATED: "it is being started",
+    ServerState.STARTING: "it is being started",
+    ServerState.AUTHORIZING: "a person is being asked to log in",
+    ServerState.RESTARTING: "it is being started again",
+    ServerState.CLOSED: "it was disconnected",
+}
+
+
+class Absence(NamedTuple):
+    """Why a server is not ready."""
+
+    error: ServerUnavailable
+    is_final: bool
+    """Whether it stays so until the application or a person does something."""
+
+
+def absence_of(
+    name: str, status: ServerStatus | None, *, is_configured: bool, is_disabled: bool, joined: bool
+) -> Absence | None:
+    """Why the server `name` is not ready; None if it is.
+
+    `status` is None if it was not started. `joined`: its tools can be called.
+    """
+    if status is None:
+        if not is_configured:
+            reason = "there is no server of this name, neither in the configuration nor added"
+        elif is_disabled:
+            reason = "it is disabled in the configuration"
+        else:
+            reason = "it was not started; call load_from_config()"
+        return Absence(ServerUnavailable.of(name, reason), is_final=True)
+    state = status.state
+    if state in _USABLE and joined:
+        return None
+    reason = status.last_error or _WORDS.get(state, f"it is {state.value}")
+    is_final = state in _FINAL or (state is ServerState.FAILED and status.retry_in is None)
+    return Absence(ServerUnavailable.of(name, reason, status.retry_in), is_final)
+
+
+class Readiness:
+    """Lets threads wait until the servers of a manager are in some condition. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: set[Latch] = set()
+        """One for each thread that waits, which adds and removes it itself; others copy the set."""
+
+    def changed(self) -> None:
+        """The condition of a server may have changed."""
+        for latch in list(self._waiting):
+            latch.open()
+
+    def wait(self, is_over: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until `is_over` says so, at most `timeout` seconds (None: for ever). Whether it does."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            latch = Latch()
+            self._waiting.add(latch)
+            try:
+                # A change after this look opens the latch.
+                if is_over():
+                    return True
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
+                    return False
+                latch.wait(remaining)
+            finally:
+                self._waiting.discard(latch)

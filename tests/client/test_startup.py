@@ -1,0 +1,494 @@
+"""Servers that are down when a program starts: they come back by themselves, and until then calls are told why.
+
+And the order in which servers and tools are listed, which does not depend on which server is ready first.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gaia import log
+from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
+from gaia.mcp.errors import ServerUnavailable, StartFailed
+from gaia.mcp.mixin import MCPClientMixin
+from tests.fake_clock import FakeClock
+from tests.fake_transport import FakeTransport
+from tests.recorder import Recorder
+from tests.servers.answers import text
+from tests.servers.http_server import ScriptedServer
+from tests.silent_agent import SilentAgent
+from tests.waiting import wait_until
+
+Json = dict[str, Any]
+
+PATIENCE = 10.0
+STEADY = {"jitter": 0.0}
+
+
+class Fakes:
+    """Managers whose servers are lists of messages, with a clock of the test."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.transports: dict[str, FakeTransport] = {}
+        """Of the last client of each server."""
+        self.down: dict[str, int] = {}
+        """How often the next starts of a server fail."""
+        self.prepare: Callable[[str, FakeTransport], object] = lambda _name, _transport: None
+        self.managers: list[MCPClientManager] = []
+
+    def transport(self, server: ServerConfig, *_: Any) -> FakeTransport:
+        made = self.transports[server.name] = FakeTransport()
+        made.answers["server/discover"] = lambda _: {}
+        made.answers["tools/call"] = lambda request: {"content": [{"type": "text", "text": request["params"]["name"]}]}
+        made.tools = [{"name": f"{letter}_of_{server.name}"} for letter in "zam"]
+        made.start_errors.extend(StartFailed(f"{server.name} is down") for _ in range(self.down.get(server.name, 0)))
+        self.prepare(server.name, made)
+        return made
+
+    def manage(self, *names: str, **extra: Json) -> MCPClientManager:
+        """A manager over servers of these names, in this order."""
+        entries = {name: {"command": name, "restart": STEADY, **extra.get(name, {})} for name in names}
+        manager = MCPClientManager(MCPConfig.in_memory(entries))
+        manager._services = msgspec.structs.replace(manager._services, clock=self.clock)
+        self.managers.append(manager)
+        return manager
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.wait_for_waiter(self.clock.monotonic() + seconds)
+        self.clock.advance(seconds)
+
+
+@pytest.fixture
+def fakes(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
+    fakes = Fakes(fake_clock)
+    monkeypatch.setattr("gaia.mcp.client.mcp_client.transport_for", fakes.transport)
+    yield fakes
+    for manager in fakes.managers:
+        manager.disconnect_all()
+
+
+def state_of(manager: MCPClientManager, name: str) -> ServerState:
+    return next(status.state for status in manager.status() if status.name == name)
+
+
+def tool_names(manager: MCPClientManager) -> list[str]:
+    return [str(tool.namespaced_name) for tool in manager.list_tools()]
+
+
+def supervised(*names: str) -> bool:
+    """Whether these servers, and no others, have a supervisor, at the latest in a moment."""
+
+    def supervisors() -> list[str]:
+        return sorted(thread.name for thread in threading.enumerate() if thread.name.endswith("-supervisor"))
+
+    return wait_until(lambda: supervisors() == [f"mcp-{name}-supervisor" for name in names])
+
+
+class TestComingBack:
+    def test_a_server_that_is_down_joins_when_it_is_up(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 2
+        manager = fakes.manage("late", "early")
+        recorder = Recorder()
+        manager.subscribe(recorder)
+        manager.load_from_config()
+        assert manager.list_servers() == ["early"]
+        assert manager.get_client("late") is None
+        fakes.pass_time(0.5)
+        fakes.pass_time(1.0)
+        assert manager.wait_ready(PATIENCE)
+        assert manager.list_servers() == ["late", "early"]
+        assert recorder.wait_for(ToolsChanged, server="late").added == ("a_of_late", "m_of_late", "z_of_late")
+        assert manager.call_tool("mcp_late_a_of_late")["content"] == [{"type": "text", "text": "a_of_late"}]
+
+    def test_until_then_calls_are_told_why_and_when_it_is_tried_next(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 9
+        manager = fakes.manage("late")
+        manager.load_from_config()
+        answer = manager.call_tool("mcp_late_anything")
+        assert answer["error"] == "server 'late' is unavailable: late is down; the next attempt is in 1 s"
+        assert (answer["error_type"], answer["delivery"]) == ("server_unavailable", "not_sent")
+        (status,) = manager.status()
+        assert (status.state, status.last_error, status.retry_in) == (ServerState.FAILED, "late is down", 0.5)
+
+    def test_a_call_waits_for_a_start_under_way(self, fakes: Fakes) -> None:
+        held: list[tuple[Any, Json]] = []
+
+        def hold(_: str, transport: FakeTransport) -> None:
+            def remember(request: Json) -> None:
+                held.append((transport, request))
+
+            transport.answers["tools/list"] = remember
+
+        fakes.prepare = hold
+        manager = fakes.manage("slow")
+        manager.load_from_config(timeout=0)
+        assert wait_until(lambda: bool(held))
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(manager.call_tool, "mcp_slow_a_of_slow")
+            assert wait_until(lambda: manager.status()[0].queued == 1)
+            transport, request = held[0]
+            transport.channel().answer(request, {"tools": transport.tools})
+            assert call.result(PATIENCE)["content"][0]["text"] == "a_of_slow"
+
+    def test_filters_hold_for_calls_to_a_server_that_is_down(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 9
+        manager = fakes.manage("late", late={"disabledTools": ["rm*"]})
+        manager.load_from_config()
+        assert manager.call_tool("mcp_late_rm_all")["error_type"] == "denied"
+        assert manager.call_tool("mcp_other_tool")["error_type"] == "unknown_tool"
+
+    def test_a_server_whose_circuit_opens_keeps_its_tools(self, fakes: Fakes) -> None:
+        manager = fakes.manage("weak", weak={"restart": {"maxRestarts": 0}})
+        manager.load_from_config()
+        before = tool_names(manager)
+        fakes.transports["weak"].channel().end(exit_code=1)
+        assert wait_until(lambda: state_of(manager, "weak") is ServerState.FAILED)
+        assert tool_names(manager) == before
+        answer = manager.call_tool(before[0])
+        assert (answer["error_type"], "next attempt is in 60 s" in answer["error"]) == ("server_unavailable", True)
+
+    def test_a_server_that_the_application_disconnected_is_unavailable_not_unknown(self, fakes: Fakes) -> None:
+        manager = fakes.manage("one")
+        manager.load_from_config()
+        client = manager.get_client("one")
+        assert client is not None
+        client.disconnect()
+        assert manager.call_tool("mcp_one_a_of_one")["error_type"] == "server_unavailable"
+
+    def test_loading_again_tries_it_at_once_and_leaves_one_supervisor(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 1
+        manager = fakes.manage("late")
+        manager.load_from_config()
+        assert manager.list_servers() == []
+        fakes.down["late"] = 0
+        manager.load_from_config()
+        assert manager.list_servers() == ["late"]
+        assert supervised("late")
+
+    def test_adding_a_server_takes_the_place_of_one_that_is_down(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 1
+        manager = fakes.manage("late", "other")
+        manager.load_from_config()
+        fakes.down["late"] = 0
+        manager.add_server("late", {"command": "better"})
+        assert manager.list_servers() == ["late", "other"]
+        assert supervised("late", "other")
+
+    def test_a_configuration_that_cannot_be_used_is_not_tried_again(self, fakes: Fakes) -> None:
+        manager = fakes.manage("broken", broken={"args": "no list"})
+        manager.load_from_config()
+        (status,) = manager.status()
+        assert (status.state, status.retry_in) == (ServerState.FAILED, None)
+        assert supervised()
+        assert "args" in manager.call_tool("mcp_broken_x")["error"]
+
+    def test_a_program_that_wants_one_attempt_says_so(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 1
+        manager = fakes.manage("late")
+        manager.load_from_config(keep_trying=False)
+        assert supervised()
+        assert manager.status()[0].retry_in is None
+
+
+class TestWhatIsLeft:
+    def test_adding_a_server_that_is_down_raises_and_leaves_only_its_status(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 1
+        manager = fakes.manage()
+        with pytest.raises(RuntimeError, match="Failed to connect to server 'late': late is down"):
+            manager.add_server("late", {"command": "late"})
+        assert supervised()
+        assert manager.config.get_servers() == {}
+        assert [(status.name, status.state, status.retry_in) for status in manager.status()] == [
+            ("late", ServerState.FAILED, None)
+        ]
+        manager.remove_server("late")
+        assert manager.status() == []
+        assert manager.call_tool("mcp_late_x")["error_type"] == "unknown_tool"
+
+    @pytest.mark.parametrize(
+        "end", [lambda manager: manager.disconnect_all(), lambda manager: manager.remove_server("late")]
+    )
+    def test_what_ends_a_server_ends_its_attempts(
+        self, fakes: Fakes, end: Callable[[MCPClientManager], object]
+    ) -> None:
+        fakes.down["late"] = 1
+        manager = fakes.manage("late")
+        manager.load_from_config()
+        end(manager)
+        assert supervised()
+        fakes.clock.advance(1000.0)
+        assert fakes.transports["late"].starts == 0
+        assert manager.status() == []
+
+    def test_an_attempt_under_way_is_ended_too(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 1
+        fakes.prepare = lambda _, transport: transport.answers.pop("initialize")
+        manager = fakes.manage("late", late={"protocol": "handshake"})
+        manager.load_from_config()
+        fakes.pass_time(0.5)
+        fakes.transports["late"].channel().wait_for("initialize")
+        manager.disconnect_all()
+        assert supervised()
+
+
+class TestTheLog:
+    def test_one_failure_is_one_event(self, fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
+        fakes.down["late"] = 3
+        manager = fakes.manage("late")
+        manager.load_from_config()
+        fakes.pass_time(0.5)
+        fakes.pass_time(1.0)
+        fakes.clock.wait_for_waiter(fakes.clock.monotonic() + 2.0)
+        log.flush()
+        assert [record.getMessage().split()[0] for record in caplog.records] == ["server_failed"]
+
+    def test_so_it_is_when_a_server_is_added(self, fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
+        fakes.down["late"] = 1
+        with pytest.raises(RuntimeError):
+            fakes.manage().add_server("late", {"command": "late"})
+        log.flush()
+        assert [record.getMessage().split()[0] for record in caplog.records] == ["server_failed"]
+
+
+class TestWaiting:
+    def test_it_is_true_when_all_are_ready(self, fakes: Fakes) -> None:
+        manager = fakes.manage("one", "two")
+        manager.load_from_config(timeout=0)
+        assert manager.wait_ready()
+        assert manager.list_servers() == ["one", "two"]
+        manager.require("two", "one")
+        manager.require()
+
+    def test_it_waits_for_a_server_that_is_tried_again(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 1
+        manager = fakes.manage("late")
+        manager.load_from_config()
+        assert not manager.wait_ready(0)
+        with ThreadPoolExecutor(2) as pool:
+            waiting = pool.submit(manager.wait_ready, PATIENCE)
+            required = pool.submit(manager.require, "late", timeout=PATIENCE)
+            fakes.pass_time(0.5)
+            assert waiting.result(PATIENCE)
+            assert required.result(PATIENCE) is None
+
+    def test_it_does_not_wait_for_what_cannot_come(self, fakes: Fakes) -> None:
+        fakes.down["never"] = 1
+        manager = fakes.manage("never", "fine", never={"restart": {"restart": "never"}})
+        manager.load_from_config()
+        assert not manager.wait_ready()
+        with pytest.raises(ServerUnavailable, match="server 'never' is unavailable: never is down"):
+            manager.require("never", "fine", timeout=None)
+
+    def test_one_exception_names_each_missing_server_and_its_cause(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 9
+        manager = fakes.manage("late", "off", "broken", "fine", off={"disabled": True}, broken={"args": 1})
+        manager.load_from_config()
+        with pytest.raises(RuntimeError) as missing:
+            manager.require("late", "off", "broken", "fine", "unheard-of", timeout=0)
+        lines = str(missing.value).splitlines()
+        assert lines[0] == "server 'late' is unavailable: late is down; the next attempt is in 1 s"
+        assert lines[1] == "server 'off' is unavailable: it is disabled in the configuration"
+        assert lines[2].startswith("server 'broken' is unavailable: ")
+        assert "args" in lines[2]
+        assert lines[3].startswith("server 'unheard-of' is unavailable: there is no server of this name")
+        assert len(lines) == 4
+
+    def test_servers_that_were_not_loaded_are_named_as_such(self, fakes: Fakes) -> None:
+        with pytest.raises(RuntimeError, match=r"'one' is unavailable: it was not started; call load_from_config\(\)"):
+            fakes.manage("one").require()
+
+    def test_disconnecting_ends_the_wait(self, fakes: Fakes) -> None:
+        fakes.down["late"] = 9
+        manager = fakes.manage("late")
+        manager.load_from_config()
+        with ThreadPoolExecutor(1) as pool:
+            required = pool.submit(manager.require, "late", timeout=PATIENCE)
+            manager.disconnect_all()
+            assert isinstance(required.exception(PATIENCE), ServerUnavailable)
+
+    @pytest.mark.parametrize("timeout", [-1, float("nan"), "soon"])
+    def test_what_is_no_duration_is_refused(self, fakes: Fakes, timeout: Any) -> None:
+        manager = fakes.manage()
+        for wait in (manager.wait_ready, manager.require):
+            with pytest.raises(ValueError, match="timeout"):
+                wait(timeout=timeout)
+
+
+ORDER = ["mcp_b_z_of_b", "mcp_b_a_of_b", "mcp_b_m_of_b", "mcp_a_z_of_a", "mcp_a_a_of_a", "mcp_a_m_of_a"]
+"""The configuration's order of servers, and each server's own order of tools."""
+
+
+class TestOrder:
+    def test_it_is_that_of_the_configuration_whichever_server_is_ready_first(self, fakes: Fakes) -> None:
+        fakes.down["b"] = 1
+        manager = fakes.manage("b", "a")
+        manager.load_from_config()
+        assert tool_names(manager) == ORDER[3:]
+        assert [status.name for status in manager.status()] == ["b", "a"]
+        fakes.pass_time(0.5)
+        assert manager.wait_ready(PATIENCE)
+        assert tool_names(manager) == ORDER
+        assert manager.list_servers() == ["b", "a"]
+        assert [status.name for status in manager.status()] == ["b", "a"]
+
+    def test_it_stays_after_restarts_and_changes_of_tools(self, fakes: Fakes) -> None:
+        manager = fakes.manage("b", "a")
+        manager.load_from_config()
+        transport = fakes.transports["b"]
+        transport.channel().end(exit_code=1)
+        fakes.pass_time(0.5)
+        assert manager.wait_ready(PATIENCE)
+        assert tool_names(manager) == ORDER
+        transport.tools.insert(1, {"name": "new"})
+        transport.channel(2).notify("notifications/tools/list_changed", {})
+        assert wait_until(lambda: len(manager.list_tools()) == 7)
+        assert tool_names(manager) == [ORDER[0], "mcp_b_new", *ORDER[1:]]
+
+    def test_what_is_removed_and_added_comes_last(self, fakes: Fakes) -> None:
+        manager = fakes.manage("b", "a")
+        manager.load_from_config()
+        manager.remove_server("b")
+        manager.add_server("b", {"command": "b"})
+        assert tool_names(manager) == ORDER[3:] + ORDER[:3]
+        assert list(manager.config.get_servers()) == ["a", "b"]
+        manager.load_from_config()
+        assert manager.list_servers() == ["a", "b"]
+
+    def test_an_entry_that_is_replaced_keeps_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "servers.json").write_text("{}")
+        config = MCPConfig(tmp_path / "servers.json")
+        for name in ("b", "a", "b"):
+            config.add_server(name, {"command": name})
+        assert list(config.get_servers()) == ["b", "a"]
+        assert list(MCPConfig(tmp_path / "servers.json").get_servers()) == ["b", "a"]
+
+
+class AgentWithServers(MCPClientMixin, SilentAgent):
+    """An agent with the servers of a manager that a test gives it."""
+
+    def __init__(self, manager: MCPClientManager) -> None:
+        super().__init__(auto_load_config=False)
+        self._mcp_manager = manager
+
+
+@pytest.fixture
+def make_agent(empty_registry: None) -> Iterator[Callable[[MCPClientManager], AgentWithServers]]:
+    agents: list[AgentWithServers] = []
+
+    def make(manager: MCPClientManager) -> AgentWithServers:
+        agents.append(AgentWithServers(manager))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.close_mcp()
+
+
+MakeAgent = Callable[[MCPClientManager], AgentWithServers]
+
+
+class TestAgents:
+    def test_the_model_is_told_that_a_server_is_down_and_not_that_its_tool_is_unknown(
+        self, fakes: Fakes, make_agent: MakeAgent
+    ) -> None:
+        fakes.down["b"] = 9
+        agent = make_agent(fakes.manage("b", "a"))
+        assert agent.load_mcp_servers_from_config() == 1
+        answer = agent._execute_tool("mcp_b_z_of_b", {})
+        unavailable = "server 'b' is unavailable: b is down; the next attempt is in 1 s"
+        assert answer == {"status": "error", "error": unavailable}
+        assert "Unknown tool" in agent._execute_tool("mcp_a_no_such_tool", {})["error"]
+
+    def test_its_tools_come_with_it_in_the_place_of_the_configuration(
+        self, fakes: Fakes, make_agent: MakeAgent
+    ) -> None:
+        fakes.down["b"] = 1
+        agent = make_agent(fakes.manage("b", "a"))
+        agent.load_mcp_servers_from_config()
+        assert list(agent._tools_registry) == ORDER[3:]
+        with ThreadPoolExecutor(1) as pool:
+            required = pool.submit(agent.require_mcp_servers, "b", timeout=PATIENCE)
+            fakes.pass_time(0.5)
+            required.result(PATIENCE)
+        assert list(agent._tools_registry) == ORDER
+        prompt = agent.system_prompt
+        assert sorted(ORDER, key=prompt.index) == ORDER
+        assert agent._execute_tool("mcp_b_z_of_b", {})["status"] == "success"
+
+    def test_the_order_stays_when_tools_change(self, fakes: Fakes, make_agent: MakeAgent) -> None:
+        agent = make_agent(fakes.manage("b", "a"))
+        agent.load_mcp_servers_from_config()
+        transport = fakes.transports["b"]
+        transport.tools.insert(1, {"name": "new"})
+        transport.channel().notify("notifications/tools/list_changed", {})
+        assert wait_until(lambda: "mcp_b_new" in agent._tools_registry)
+        assert list(agent._tools_registry) == [ORDER[0], "mcp_b_new", *ORDER[1:]]
+
+    def test_an_agent_that_cannot_work_without_a_server_says_so(self, fakes: Fakes, make_agent: MakeAgent) -> None:
+        fakes.down["b"] = 9
+        agent = make_agent(fakes.manage("b", "a"))
+        agent.load_mcp_servers_from_config()
+        with pytest.raises(RuntimeError, match="server 'b' is unavailable"):
+            agent.require_mcp_servers("b", timeout=0)
+
+
+QUICK = {"initialDelay": 0.05, "maxDelay": 0.05, "jitter": 0.0, "maxRestarts": 10_000}
+
+
+@pytest.mark.process
+class TestRealServers:
+    def test_a_program_that_is_installed_later(self, tmp_path: Path, demo_server: Json) -> None:
+        program = tmp_path / "server"
+        entry = {"command": str(program), "args": demo_server["args"], "restart": QUICK}
+        with MCPClientManager({"late": entry}) as manager:
+            refused = manager.call_tool("mcp_late_echo", {"text": "hello"})
+            assert refused["error_type"] == "server_unavailable"
+            assert "does not exist" in refused["error"]
+            program.symlink_to(demo_server["command"])
+            manager.require("late", timeout=PATIENCE)
+            assert text(manager.call_tool("mcp_late_echo", {"text": "hello"})) == "hello"
+
+    def test_a_server_over_http_that_is_started_later(self) -> None:
+        server = ScriptedServer()
+        with server.serving():
+            url = server.url
+        with MCPClientManager({"late": {"url": url, "restart": QUICK}}) as manager:
+            assert manager.call_tool("mcp_late_echo", {"text": "hello"})["error_type"] == "server_unavailable"
+            with server.serving(int(url.split(":")[2].split("/")[0])):
+                manager.require("late", timeout=PATIENCE)
+                assert text(manager.call_tool("mcp_late_echo", {"text": "hello"})) == "hello"
+                manager.disconnect_all()
+
+    def test_without_logging_configured_a_program_gets_one_line_on_standard_error(self) -> None:
+        program = """
+from gaia.mcp.client import MCPClientManager
+
+with MCPClientManager({"late": {"command": "no-such-program-anywhere"}}) as manager:
+    # Until after the second attempt.
+    while manager.status()[0].generation < 2:
+        manager.wait_ready(0.05)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("server_failed server='late' reason=")
+        assert "no-such-program-anywhere" in line
+        assert done.stdout == ""

@@ -1,0 +1,105 @@
+"""What keeps a server from being ready, and waiting for that."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client.readiness import Absence, Readiness, absence_of
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+
+PATIENCE = 10.0
+
+
+def absent(state: ServerState, *, joined: bool = True, **fields: Any) -> Absence | None:
+    status = ServerStatus(name="time", state=state, **fields)
+    return absence_of("time", status, is_configured=True, is_disabled=False, joined=joined)
+
+
+class TestAbsence:
+    @pytest.mark.parametrize("state", [ServerState.READY, ServerState.EXITED])
+    def test_a_server_that_answers_calls_is_ready(self, state: ServerState) -> None:
+        assert absent(state) is None
+
+    def test_one_that_has_not_joined_is_not_yet(self) -> None:
+        absence = absent(ServerState.READY, joined=False)
+        assert absence is not None
+        assert not absence.is_final
+
+    @pytest.mark.parametrize(
+        ("state", "fields"),
+        [
+            (ServerState.CREATED, {}),
+            (ServerState.STARTING, {}),
+            (ServerState.RESTARTING, {}),
+            (ServerState.AUTHORIZING, {}),
+            (ServerState.FAILED, {"retry_in": 5.0}),
+        ],
+    )
+    def test_what_may_still_come_is_not_final(self, state: ServerState, fields: dict[str, Any]) -> None:
+        absence = absent(state, **fields)
+        assert absence is not None
+        assert not absence.is_final
+
+    @pytest.mark.parametrize(
+        "state", [ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION, ServerState.CLOSED], ids=lambda one: one.value
+    )
+    def test_what_needs_help_is(self, state: ServerState) -> None:
+        absence = absent(state, last_error="no such program")
+        assert absence is not None
+        assert absence.is_final
+        assert absence.error.message == "server 'time' is unavailable: no such program"
+
+    def test_the_cause_and_the_next_attempt_are_named(self) -> None:
+        absence = absent(ServerState.FAILED, last_error="refused", retry_in=4.2)
+        assert absence is not None
+        assert absence.error.message == "server 'time' is unavailable: refused; the next attempt is in 5 s"
+        assert absence.error.retry_in == 4.2
+
+    @pytest.mark.parametrize(
+        ("is_configured", "is_disabled", "reason"),
+        [
+            (False, False, "there is no server of this name"),
+            (True, True, "it is disabled"),
+            (True, False, r"call load_from_config\(\)"),
+        ],
+    )
+    def test_a_server_that_was_not_started_is_told_from_one_that_is_unknown(
+        self, is_configured: bool, is_disabled: bool, reason: str
+    ) -> None:
+        absence = absence_of("time", None, is_configured=is_configured, is_disabled=is_disabled, joined=False)
+        assert absence is not None
+        assert absence.is_final
+        with pytest.raises(RuntimeError, match=reason):
+            raise absence.error
+
+
+class TestReadiness:
+    def test_what_is_over_is_not_waited_for(self) -> None:
+        assert Readiness().wait(lambda: True, None)
+
+    @pytest.mark.parametrize("timeout", [0, 0.01])
+    def test_the_wait_ends_with_its_time(self, timeout: float) -> None:
+        assert not Readiness().wait(lambda: False, timeout)
+
+    def test_each_change_is_looked_at_by_all_that_wait(self) -> None:
+        readiness, looked, over = Readiness(), threading.Semaphore(0), threading.Event()
+
+        def is_over() -> bool:
+            looked.release()
+            return over.is_set()
+
+        with ThreadPoolExecutor(3) as pool:
+            waits = [pool.submit(readiness.wait, is_over, PATIENCE) for _ in range(3)]
+            for _ in range(3):
+                assert looked.acquire(timeout=PATIENCE)
+            readiness.changed()
+            for _ in range(3):
+                assert looked.acquire(timeout=PATIENCE)
+            over.set()
+            readiness.changed()
+            assert all(wait.result(PATIENCE) for wait in waits)
