@@ -100,12 +100,9 @@ def _checked(client: MCPClient, tool: str, wanted: dict[str, Any], timeout: floa
 
     def call() -> None:
         result = client.call_tool(tool, wanted, timeout=timeout)
-        if "error" in result:
-            raise CommandFailed(f"a call failed: {result['error']}", error_type=result.get("error_type"))
-        if result.get("isError") is True:
-            blocks = result.get("content")
-            said = [str(block.get("text")) for block in blocks if type(block) is dict] if type(blocks) is list else []
-            raise CommandFailed(f"the tool reported an error: {' '.join(said)}", error_type="tool_error")
+        if result.is_error:
+            what = "a call failed" if "error_type" in result else "the tool reported an error"
+            raise CommandFailed(f"{what}: {result.error}", error_type=result.get("error_type", "tool_error"))
 
     return call
 

@@ -17,6 +17,7 @@ from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
+    from gaia.mcp.client.tool_result import ToolResult
 
 __all__ = ["call"]
 
@@ -55,14 +56,13 @@ def call(
         resolved = given.resolve(schema) if isinstance(given, arguments.Assignments) else given
         with _progress(tool, options) as on_progress:
             result = client.call_tool(tool, resolved, timeout=timeout, on_progress=on_progress)
-    failed = "error" in result or result.get("isError") is True
     if options.json:
         terminal.print_json(result)
     else:
-        _show(result, failed=failed)
-        if result.get("isError") is True and servers.get_server(name).get("sandbox"):
+        _show(result)
+        if result.is_error and "error_type" not in result and servers.get_server(name).get("sandbox"):
             terminal.say(_SANDBOXED, console=terminal.err())
-    if failed:
+    if result.is_error:
         raise typer.Exit(FAILED)
 
 
@@ -103,15 +103,15 @@ def _progress(tool: str, options: Options) -> Iterator[Callable[[float, float | 
         yield report
 
 
-def _show(result: dict[str, Any], *, failed: bool) -> None:
-    if "error" in result:
+def _show(result: ToolResult) -> None:
+    if "error_type" in result:
         console = terminal.err()
-        terminal.say(f"Error: {result['error']}", "red", console=console)
-        if result.get("error_type") not in _ANSWERED:
+        terminal.say(f"Error: {result.error}", "red", console=console)
+        if result["error_type"] not in _ANSWERED:
             terminal.say(_DELIVERY[result["delivery"]], console=console)
         return
-    console = terminal.err() if failed else terminal.out()
-    if failed:
+    console = terminal.err() if result.is_error else terminal.out()
+    if result.is_error:
         terminal.say("The tool reported an error:", "red", console=console)
     content = result.get("content")
     blocks = [_readable(block) for block in content] if isinstance(content, list) else []

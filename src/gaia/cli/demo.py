@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.supervision.events import Event, Restarted
     from gaia.mcp.client.supervision.status import ServerStatus
+    from gaia.mcp.client.tool_result import ToolResult
 
 __all__ = ["demo", "take_calls"]
 
@@ -165,8 +166,8 @@ class _Guide:
         spans = InMemorySpanExporter()
         tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
         yield self._call(spans, "add", {"a": 2, "b": 3}, lambda result: result["structuredContent"] == {"sum": 5})
-        yield self._call(spans, "echo", {"text": "hello"}, lambda result: result["content"][0]["text"] == "hello")
-        yield self._call(spans, "sleep", {"seconds": 0.3}, lambda result: not result["isError"], progress=True)
+        yield self._call(spans, "echo", {"text": "hello"}, lambda result: result.text == "hello")
+        yield self._call(spans, "sleep", {"seconds": 0.3}, lambda result: not result.is_error, progress=True)
         before = self._status()
         yield self._crash(spans)
         yield self._recover(spans, before)
@@ -196,7 +197,7 @@ class _Guide:
         spans: InMemorySpanExporter,
         tool: str,
         arguments: dict[str, Any],
-        holds: Callable[[dict[str, Any]], bool],
+        holds: Callable[[ToolResult], bool],
         *,
         progress: bool = False,
     ) -> Step:
@@ -208,7 +209,7 @@ class _Guide:
         began = time.perf_counter()
         result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
         seconds, recorded = time.perf_counter() - began, take_calls(spans)
-        ok = "error" not in result and holds(result) and bool(reports) == progress and len(recorded) == 1
+        ok = not result.is_error and holds(result) and bool(reports) == progress and len(recorded) == 1
         lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
         if progress:
             lines.append(f"progress: {_list(reports)}")
@@ -229,7 +230,7 @@ class _Guide:
         return Step("crash", ok and len(recorded) == 1, lines + _span_lines(recorded), facts)
 
     def _recover(self, spans: InMemorySpanExporter, before: ServerStatus) -> Step:
-        step = self._call(spans, "echo", {"text": "hello again"}, lambda result: not result["isError"])
+        step = self._call(spans, "echo", {"text": "hello again"}, lambda result: not result.is_error)
         restarted, after = self._restarted(), self._status()
         ok = step.ok and restarted is not None and after.generation == before.generation + 1 and after.pid != before.pid
         downtime = None if restarted is None else restarted.downtime
@@ -254,7 +255,7 @@ class _Guide:
                     return event
         return None
 
-    def _invoke(self, tool: str, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
+    def _invoke(self, tool: str, arguments: dict[str, Any], **options: Any) -> ToolResult:
         return self._manager.call_tool(f"mcp_{_SERVER}_{tool}", arguments, timeout=_CALL_SECONDS, **options)
 
     def _status(self) -> ServerStatus:
@@ -262,8 +263,8 @@ class _Guide:
         return status
 
 
-def _text_of(result: dict[str, Any]) -> str:
-    return f"error: {result['error']}" if "error" in result else f"→ {result['content'][0]['text']}"
+def _text_of(result: ToolResult) -> str:
+    return f"error: {result.error}" if result.is_error else f"→ {result.text}"
 
 
 def take_calls(spans: InMemorySpanExporter) -> list[dict[str, Any]]:

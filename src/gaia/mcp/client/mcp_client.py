@@ -250,6 +250,9 @@ class MCPClient:
     def status(self) -> ServerStatus:
         return self._session.status(len(self.tool_calls.catalog))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.status.summary}>"
+
     @property
     def last_error(self) -> str | None:
         """The last thing that went wrong with the server itself; None if nothing has."""

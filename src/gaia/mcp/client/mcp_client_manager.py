@@ -25,6 +25,7 @@ from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.server_registry import ServerRegistry
+from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
     OnElicitation,
@@ -40,7 +41,7 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.errors import NotConnected, ServerUnavailable
+from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -291,9 +292,7 @@ class MCPClientManager:
         """
         route = self._registry.routes.get(name)
         if route is None:
-            error = self._registry.no_route(name)
-            metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
-            return failure(error, name, None, arguments)
+            return failure(self._no_route(name), name, None, arguments)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
             return route.client.tool_calls.call(route.tool.name, arguments, options)
@@ -301,7 +300,42 @@ class MCPClientManager:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
+    def submit_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
+    ) -> CallFuture:
+        """Like `call_tool`, without waiting: a future of the result; see `MCPClient.submit_tool`.
+
+        As there, a call that cannot be made raises at once: UnknownTool, ToolDenied or ToolNotApproved for a name that
+        no server offers, and ServerUnavailable for the tool of a server that is not connected. Everything that goes
+        wrong later is raised by the future.
+        """
+        route = self._registry.routes.get(name)
+        if route is None:
+            raise self._no_route(name)
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        try:
+            return route.client.tool_calls.submit(route.tool.name, arguments, options)
+        except NotConnected as error:
+            # The server was removed after the route had been found.
+            raise ServerUnavailable(error.message) from error
+
+    def _no_route(self, name: str) -> MCPError:
+        """Why there is no route to a tool. Counts the call, which no client gets to count."""
+        error = self._registry.no_route(name)
+        metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
+        return error
+
     # Condition.
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'; '.join(one.summary for one in self.status()) or 'without servers'}>"
 
     def status(self) -> list[ServerStatus]:
         """The condition of every server: connected, starting, and failed to connect."""

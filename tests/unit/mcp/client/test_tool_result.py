@@ -52,8 +52,7 @@ class TestAsADict:
         for same in (members, dict(result), ToolResult(members), ToolResult(dict(result))):
             assert result == same
             assert same == result
-            assert not (result != same)
-            assert not (same != result)
+            assert (result != same, same != result) == (False, False)
 
     def test_it_equals_nothing_else(self) -> None:
         result = ToolResult(HELLO)

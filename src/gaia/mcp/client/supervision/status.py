@@ -50,6 +50,11 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     noise_bytes: int = 0
     protocol_version: str | None = None
 
+    @property
+    def summary(self) -> str:
+        """A few words for logs and debuggers, such as ``'time' ready, 2 tools``."""
+        return f"{self.name!r} {self.state.value}, {self.tool_count} tool{'' if self.tool_count == 1 else 's'}"
+
 
 class CallStatistics:
     """Counts calls and errors, and remembers the last latencies. Thread-safe."""
