@@ -12,9 +12,12 @@ __version__ = "0.1.0"
 __all__ = ["AgentConsole", "SilentConsole", "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in {"AgentConsole", "SilentConsole"}:
-        from gaia.agents.base import console
+if not TYPE_CHECKING:
+    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
 
-        return getattr(console, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in {"AgentConsole", "SilentConsole"}:
+            from gaia.agents.base import console
+
+            return getattr(console, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

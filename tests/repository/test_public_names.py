@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import subprocess
 import sys
 
@@ -21,7 +23,67 @@ PUBLIC_NAMES = {
     },
     "gaia.api": {"serve_api"},
     "gaia.mcp.server": {"serve_http", "serve_stdio"},
-    "gaia.mcp": {"MCPClient", "MCPClientManager", "MCPClientMixin"},
+    "gaia.mcp": {
+        "AnswerLost",
+        "AudioContent",
+        "AuthorizationRequest",
+        "CallCancelled",
+        "CallFuture",
+        "CallTimeout",
+        "ConfigError",
+        "ContentBlock",
+        "Delivery",
+        "ElicitationAnswer",
+        "ElicitationCompleted",
+        "ElicitationRequest",
+        "EmbeddedResource",
+        "Event",
+        "EventsDropped",
+        "GaveUp",
+        "HandshakeFailed",
+        "HttpError",
+        "ImageContent",
+        "InputMissing",
+        "InvalidResponse",
+        "JsonRpcError",
+        "MCPClient",
+        "MCPClientManager",
+        "MCPClientMixin",
+        "MCPConfig",
+        "MCPError",
+        "MCPTool",
+        "MCPTransport",
+        "NeedsAuthorization",
+        "NotConnected",
+        "NotOffered",
+        "Overloaded",
+        "PromptsChanged",
+        "ResourceContents",
+        "ResourceLink",
+        "ResourceUpdated",
+        "ResourcesChanged",
+        "RestartPolicy",
+        "Restarted",
+        "SamplingRequest",
+        "ServerCrashed",
+        "ServerLog",
+        "ServerState",
+        "ServerStatus",
+        "ServerUnavailable",
+        "StartFailed",
+        "StateChanged",
+        "StdioTransport",
+        "TextContent",
+        "ToolDefinitionsChanged",
+        "ToolDenied",
+        "ToolFailed",
+        "ToolFilter",
+        "ToolNotApproved",
+        "ToolResult",
+        "ToolsChanged",
+        "UnknownTool",
+        "UrlElicitationRequired",
+    },
     "gaia.dashboard": {"Dashboard"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
@@ -105,6 +167,44 @@ def test_one_class_has_one_identity_whatever_path_it_is_imported_by() -> None:
     assert mcp.MCPClient is client.MCPClient is importlib.import_module("gaia.mcp.client.mcp_client").MCPClient
     assert mcp.MCPClientManager is client.MCPClientManager
     assert mcp.MCPClientMixin is importlib.import_module("gaia.mcp.mixin").MCPClientMixin
+
+
+def test_names_that_are_loaded_on_first_use_are_listed_alike_everywhere() -> None:
+    """`__all__` is for `import *`, the imports under TYPE_CHECKING for type checkers, the table for everyone else."""
+    mcp = importlib.import_module("gaia.mcp")
+    (block,) = [
+        node.body
+        for node in ast.parse(inspect.getsource(mcp)).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    checked = {alias.name: node.module for node in block if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert checked == mcp._HOMES
+    assert set(mcp._HOMES) == set(mcp.__all__)
+    assert list(mcp.__all__) == sorted(mcp.__all__, key=str)
+    assert set(mcp.__all__) <= set(dir(mcp))
+
+
+def test_all_errors_can_be_imported_where_the_client_is() -> None:
+    errors = importlib.import_module("gaia.mcp.errors")
+    # Applications catch errors; only the client makes one from a server's answer.
+    assert set(errors.__all__) - {"answered_error"} <= PUBLIC_NAMES["gaia.mcp"]
+
+
+def test_all_events_can_be_imported_where_the_client_is() -> None:
+    events = importlib.import_module("gaia.mcp.client.supervision.events")
+    kinds = {
+        name
+        for name in events.__all__
+        if isinstance(one := getattr(events, name), type) and issubclass(one, events.Event)
+    }
+    assert kinds <= PUBLIC_NAMES["gaia.mcp"]
+
+
+@pytest.mark.process
+def test_importing_the_package_loads_none_of_its_names() -> None:
+    program = "import sys; import gaia.mcp; print(*sorted(name for name in sys.modules if name.startswith('gaia')))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (run.returncode, run.stderr, run.stdout.split()) == (0, "", ["gaia", "gaia.mcp"])
 
 
 @pytest.mark.process

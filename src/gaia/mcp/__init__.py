@@ -201,13 +201,15 @@ _HOMES = {
 """The module of each name."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return value
+if not TYPE_CHECKING:
+    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
 
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return value
 
-def __dir__() -> list[str]:
-    """What there is to complete in a shell, loaded or not."""
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        """What a shell completes, loaded or not."""
+        return sorted({*globals(), *__all__})
