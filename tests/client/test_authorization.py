@@ -45,7 +45,7 @@ def client(server: Protected, **entry: Any) -> MCPClient:
 
 
 def text_of(result: dict[str, Any]) -> str:
-    assert "content" in result, result
+    assert "error" not in result, result
     return str(result["content"][0]["text"])
 
 

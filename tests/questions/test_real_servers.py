@@ -35,7 +35,7 @@ def connect(starts_processes: None) -> Iterator[Connect]:
 
 
 def text(result: dict[str, Any]) -> str:
-    assert "content" in result, result
+    assert "error" not in result, result
     return "\n".join(block["text"] for block in result["content"])
 
 

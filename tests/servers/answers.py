@@ -8,7 +8,7 @@ from gaia.mcp.client import MCPClient
 
 def text(result: dict[str, Any]) -> str:
     """The text of a result that has one; fails for an error dict, and shows it."""
-    assert "content" in result, result
+    assert "error" not in result, result
     return str(result["content"][0]["text"])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import random
 import signal
 import threading
@@ -15,16 +16,17 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from gaia.mcp.client import MCPClientManager
+from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.naming import disambiguated
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.tool_filter import ToolFilter
-from gaia.mcp.errors import ConfigError
+from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.errors import CallTimeout, ConfigError, JsonRpcError, ServerUnavailable, ToolDenied, UnknownTool
 from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
-from tests.servers.answers import received_calls, text
+from tests.servers.answers import received, received_calls, text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
 from tests.waiting import wait_until
@@ -596,6 +598,73 @@ class TestRouting:
         assert manager.call_tool("mcp_fault_pid")["content"]
 
 
+class TestSubmitting:
+    """`submit_tool` finds tools as `call_tool` does."""
+
+    def test_the_future_has_the_result(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        faults = [{"tool": "echo", "nth": [1], "progress": [{"progress": 1}]}, {"tool": "sleep", "hang": True}]
+        manager.add_server(
+            "fault", fault_server(faults=[*faults, {"tool": "pid", "error": {"code": 7, "message": "no"}}])
+        )
+        reported: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        first = manager.submit_tool("mcp_fault_echo", {"text": "hi"}, on_progress=lambda *values: reported.put(values))
+        assert type(first.result(PATIENCE)) is ToolResult
+        assert first.result().text == "hi"
+        assert reported.get(timeout=PATIENCE) == (1, None, None)
+        futures = [manager.submit_tool("mcp_fault_echo", {"text": str(number)}) for number in range(20)]
+        assert [future.result(PATIENCE).text for future in futures] == [str(number) for number in range(20)]
+        with pytest.raises(CallTimeout):
+            manager.submit_tool("mcp_fault_sleep", {"seconds": 0}, timeout=0.05).result(PATIENCE)
+        with pytest.raises(JsonRpcError, match="no"):
+            manager.submit_tool("mcp_fault_pid").result(PATIENCE)
+
+    def test_a_call_that_cannot_be_made_raises_at_once(self, in_memory: None, manage: Manage) -> None:
+        manager = manage(tool_filter=ToolFilter(deny=["mcp_fake_look"]))
+        manager.add_server("fake", NPX)
+        for name, kind in {"mcp_fake_ecko": UnknownTool, "echo": UnknownTool, "mcp_fake_look": ToolDenied}.items():
+            with pytest.raises(kind) as raised:
+                manager.submit_tool(name)
+            assert (raised.value.error_type, raised.value.message) == tuple(
+                manager.call_tool(name)[member] for member in ("error_type", "error")
+            )
+        for unusable in ([], "text"):
+            with pytest.raises(ValueError, match="arguments"):
+                manager.submit_tool("mcp_fake_echo", unusable)  # type: ignore[arg-type]
+
+    def test_a_route_that_was_found_just_before_leads_nowhere(self, in_memory: None, manager: MCPClientManager) -> None:
+        manager.add_server("fake", NPX)
+        routes = manager._registry.routes
+        manager.remove_server("fake")
+        manager._registry.routes = routes
+        with pytest.raises(ServerUnavailable):
+            manager.submit_tool("mcp_fake_echo")
+
+    def test_the_future_can_be_cancelled(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
+        client = manager.add_server("fault", fault_server(faults=[{"tool": "echo", "await_cancel": True}]))
+        future = manager.submit_tool("mcp_fault_echo", {"text": "hi"})
+        assert future.cancel()
+        assert wait_until(lambda: "notifications/cancelled" in [one.get("method") for one in received(client)])
+
+
+class TestShown:
+    def test_by_names_states_and_tools(self, in_memory: None, manage: Manage) -> None:
+        manager = manage()
+        assert repr(manager) == "<MCPClientManager without servers>"
+        client = manager.add_server("time", NPX)
+        assert repr(client) == "<MCPClient 'time' ready, 2 tools>"
+        assert repr(manager) == "<MCPClientManager 'time' ready, 2 tools>"
+        client.disconnect()
+        assert repr(client) == "<MCPClient 'time' closed, 0 tools>"
+
+    def test_never_with_a_secret(self, manage: Manage) -> None:
+        entry = {**NOWHERE, "args": ["--token", "s3cr3t-in-args"], "env": {"DB_PASSWORD": "s3cr3t-in-env"}}
+        manager = manage({"db": entry})
+        manager.load_from_config()
+        assert repr(manager) == "<MCPClientManager 'db' failed, 0 tools>"
+        client = MCPClient.from_config("db", {**entry, "env": {**entry["env"], "A": "s3cr3t"}})
+        assert repr(client) == "<MCPClient 'db' created, 0 tools>"
+
+
 class TestFilters:
     def test_what_is_denied_for_all_servers_is_neither_listed_nor_called(
         self, fault_server: FaultServer, manage: Manage
@@ -663,7 +732,7 @@ class TestListeners:
     def test_a_server_is_announced_once_its_tools_can_be_called(
         self, fault_server: FaultServer, manager: MCPClientManager
     ) -> None:
-        outcomes: list[Json] = []
+        outcomes: list[ToolResult] = []
         told = threading.Event()
 
         def listener(event: Event) -> None:
@@ -674,7 +743,7 @@ class TestListeners:
         manager.subscribe(listener)
         manager.add_server("fault", fault_server())
         assert told.wait(PATIENCE)
-        assert "content" in outcomes[0]
+        assert not outcomes[0].is_error
 
     def test_all_servers_are_heard_until_one_unsubscribes(
         self, fault_server: FaultServer, manager: MCPClientManager
@@ -843,7 +912,7 @@ def test_32_threads_and_random_kills_every_call_ends_and_none_is_doubled(
     servers = ("one", "two")
     for name in servers:
         manager.add_server(name, {**fault_server(state_file=tmp_path / name), "restart": QUICK})
-    outcomes: dict[str, tuple[str, Json]] = {}
+    outcomes: dict[str, tuple[str, ToolResult]] = {}
     calling = threading.Event()
     calling.set()
 
@@ -873,11 +942,11 @@ def test_32_threads_and_random_kills_every_call_ends_and_none_is_doubled(
     executed = {name: Counter(one.arguments["text"] for one in read_state(tmp_path / name).calls) for name in servers}
     for tag, (server, outcome) in outcomes.items():
         assert executed[server][tag] <= 1
-        if "content" in outcome:
+        if not outcome.is_error:
             assert text(outcome) == tag
             assert executed[server][tag] == 1
         else:
             assert outcome["error_type"] == "server_crashed"
             assert outcome["delivery"] == "unknown"
-    assert Counter("content" in outcome for _, outcome in outcomes.values())[True] > 0
+    assert not all(outcome.is_error for _, outcome in outcomes.values())
     assert all(status.in_flight == status.queued == 0 for status in manager.status())
