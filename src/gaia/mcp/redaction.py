@@ -17,11 +17,13 @@ __all__ = [
     "secret_url_parts",
     "secret_values",
     "sounds_secret",
+    "url_credentials",
 ]
 
 MASK = "***"
 
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|KEY|PASS|AUTH|CRED|COOKIE|SESSION|PRIVATE|DSN|BEARER|ASSERTION", re.IGNORECASE)
+_URL_CREDENTIALS = re.compile(r"://([^/?#\s]+)@")
 _MIN_NAMED = 4
 _MIN_ANY = 8
 
@@ -68,6 +70,22 @@ def secret_url_parts(url: str) -> list[str]:
     found += [*written, *(value.replace("+", " ") for value in written)]
     found += [segment for segment in parts.path.split("/") if _is_opaque(segment)]
     return [form for part in found for form in dict.fromkeys((part, unquote(part)))]
+
+
+def url_credentials(values: Iterable[str]) -> list[str]:
+    """What must not be shown of URLs with credentials in `values`, such as those of proxies and package indexes.
+
+    That is each user with the password, also as the header in which they are sent, and the password alone, both
+    percent-encoded and decoded. A user without a password, or one that is no word, is most likely a token.
+    """
+    found: list[str] = []
+    for credentials in (match[1] for value in values for match in _URL_CREDENTIALS.finditer(value)):
+        user, colon, password = credentials.partition(":")
+        parts = [credentials, *basic_credentials(unquote(user), unquote(password))]
+        parts += [password] if len(password) >= _MIN_NAMED else []
+        parts += [user] if len(user) >= _MIN_NAMED and (not colon or _is_opaque(user)) else []
+        found += [form for part in parts for form in dict.fromkeys((part, unquote(part))) if form]
+    return found
 
 
 def basic_credentials(user: str, password: str) -> list[str]:

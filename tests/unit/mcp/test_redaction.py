@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaia.mcp.redaction import Redactor, basic_credentials, mask_strings, secret_url_parts, secret_values
+from gaia.mcp.redaction import (
+    Redactor,
+    basic_credentials,
+    mask_strings,
+    secret_url_parts,
+    secret_values,
+    url_credentials,
+)
 
 secrets = st.lists(st.text(min_size=4, max_size=12), max_size=5)
 
@@ -64,6 +71,43 @@ class TestWhatIsSecretInAUrl:
 
     def test_a_url_that_is_none_has_no_secrets(self) -> None:
         assert secret_url_parts("http://[") == []
+
+
+class TestCredentialsInUrls:
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            ("http://me:hunter2@proxy:3128", "http://***@proxy:3128"),
+            ("company=https://me:hunter2@a/simple https://b:hunter3@b/", "company=https://***@a/simple https://***@b/"),
+            ("https://0123456789abcdef@index/simple", "https://***@index/simple"),
+        ],
+    )
+    def test_they_are_masked_in_the_url(self, value: str, shown: str) -> None:
+        assert Redactor(url_credentials([value]))(value) == shown
+
+    @pytest.mark.parametrize(
+        ("value", "alone"),
+        [
+            ("http://me:hunter2@proxy", "hunter2"),
+            ("http://me:p%40ss-w@proxy", "p@ss-w"),
+            ("https://0123456789abcdef:x-oauth-basic@index", "0123456789abcdef"),
+        ],
+    )
+    def test_they_are_masked_alone(self, value: str, alone: str) -> None:
+        assert Redactor(url_credentials([value]))(f"{alone} is wrong") == "*** is wrong"
+
+    def test_as_the_header_that_is_sent_too(self) -> None:
+        header = base64.b64encode(b"me:p@ss-w").decode()
+        assert Redactor(url_credentials(["http://me:p%40ss-w@proxy"]))(f"Basic {header}") == "Basic ***"
+
+    def test_names_of_users_are_words_that_may_be_shown(self) -> None:
+        assert Redactor(url_credentials(["http://user:hunter2@proxy"]))("no such user") == "no such user"
+
+    @pytest.mark.parametrize(
+        "value", ["", "a@b", "http://proxy:3128", "https://host/path@2.0", "git+ssh://", "x://?a@b"]
+    )
+    def test_other_values_have_none(self, value: str) -> None:
+        assert url_credentials([value]) == []
 
 
 class TestMasking:

@@ -12,8 +12,20 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.client.transports.command import argument_vector
+from gaia.mcp.client.transports.environment import withheld
 
-__all__ = ["Check", "Diagnosis", "Verdict", "failed", "for_handshake", "for_missing_program", "ok", "skipped", "warned"]
+__all__ = [
+    "Check",
+    "Diagnosis",
+    "Verdict",
+    "failed",
+    "for_environment",
+    "for_handshake",
+    "for_missing_program",
+    "ok",
+    "skipped",
+    "warned",
+]
 
 
 class Verdict(enum.StrEnum):
@@ -110,6 +122,17 @@ def for_handshake(name: str, entry: Mapping[str, Any], error: str, *, stdio: boo
             + _by_hand(entry)
         )
     return f"It was started, but there was no handshake. Run it by hand to see what it says: {_by_hand(entry)}"
+
+
+def for_environment(entry: Mapping[str, Any]) -> str | None:
+    """Which variables the server, which did not start, might have missed: names only. None if it got them all."""
+    names = [] if entry.get("inheritEnv") is True else withheld(entry.get("env"))
+    if not names:
+        return None
+    return (
+        f"It does not get these variables of this environment: {', '.join(names)}. "
+        'If it needs one, name it in "env", as in {"NAME": "${NAME}"}.'
+    )
 
 
 def _by_hand(entry: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from gaia.mcp.doctor.diagnosis import (
     Diagnosis,
     Verdict,
     failed,
+    for_environment,
     for_handshake,
     for_missing_program,
     ok,
@@ -183,12 +184,13 @@ def judge(name: str, config: Mapping[str, Any], seen: Inspection, *, stdio: bool
         if seen.start_seconds is None:
             error, (program, *_) = seen.error or "", str(config.get("command", "")).split()
             missing = "was not found on the server's PATH" in error
-            yield failed("start", error, for_missing_program(program) if missing else None)
+            yield failed("start", error, for_missing_program(program) if missing else for_environment(config))
             return
         yield ok("start", f"pid {seen.pid}", seen.start_seconds)
         yield _check_output(seen)
     if seen.error is not None:
-        yield failed("handshake", seen.error, for_handshake(name, config, seen.error, stdio=stdio))
+        remedies = [for_handshake(name, config, seen.error, stdio=stdio), for_environment(config) if stdio else None]
+        yield failed("handshake", seen.error, "\n".join(filter(None, remedies)) or None)
         return
     yield _check_handshake(seen)
     yield _check_tools(seen)

@@ -13,6 +13,7 @@ from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, for_missing_program, ok, skipped, warned
 from gaia.mcp.errors import MCPError
+from gaia.mcp.redaction import Redactor, url_credentials
 
 __all__ = ["check_program"]
 
@@ -103,7 +104,9 @@ def _version(executable: str, environment: Mapping[str, str]) -> str:
         timeout=_VERSION_SECONDS,
         check=False,
     )
-    lines = done.stdout.decode("utf-8", "replace").splitlines() or [""]
+    # Package managers print the URLs of indexes, with the passwords in them.
+    redact = Redactor(url_credentials(environment.values()))
+    lines = redact(done.stdout.decode("utf-8", "replace")).splitlines() or [""]
     if done.returncode != 0:
         raise ValueError(f"exit status {done.returncode}: {lines[0][:200]}")
     return lines[0][:200]

@@ -98,6 +98,27 @@ class TestConversation:
         assert "Run it by hand" in (check.remedy or "")
         assert found(diagnosis, "latency").detail == "not reached"
 
+    def test_it_is_told_by_name_what_the_server_did_not_get(
+        self, fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("UV_INDEX_COMPANY_PASSWORD", "hunter2")
+        monkeypatch.setenv("LICENCE_SERVER", "27000@licences")
+        entry = fault_server(exit_at_start={"code": 3, "stderr": "no licence"})
+
+        remedy = found(diagnose("it", entry), "handshake").remedy or ""
+        told = remedy.partition("It does not get these variables of this environment: ")[2]
+        assert "UV_INDEX_COMPANY_PASSWORD, " in told
+        assert "LICENCE_SERVER" in told
+        assert "PATH," not in told.split()
+        assert "hunter2" not in remedy
+        assert "27000" not in remedy
+        assert 'name it in "env", as in {"NAME": "${NAME}"}' in told
+
+        entry["env"] = {**entry.get("env", {}), "LICENCE_SERVER": "${LICENCE_SERVER}"}
+        assert "LICENCE_SERVER" not in (found(diagnose("it", entry), "handshake").remedy or "")
+        everything = found(diagnose("it", entry | {"inheritEnv": True}), "handshake").remedy or ""
+        assert "It does not get" not in everything
+
     def test_one_that_does_not_answer_may_need_longer(self, fault_server: FaultServer) -> None:
         entry = fault_server(faults=[{"on": "initialize", "hang": True}]) | {"timeout": 0.5}
 

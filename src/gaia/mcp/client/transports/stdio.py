@@ -17,7 +17,7 @@ from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from gaia.mcp.errors import StartFailed
-from gaia.mcp.redaction import Redactor, secret_values
+from gaia.mcp.redaction import Redactor, secret_values, url_credentials
 
 if TYPE_CHECKING:
     from gaia.mcp.client.transports.sandbox.cage import Cage
@@ -110,7 +110,7 @@ class StdioTransport(StandaloneTransport):
                 cwd,
                 listener,
                 name=name,
-                redact=Redactor(secrets),
+                redact=Redactor([*secrets, *url_credentials(complete.values())]),
                 max_message_bytes=self._max_message_bytes,
                 max_pending=self._max_pending,
                 cage=caged,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import ConfigError
-from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts
+from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
 
 if TYPE_CHECKING:
     import ssl
@@ -143,6 +144,7 @@ class HttpTransport(StandaloneTransport):
         # It logs the URL of each request.
         mask_records_of(httpx2.__name__)
         authorization = self._authorization(parts)
+        proxy_secrets = url_credentials(os.environ.values())
         try:
             new_client = self._clients(checked, authorization)
             # Clients are made when they are needed, on threads that could only pass the error on.
@@ -150,12 +152,12 @@ class HttpTransport(StandaloneTransport):
         except (httpx2.InvalidURL, ValueError, ImportError, OSError) as error:
             raise ConfigError(
                 f"server {name!r}: what the environment says of proxies and certificates (HTTP_PROXY, HTTPS_PROXY, "
-                f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {error}"
+                f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {Redactor(proxy_secrets)(str(error))}"
             ) from error
         session = HttpSession(
             name,
             target,
-            redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *secrets]),
+            redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *proxy_secrets, *secrets]),
             max_message_bytes=self._max_message_bytes,
             request_headers=RequestHeaders(partial(_log_excluded, name)),
         )

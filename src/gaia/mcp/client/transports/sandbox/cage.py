@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.client.transports.environment import is_install_setting
 from gaia.mcp.client.transports.process import ending_of
 from gaia.mcp.client.transports.sandbox.bubblewrap import Unusable, find_bubblewrap, wrapped
 from gaia.mcp.client.transports.sandbox.landlock import landlock_version, require_landlock, rules_of
@@ -25,6 +26,7 @@ from gaia.mcp.client.transports.sandbox.profile import Profile, profile_of
 from gaia.mcp.client.transports.sandbox.seccomp import INTERNET, LOCAL, filter_program
 from gaia.mcp.client.transports.sandbox.settings import Sandbox
 from gaia.mcp.errors import StartFailed
+from gaia.mcp.redaction import url_credentials
 
 __all__ = ["Cage", "Engine", "cage"]
 
@@ -119,7 +121,7 @@ def _in_bubblewrap(
     limits = limits_of(profile, in_namespaces=True)
     plan = _plan(limits, domain, allowed, environment)
     # Its variables name directories of this machine, which the sandbox does not have.
-    private = _with_scratch(environment, profile.private[0], configured)
+    private = _with_scratch(_useful(environment, profile, configured), profile.private[0], configured)
     # SIGTERM is for the server: bubblewrap would end at once, and with it the server's time to end well. The launcher
     # lets the signal through again.
     begin = _shell(limits, "trap '' TERM")
@@ -141,7 +143,7 @@ def _in_landlock(
     domain = {"files": files, "tcp": profile.network, "signals": True}
     plan = _plan(limits, domain, allowed, environment)
     # The home cannot be read, and programs take that for an error where they take an empty one for none.
-    private = _with_scratch(environment | {"HOME": scratch}, scratch, configured)
+    private = _with_scratch(_useful(environment, profile, configured) | {"HOME": scratch}, scratch, configured)
     return Cage([*_shell(limits), *launcher, plan, *argv], private, "landlock", profile, limits, scratch)
 
 
@@ -173,7 +175,30 @@ def _with_scratch(environment: dict[str, str], scratch: str, configured: Mapping
         "TMPDIR": scratch,
         "XDG_CACHE_HOME": os.path.join(scratch, "cache"),
         "npm_config_cache": os.path.join(scratch, "npm"),
+        "PIP_CACHE_DIR": os.path.join(scratch, "pip"),
+        "UV_CACHE_DIR": os.path.join(scratch, "uv", "cache"),
         "UV_TOOL_DIR": os.path.join(scratch, "uv", "tools"),
         "UV_PYTHON_INSTALL_DIR": os.path.join(scratch, "uv", "python"),
     }
-    return {**environment, **places, **configured}
+    # npm reads its variables in capitals too.
+    named = {name.upper() for name in places}
+    others = {name: value for name, value in environment.items() if name in configured or name.upper() not in named}
+    chosen = {name.upper() for name in configured}
+    return {**others, **{name: place for name, place in places.items() if name.upper() not in chosen}}
+
+
+def _useful(environment: Mapping[str, str], profile: Profile, configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment without inherited settings of no use in the sandbox.
+
+    These are paths that it does not show, and proxies and package indexes with passwords if it has no network.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in configured
+        or not is_install_setting(name)
+        or not (
+            (os.path.isabs(value) and os.path.exists(value) and not profile.shows(value))
+            or (not profile.network and url_credentials([value]))
+        )
+    }
