@@ -117,6 +117,39 @@ def test_with_the_network_abstract_sockets_are_kept_apart(
     assert (1 in families[0]) is (domain is not None)
 
 
+@pytest.mark.parametrize("engine", ["bubblewrap", "landlock"])
+def test_inherited_settings_that_lead_nowhere_are_left_out(
+    engine: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`uvx` and others fail on a certificate or an index that they are told of and cannot read."""
+    request.getfixturevalue(engine)
+    monkeypatch.setattr(cage_module, "profile_of", lambda *_, **__: profile(hidden=(str(tmp_path),), private=("/tmp",)))
+    hidden = tmp_path / "ca.pem"
+    hidden.touch()
+    settings = {
+        "SSL_CERT_FILE": str(hidden),
+        "NODE_EXTRA_CA_CERTS": "/usr",
+        "HTTP_PROXY": "http://proxy:3128",
+        "HTTPS_PROXY": "http://me:hunter2@proxy:3128",
+        "UV_CACHE_DIR": "/of/host",
+        "NPM_CONFIG_CACHE": "/of/host",
+    }
+    environment = {"PATH": "/bin", "SHELL": str(hidden), **settings}
+    found = made(dict(environment)).environment
+    assert found["SHELL"] == str(hidden)
+    assert found["NODE_EXTRA_CA_CERTS"] == "/usr"
+    assert found["HTTP_PROXY"] == "http://proxy:3128"
+    assert found.keys().isdisjoint({"SSL_CERT_FILE", "HTTPS_PROXY", "NPM_CONFIG_CACHE"})
+    assert "/of/host" not in found.values()
+    assert settings.items() <= made(dict(environment), settings).environment.items(), "what is configured counts"
+
+
+def test_a_proxy_with_a_password_is_for_servers_with_a_network(bubblewrap: None) -> None:
+    environment = {"PATH": "/bin", "HTTPS_PROXY": "http://me:hunter2@proxy:3128"}
+    assert "HTTPS_PROXY" not in made(dict(environment)).environment
+    assert "HTTPS_PROXY" in made(dict(environment), network=True).environment
+
+
 def test_caches_are_private_but_for_those_that_are_configured(bubblewrap: None) -> None:
     found = made({"PATH": "/bin", "TMPDIR": "/of/host", "npm_config_cache": "/mine"}, {"npm_config_cache": "/mine"})
     assert found.environment["TMPDIR"] == "/tmp"
