@@ -93,6 +93,7 @@ PUBLIC_NAMES = {
         "MCPClient",
         "MCPClientManager",
         "MCPTool",
+        "ToolResult",
     },
     "gaia.mcp.client.transports": {"ChannelTransport", "MCPTransport", "StdioTransport"},
     "gaia.mcp.errors": {

@@ -56,6 +56,10 @@ class MCPError(Exception):
         super().__init__(message)
         self.delivery: Delivery = delivery
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Constructors of subclasses take more than the message, which alone is in `args`.
+        return _restored, (type(self), self.args, self.__dict__)
+
     @property
     def message(self) -> str:
         return str(self.args[0])
@@ -68,6 +72,13 @@ class MCPError(Exception):
     def mask(self, redact: Callable[[str], str]) -> None:
         """Mask secrets in the message, which may repeat text of a server."""
         self.message = redact(self.message)
+
+
+def _restored(kind: type[MCPError], args: tuple[Any, ...], state: dict[str, Any]) -> MCPError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(MCPError, ValueError):

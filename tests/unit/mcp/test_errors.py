@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gaia.mcp import errors
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import (
     AnswerLost,
     CallTimeout,
@@ -19,6 +23,7 @@ from gaia.mcp.errors import (
     NeedsAuthorization,
     ServerCrashed,
     ToolDenied,
+    ToolFailed,
     ToolNotApproved,
     UrlElicitationRequired,
     answered_error,
@@ -129,3 +134,22 @@ def test_a_message_that_is_replaced_is_nowhere_else() -> None:
     error.message = "*** said no"
     assert "hunter2" not in f"{error} {error!r} {error.args} {vars(error)}"
     assert "hunter2" not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(kind("words") for kind in KINDS if not issubclass(kind, JsonRpcError)),
+        ServerCrashed("words", delivery="unknown"),
+        HttpError("words", status=502),
+        JsonRpcError(-32000, "words", {"why": 1}),
+        UrlElicitationRequired(-32042, "words", {"elicitations": []}),
+        ToolFailed("words", ToolResult({"content": [], "isError": True})),
+    ],
+)
+def test_an_error_can_be_copied_and_sent_to_another_process(error: MCPError, copied: Callable[[Any], Any]) -> None:
+    back = copied(error)
+    assert type(back) is type(error)
+    assert (back.args, vars(back)) == (error.args, vars(error))
+    assert (str(back), back.message) == ("words", "words")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from gaia.agents.base.tools import ToolNotFound, resolve_tool_name
 from gaia.mcp.client import naming
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.registration import RegisteredTools, with_worded_response
 
 Registry = dict[str, dict[str, Any]]
@@ -182,6 +184,22 @@ class TestWordedResponse:
     def test_a_result_that_says_it_is_an_error_is_one(self, content: Any, error: str) -> None:
         data = {"content": content, "isError": True}
         assert with_worded_response("t", lambda: data)() == {"status": "error", "error": error, "data": data}
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {"content": [{"type": "text", "text": "hi"}]},
+            {"content": [{"type": "text", "text": "hi"}], "isError": False, "structuredContent": {"a": 1}},
+            {"structuredContent": {"a": 1}},
+            {"content": [{"type": "text", "text": "no such file"}], "isError": True},
+            {"error": "gone", "error_type": "server_crashed", "delivery": "unknown"},
+        ],
+    )
+    def test_models_read_nothing_of_what_every_result_has(self, members: dict[str, Any]) -> None:
+        worded = with_worded_response("t", lambda: ToolResult(members))()
+        plain = with_worded_response("t", lambda: dict(members))()
+        assert json.dumps(worded) == json.dumps(plain)
+        assert dict(worded["data"]) == members
 
     @pytest.mark.parametrize("flag", [False, None, "false"])
     def test_any_other_flag_is_a_success(self, flag: Any) -> None:

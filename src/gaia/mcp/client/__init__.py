@@ -5,6 +5,7 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_result import ToolResult
 
 __all__ = [
     "AuthorizationRequest",
@@ -13,4 +14,5 @@ __all__ = [
     "MCPClient",
     "MCPClientManager",
     "MCPTool",
+    "ToolResult",
 ]

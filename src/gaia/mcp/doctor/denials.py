@@ -67,7 +67,7 @@ def check_sandbox(name: str, config: Mapping[str, Any], server: ServerConfig) ->
     except MCPError as error:
         return failed(_NAME, error.message, None)
     caged.remove()
-    made = f"{caged.engine}{_limits(caged)}"
+    made = f"{caged.engine}{_limits(caged)}{_left_out(environment, caged)}"
     tracer = shutil.which("strace")
     if tracer is None:
         return ok(_NAME, f"{made}; what the server is denied can be seen if strace is installed")
@@ -88,6 +88,12 @@ def _limits(caged: Cage) -> str:
         where.append("a control group")
     where += [f"{name} of each process" for name in caged.limits.of_process]
     return f", limits by {' and '.join(where)}" if where else ""
+
+
+def _left_out(environment: Mapping[str, str], caged: Cage) -> str:
+    kept = {name.upper() for name in caged.environment}
+    names = sorted(name for name in environment if name.upper() not in kept)
+    return f", without the variables {', '.join(names)}, of no use in it" if names else ""
 
 
 def _remedy(denials: Iterable[Denial]) -> str:

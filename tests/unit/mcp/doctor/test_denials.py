@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from gaia.mcp.doctor.denials import Denial, check_sandbox, denials_in
 from tests.sandboxes import ENGINES, linux, probing, require, without_bubblewrap
 
 pytest.importorskip("pwd")
+from gaia.mcp.client.transports.sandbox.cage import Cage
 from gaia.mcp.client.transports.sandbox.profile import Profile, profile_of
 from gaia.mcp.client.transports.sandbox.settings import Sandbox
 
@@ -145,6 +147,25 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", sys.argv[2]])
         assert check.verdict is Verdict.OK
         assert check.detail.startswith("bubblewrap, limits by ")
         assert "if strace is installed" in check.detail
+
+    def test_inherited_variables_that_are_left_out_are_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        caged = Cage(
+            [], {"PATH": "/bin", "npm_config_cache": "/tmp/npm"}, "landlock", Mock(), Mock(groups=None, of_process={})
+        )
+        monkeypatch.setattr("gaia.mcp.client.transports.sandbox.cage.cage", lambda *_: caged)
+        which = shutil.which
+        monkeypatch.setattr("shutil.which", lambda name, *_, **__: None if name == "strace" else which(name))
+        for name in ("SSL_CERT_FILE", "NPM_CONFIG_CACHE"):
+            monkeypatch.setenv(name, "/of/host")
+        monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@proxy")
+        server = ServerConfig.from_dict("it", {"command": sys.executable, "args": [], "sandbox": True})
+        detail = check_sandbox("it", {}, server).detail
+        named = detail.partition("without the variables ")[2].partition(", of no use")[0].split(", ")
+        assert {"HTTPS_PROXY", "SSL_CERT_FILE"} <= set(named)
+        assert {"PATH", "NPM_CONFIG_CACHE"}.isdisjoint(named)
+        assert "hunter2" not in detail
 
     @pytest.mark.process
     def test_one_that_does_not_work_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

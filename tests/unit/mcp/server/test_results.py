@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.server.results import prompt_result, resource_result, tool_result
 
 
@@ -49,6 +50,13 @@ def test_what_only_looks_like_it_is_data(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize("value", [{"error": "no"}, {"status": "error", "error": "no"}, {"status": "error"}])
 def test_the_ways_in_which_agents_tell_errors(value: dict[str, Any]) -> None:
     assert wire(tool_result(value))["isError"] is True
+
+
+def test_the_result_of_a_call_to_another_server_is_passed_on() -> None:
+    content = [{"type": "text", "text": "the server ended"}]
+    failed = ToolResult({"error": "the server ended", "error_type": "server_crashed", "delivery": "unknown"})
+    assert wire(tool_result(failed)) == {"content": content, "isError": True}
+    assert wire(tool_result(ToolResult({"content": content}))) == {"content": content, "isError": False}
 
 
 @pytest.mark.parametrize("value", [{"error": None, "a": 1}, {"error": ""}, {"status": "ok"}])
