@@ -68,8 +68,8 @@ def blocks_of(text: str, page: str) -> list[Block]:
     for token in MarkdownIt("commonmark").parse(text):
         line = token.map[0] + 1 if token.map else 0
         if token.type == "html_block":
-            for comment in re.findall(r"<!--\s*example\b.*", token.content):
-                above.append(_directive(comment, f"{page}:{line}"))
+            comments = re.findall(r"<!--\s*example\b.*", token.content)
+            above += [_directive(comment, f"{page}:{line}") for comment in comments]
         elif token.type == "fence":
             language, _, argument = token.info.strip().partition(" ")
             block = Block(page, line, language, token.content, argument, tuple(above))

@@ -7,13 +7,13 @@ import contextlib
 import json
 import os
 import re
-import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,6 @@ ROOT = HERE.parents[1]
 SECONDS = 30.0
 """Within which a block ends, or shows what it is waited for."""
 
-REFUSED = ("apt", "brew", "docker", "kubectl", "npm", "pip", "pip3", "pipx", "sudo", "systemctl", "tox", "uv")
-"""Commands that change the machine or need a network."""
-
 INTERRUPTED = {0, 130, -signal.SIGINT}
 """How a program may end after Ctrl-C."""
 
@@ -48,40 +45,6 @@ class BlockFailed(Exception):
     """A block did not do what its page says; the message has its place, and what it printed."""
 
 
-@contextlib.contextmanager
-def stand_ins(directory: Path, python: str) -> Iterator[Path]:
-    """A folder for PATH with ``gaia``, ``python-block`` and the stand-ins; the fork server runs meanwhile."""
-    address = directory / "fork-server"
-    commands = {
-        "gaia": [HERE / "fork_client.py", address, "gaia"],
-        "python-block": [HERE / "fork_client.py", address, "python"],
-        "uvx": [HERE / "stand_in_server.py"],
-        "npx": [HERE / "stand_in_server.py"],
-        "mcp-server-time": [HERE / "stand_in_server.py", "mcp-server-time"],
-        "mcp-server-git": [HERE / "stand_in_server.py", "mcp-server-git"],
-        "mcp-server-filesystem": [HERE / "stand_in_server.py", "@modelcontextprotocol/server-filesystem"],
-    }
-    folder = directory / "bin"
-    folder.mkdir()
-    for name, words in commands.items():
-        isolated = ["-S", "-I"] if words[0] == HERE / "fork_client.py" else []
-        line = shlex.join(map(str, [python, *isolated, *words]))
-        (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n')
-        (folder / name).chmod(0o755)
-    for name in REFUSED:
-        (folder / name).write_text(f'#!/bin/sh\necho "{name} does not run in tests: use skip or not-run" >&2\nexit 1\n')
-        (folder / name).chmod(0o755)
-    server = subprocess.Popen(
-        [python, HERE / "fork_server.py", address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with server:
-        assert server.stdout is not None and server.stdin is not None
-        assert server.stdout.readline() == "ready\n", "the fork server did not start"
-        yield folder
-        server.stdin.close()
-        server.wait(SECONDS)
-
-
 @dataclass
 class Reader:
     """One page's reader."""
@@ -89,7 +52,7 @@ class Reader:
     directory: Path
     """Empty."""
     path: Path
-    """The folder of `stand_ins`."""
+    """The folder of `commands`."""
     ports: dict[str, str] = field(default_factory=dict)
     """The free port that each port of the page is replaced by."""
     background: list[tuple[Block, subprocess.Popen[bytes], Path]] = field(default_factory=list)
@@ -130,10 +93,7 @@ class Reader:
             raise BlockFailed("\n\n".join(map(str, failures)))
 
     def _handle(self, block: Block, scratch: Path, model: ScriptedLLM) -> None:
-        if block.is_data:
-            self._load(block, scratch)
-        if block.language == "python":
-            compile(block.code, block.page, "exec", dont_inherit=True)
+        _parse(block, scratch.with_suffix(".json"))
         if name := block.value("file"):
             self._save(name, block.code)
             return
@@ -192,6 +152,7 @@ class Reader:
             "COLUMNS": "120",
             "DOCS": str(ROOT / "docs"),
             "PIP_NO_INDEX": "1",
+            "no_proxy": "127.0.0.1,localhost",
             "GAIA_LLM_BASE_URL": model.base_url,
             "GAIA_LLM_MODEL": "scripted",
             "GAIA_LLM_API_KEY": "none",
@@ -258,14 +219,7 @@ class Reader:
 
         return _PORT.sub(free, text)
 
-    # Data and files.
-
-    def _load(self, block: Block, scratch: Path) -> None:
-        try:
-            for data in _parsed(block):
-                _check_servers(data, scratch.with_suffix(".json"))
-        except (ValueError, yaml.YAMLError, configparser.Error) as error:
-            raise BlockFailed(f"{block}: {error}") from error
+    # Files.
 
     def _snapshot(self) -> _Snapshot:
         found: _Snapshot = {}
@@ -304,6 +258,18 @@ def commands_of(block: Block) -> list[str]:
     return commands
 
 
+def _parse(block: Block, file: Path) -> None:
+    """Parse a block that can be parsed, and load the servers in it from `file`. Raises BlockFailed."""
+    try:
+        if block.language == "python":
+            compile("\n" * block.line + block.code, block.page, "exec", dont_inherit=True)
+        elif block.is_data:
+            for data in _parsed(block):
+                _check_servers(data, file)
+    except (ValueError, SyntaxError, yaml.YAMLError, configparser.Error) as error:
+        raise BlockFailed(f"{block}: {error}") from error
+
+
 def _parsed(block: Block) -> list[Any]:
     """The documents in a block of data. Raises what its parser raises."""
     if block.language == "json":
@@ -338,8 +304,6 @@ def _model_call(value: str) -> tuple[str, Any]:
 
 
 def _which(command: str, path: str) -> str:
-    import shutil
-
     return shutil.which(command, path=path) or command
 
 
