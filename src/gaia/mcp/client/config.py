@@ -146,6 +146,7 @@ class MCPConfig:
         return copy.deepcopy(self._servers)
 
     def server_exists(self, name: str) -> bool:
+        """Whether a server of this name is configured."""
         return name in self._servers
 
     def source_of(self, name: str) -> Path | None:

@@ -81,8 +81,11 @@ class MCPClient:
         if debug:
             enable_debug()
         self.name = name
+        """What this program calls the server."""
         self.transport = transport
+        """What the constructor was given, or `from_config` has made."""
         self.debug = debug
+        """Whether gaia's log is shown on stderr."""
         self._listeners = Listeners()
         features = ClientFeatures(
             on_elicitation=on_elicitation,
@@ -244,10 +247,12 @@ class MCPClient:
 
     @property
     def state(self) -> ServerState:
+        """Where the server stands at this moment."""
         return self._session.state
 
     @property
     def status(self) -> ServerStatus:
+        """The state with the figures of this moment: restarts, calls, latencies, the last error."""
         return self._session.status(len(self.tool_calls.catalog))
 
     def __repr__(self) -> str:
@@ -266,11 +271,13 @@ class MCPClient:
 
     @property
     def protocol_version(self) -> str | None:
+        """The protocol revision of the last handshake, such as ``2025-11-25``; None before the first one."""
         profile = self._session.profile
         return None if profile is None else profile.protocol_version
 
     @property
     def capabilities(self) -> dict[str, Any]:
+        """What the server said in its handshake that it offers, by name; empty before the first one."""
         profile = self._session.profile
         return {} if profile is None else dict(profile.capabilities)
 
@@ -294,6 +301,7 @@ class MCPClient:
 
     @property
     def tool_filter(self) -> ToolFilter:
+        """Which tools may be listed and called: the server's filter together with the manager's."""
         return self._options.tool_filter
 
     def list_tools(self, refresh: bool = False) -> list[MCPTool]:
