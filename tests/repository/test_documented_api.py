@@ -49,6 +49,8 @@ INTERNAL = {
     "gaia.mcp.MCPError.mask",
     "gaia.mcp.MCPTool.from_listing",
     "gaia.mcp.SamplingRequest.from_params",
+    "gaia.mcp.client.client_options.ClientOptions.features",
+    "gaia.mcp.client.client_options.ClientOptions.or_else",
     "gaia.mcp.StdioTransport.authorization",
     "gaia.mcp.StdioTransport.network",
     "gaia.mcp.StdioTransport.network_transport",

@@ -76,7 +76,8 @@ class MCPClient:
         person, by forms and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call
         tools with `sampling_tools`; `roots` are folders, or a function of them. They run on threads of their own.
 
-        For `settings` see `ClientOptions`; `clock` and `rng` are for tests.
+        `settings` are the fields of `ClientOptions`, which says what they mean; `clock` and `rng` are for tests. Raises
+        ValueError for a setting that cannot be used.
         """
         if debug:
             enable_debug()
@@ -142,7 +143,7 @@ class MCPClient:
         pins: ServerPins | None = None,
         on_authorization: OnAuthorization | None = None,
     ) -> MCPClient:
-        """A client for one entry of ``mcpServers``; see `ServerConfig` for the keys. Not connected yet.
+        """A client for one entry of ``mcpServers``; docs/configuration.md describes the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
         `pins` are where the constructor has them. `on_authorization` takes a person to where they log in, if a server
