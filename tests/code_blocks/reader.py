@@ -28,8 +28,8 @@ from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SECONDS = 30.0
-"""Within which a block ends, or shows what it is waited for."""
+SECONDS = 60.0
+"""Within which a block ends, or shows what it is waited for, on a busy machine too."""
 
 INTERRUPTED = {0, 130, -signal.SIGINT}
 """How a program may end after Ctrl-C."""
@@ -292,7 +292,8 @@ def _check_servers(data: Any, file: Path) -> None:
             return
         data = {"mcpServers": {"server": data}}
     file.write_text(json.dumps(data), encoding="utf-8")
-    for name, entry in MCPConfig(file).get_servers().items():
+    MCPConfig(file)
+    for name, entry in (data.get("mcpServers") or data["servers"]).items():
         ServerConfig.from_dict(name, entry)
         if unknown := unknown_keys(entry):
             raise ValueError(f"server {name!r} has unknown keys: {unknown}")
