@@ -115,7 +115,7 @@ def gate_table(findings: list[Finding]) -> list[str]:
 def _page(run: Run) -> Iterator[str]:
     yield "<!-- Written by `python -m benchmarks --update-docs`; change benchmarks/page.py instead. -->\n"
     yield _INTRODUCTION
-    yield f"\n```console\n$ {run.command}\n```\n"
+    yield f"\n<!-- example not-run: takes ten minutes -->\n```console\n$ {run.command}\n```\n"
     machine = ", ".join(f"{topic}: {words}" for topic, words in run.machine.items())
     yield f"{run.date}, {run.seconds / 60:.0f} minutes, on {machine}.\n"
     versions = [[_title(key), version] for key, version in run.versions.items()]

@@ -1,72 +1,175 @@
-"""docs/api.md lists every public module, and everything in it, exactly once."""
+"""The API reference, as Sphinx builds it, shows everything that users may call, once and with a text; no internals."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import json
 import re
+import subprocess
+import sys
+from functools import reduce
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+import pytest
 
 from tests.repository.test_public_names import PUBLIC_NAMES, PUBLIC_PATHS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-SECTIONS = re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
-MODULES = [name for name, _ in SECTIONS]
-DIRECTIVES = [
-    (module, kind, target)
-    for module, text in SECTIONS
-    for kind, target in re.findall(r"^\.\. auto(\w+):: (\S+)", text, re.MULTILINE)
-]
+# The first test builds the reference.
+pytestmark = pytest.mark.timeout(180)
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "api"
+
+SHOWN_WHOLE = {
+    "gaia.SilentConsole",
+    "gaia.mcp.AudioContent",
+    "gaia.mcp.EmbeddedResource",
+    "gaia.mcp.ImageContent",
+    "gaia.mcp.ResourceContents",
+    "gaia.mcp.ResourceLink",
+    "gaia.mcp.TextContent",
+    "gaia.mcp.client.transports.ChannelTransport",
+    "gaia.mcp.mcp_bridge.MCPBridge",
+}
+"""Classes whose own text says all: their members are those of another class, keys of a dictionary, or for gaia only."""
+
+INTERNAL = {
+    "gaia.agents.base.LLMSettings.resolved",
+    "gaia.agents.base.registry.ToolRegistry.items",
+    "gaia.agents.base.registry.ToolRegistry.keys",
+    "gaia.agents.base.registry.ToolRegistry.values",
+    "gaia.mcp.CallFuture.attach",
+    "gaia.mcp.CallFuture.complete",
+    "gaia.mcp.ElicitationRequest.from_params",
+    "gaia.mcp.MCPClient.happened",
+    "gaia.mcp.MCPClient.join",
+    "gaia.mcp.MCPClient.listing_begins",
+    "gaia.mcp.MCPClient.refusal_of",
+    "gaia.mcp.MCPClient.request_disconnect",
+    "gaia.mcp.MCPClient.tools_listed",
+    "gaia.mcp.MCPError.mask",
+    "gaia.mcp.MCPTool.from_listing",
+    "gaia.mcp.SamplingRequest.from_params",
+    "gaia.mcp.client.client_options.ClientOptions.features",
+    "gaia.mcp.client.client_options.ClientOptions.or_else",
+    "gaia.mcp.StdioTransport.authorization",
+    "gaia.mcp.StdioTransport.network",
+    "gaia.mcp.StdioTransport.network_transport",
+    "gaia.mcp.StdioTransport.open",
+    "gaia.mcp.StdioTransport.stderr_tail",
+    "gaia.mcp.StdioTransport.tracer",
+    "gaia.mcp.UrlElicitationRequired.CODE",
+    "gaia.mcp.client.transports.http.HttpTransport.authorization",
+    "gaia.mcp.client.transports.http.HttpTransport.network",
+    "gaia.mcp.client.transports.http.HttpTransport.network_transport",
+    "gaia.mcp.client.transports.http.HttpTransport.open",
+}
+"""What other modules of gaia call, and applications do not."""
 
 
-def resolved(target: str) -> Any:
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, starts_programs: None) -> dict[str, dict[str, str]]:
+    """The text of each entry of each page, by its full name."""
+    program = [sys.executable, ROOT / "tests" / "built_reference.py", tmp_path_factory.mktemp("reference")]
+    built = subprocess.run(program, capture_output=True, text=True, timeout=150)
+    assert built.returncode == 0, built.stderr
+    found: dict[str, dict[str, str]] = json.loads(built.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def entries(pages: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Those of all pages."""
+    return reduce(lambda one, other: one | other, pages.values())
+
+
+def resolved(name: str) -> Any:
+    """The object of a full name."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        return reduce(getattr, parts[length:], found)
+    raise AssertionError(f"no module of {name} can be imported")
+
+
+def is_class(name: str) -> bool:
     try:
-        return importlib.import_module(target)
-    except ModuleNotFoundError:
-        module, _, name = target.rpartition(".")
-        return getattr(importlib.import_module(module), name)
+        return isinstance(resolved(name), type)
+    except AttributeError:
+        return False  # An attribute that only instances have.
 
 
-def documented() -> list[Any]:
-    """The objects of all directives; those of a module's `__all__` where it is listed with its members."""
-    found: list[Any] = []
-    for _, _, target in DIRECTIVES:
-        one = resolved(target)
-        members = re.search(rf":: {re.escape(target)}\n   :members:(.*)", PAGE)
-        if not isinstance(one, ModuleType):
-            found.append(one)
-        elif members is not None:
-            found += [getattr(one, name) for name in members[1].replace(",", " ").split() or one.__all__]
-    return [one for one in found if isinstance(one, type) or callable(one)]
+def own_members(cls: type) -> set[str]:
+    """Names without an underscore that a class itself defines."""
+    return {name for name in (*vars(cls), *inspect.get_annotations(cls)) if not name.startswith("_")}
 
 
-def test_no_module_is_listed_twice() -> None:
-    assert len(set(MODULES)) == len(MODULES)
+def test_every_public_class_and_function_is_documented_once(entries: dict[str, str]) -> None:
+    public = {f"{package}.{name}" for package, names in PUBLIC_NAMES.items() for name in names} | set(PUBLIC_PATHS)
+    documented = [resolved(name) for name in entries if name.rpartition(".")[0] not in entries]
+    wrong = {}
+    for name in public:
+        one = resolved(name)
+        if isinstance(one, type) or inspect.isroutine(one):
+            times = sum(one is other for other in documented)
+            if times != 1:
+                wrong[name] = times
+
+    assert not wrong, f"documented this many times in docs/api: {wrong}"
 
 
-def test_every_public_module_is_listed() -> None:
-    # A module whose names a public package exports may be named in the package's section instead.
-    paths = {path.rpartition(".")[0] for path in PUBLIC_PATHS}
-    missing = {name for name in PUBLIC_NAMES.keys() | paths if name not in MODULES and f"`{name}`" not in PAGE}
-    assert not missing, f"add to docs/api.md: {missing}"
+def test_what_can_be_imported_from_gaia_mcp_is_documented_under_that_name(entries: dict[str, str]) -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in REFERENCE.glob("*.md"))
+    missing = {
+        name
+        for name in PUBLIC_NAMES["gaia.mcp"]
+        # A name of a type alone is explained beside what has this type.
+        if f"gaia.mcp.{name}" not in entries and f"`{name}`" not in text and f"`gaia.mcp.{name}`" not in text
+    }
+
+    assert not missing
 
 
-def test_each_object_stands_in_the_section_of_its_module() -> None:
-    assert DIRECTIVES
-    for module, _, target in DIRECTIVES:
-        assert target == module or target.rpartition(".")[0] == module, target
+def test_every_public_member_of_every_documented_class_is_shown(entries: dict[str, str]) -> None:
+    classes = {name: resolved(name) for name in entries if is_class(name)}
+    documented = set(classes.values())
+    missing = set()
+    for name, cls in classes.items():
+        # What a documented base shows is not repeated.
+        bases = [one for one in cls.__mro__ if one.__module__.startswith("gaia.") and one not in documented - {cls}]
+        shown = {f"{name}.{member}" for base in bases for member in own_members(base)}
+        if name not in SHOWN_WHOLE:
+            missing |= shown - entries.keys() - INTERNAL
+
+    assert not missing, f"show these in docs/api, or list them as internal here: {sorted(missing)}"
 
 
-def test_no_object_is_documented_twice() -> None:
-    twice = [one for one in documented() if sum(one is other for other in documented()) > 1]
-    assert not twice
+def test_no_internals_are_shown(entries: dict[str, str]) -> None:
+    shown = entries.keys() & INTERNAL
+
+    assert not shown
 
 
-def test_every_public_class_and_function_is_documented() -> None:
-    public = [
-        getattr(importlib.import_module(package), name) for package in PUBLIC_NAMES for name in PUBLIC_NAMES[package]
-    ]
-    known = documented()
-    missing = [one for one in public if (isinstance(one, type) or callable(one)) and not any(one is x for x in known)]
-    assert not missing, f"add to docs/api.md: {missing}"
+def test_the_lists_of_exceptions_name_what_exists() -> None:
+    for name in INTERNAL | SHOWN_WHOLE:
+        resolved(name)
+
+
+def test_every_entry_has_a_text(entries: dict[str, str]) -> None:
+    silent = {name for name, text in entries.items() if not text.strip()}
+
+    assert not silent, f"these need a docstring: {sorted(silent)}"
+
+
+def test_the_index_leads_to_every_page(pages: dict[str, dict[str, str]]) -> None:
+    index = (REFERENCE / "index.md").read_text(encoding="utf-8")
+    tasks, _, contents = index.partition("```{toctree}")
+
+    others = pages.keys() - {"index"}
+    assert set(re.findall(r"\]\((\w+)\.md\)", tasks)) == others
+    assert set(re.findall(r"^(\w+)$", contents, re.MULTILINE)) == others

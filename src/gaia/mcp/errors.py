@@ -63,6 +63,7 @@ class MCPError(Exception):
 
     @property
     def message(self) -> str:
+        """What was wrong, where, and what to do next; free of secrets that are known."""
         return str(self.args[0])
 
     @message.setter
@@ -183,6 +184,7 @@ class ToolFailed(MCPError, RuntimeError):
     def __init__(self, message: str, result: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, delivery="unknown")
         self.result: Mapping[str, Any] = {} if result is None else result
+        """The whole result; empty if there is none."""
 
 
 class UnknownTool(MCPError, ValueError):

@@ -288,10 +288,12 @@ class MCPClientMixin(ConstructionHook):
             registry.discard(lambda entry: "_mcp_server" in entry)
 
     def list_mcp_servers(self) -> list[str]:
+        """The names of the connected servers, restarting ones included."""
         names: list[str] = self._mcp_manager.list_servers()
         return names
 
     def get_mcp_client(self, name: str) -> MCPClient | None:
+        """The client of a connected server; None if there is no such server."""
         client: MCPClient | None = self._mcp_manager.get_client(name)
         return client
 

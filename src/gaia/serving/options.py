@@ -22,6 +22,7 @@ class HttpOptions:
     """The options of an HTTP server; the defaults serve this machine only."""
 
     host: str = "127.0.0.1"
+    """The address to listen on; another one than this machine's own requires a token."""
     port: int = 8000
     """0 takes a free one."""
     token: str | None = field(default=None, repr=False)

@@ -121,6 +121,7 @@ class ContentPolicy(msgspec.Struct, frozen=True):
     """By globs of the server's own names; the first one that matches counts."""
 
     def mode_for(self, tool: str) -> CaptureMode:
+        """What is recorded of calls of `tool`, by the server's own name for it."""
         for pattern, mode in self.tools.items():
             if fnmatch.fnmatchcase(tool, pattern):
                 return mode

@@ -17,10 +17,13 @@ class Usage:
     """Tokens, as the endpoint counted them; zeros if it does not count."""
 
     prompt_tokens: int = 0
+    """What the model read."""
     completion_tokens: int = 0
+    """What the model wrote."""
 
     @property
     def total_tokens(self) -> int:
+        """Both together."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -32,6 +35,7 @@ class ToolCall:
     """One call that the model asked for, and what became of it."""
 
     id: str
+    """The model's own name for this call."""
     name: str
     """The tool's key in the registry; what the model wrote, if that is no tool's name."""
     arguments: Mapping[str, Any] | None
@@ -49,8 +53,11 @@ class Step:
     """One request to the model, and the calls that it asked for in its answer."""
 
     text: str
+    """What the model wrote; empty if it only asked for calls."""
     tool_calls: tuple[ToolCall, ...]
+    """In the order in which the model asked for them."""
     usage: Usage
+    """Of this request."""
     duration: float
     """Seconds, tool calls included."""
 
@@ -62,6 +69,7 @@ class AgentResult:
     answer: str
     """The last text of the model; empty if it wrote none."""
     steps: tuple[Step, ...]
+    """One for each request to the model, in order."""
     usage: Usage
     """The sum over all steps."""
     stop_reason: StopReason

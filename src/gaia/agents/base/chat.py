@@ -19,7 +19,9 @@ class RequestedCall:
     """A tool call as the model wrote it; nothing about it is checked."""
 
     id: str
+    """The model's own name for this call."""
     name: str
+    """The tool, as the model wrote it."""
     arguments: Any
     """JSON, or what the model took for it."""
 
@@ -29,8 +31,11 @@ class Completion:
     """One answer of a model."""
 
     text: str
+    """What the model wrote; empty if it only asks for calls."""
     tool_calls: tuple[RequestedCall, ...] = ()
+    """The calls that it asks for, in order."""
     usage: Usage = field(default_factory=Usage)
+    """The tokens of this request."""
     finish_reason: str | None = None
     """The endpoint's word for why it ended: ``stop``, ``tool_calls``, ``length``, ``content_filter``."""
 

@@ -42,7 +42,9 @@ class ConfirmationRequest:
     display_name: str
     """Its name for people: ``tool (server)``."""
     arguments: Mapping[str, Any]
+    """What the model wants to call it with."""
     description: str = ""
+    """What the tool does, in its own words; those of an MCP tool are the server's."""
     server: str | None = None
     """The MCP server that it is on; None for a native tool."""
     annotations: Mapping[str, Any] = field(default_factory=dict)

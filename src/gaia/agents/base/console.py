@@ -68,6 +68,7 @@ class AgentConsole:
         self._print(text, end="")
 
     def end_text(self) -> None:
+        """End the line of `print_text`."""
         self._print("")
 
     def print_tool_usage(self, tool_name: str) -> None:
@@ -112,15 +113,19 @@ class AgentConsole:
         return answer.strip().casefold() in {"y", "yes"}
 
     def print_info(self, message: str) -> None:
+        """Print a message."""
         self._print(message)
 
     def print_success(self, message: str) -> None:
+        """Print a message about something that worked."""
         self._print(f"✅ {message}", style="green")
 
     def print_warning(self, message: str) -> None:
+        """Print a message about something that the person may want to change."""
         self._print(f"⚠️ {message}", style="yellow")
 
     def print_error(self, message: str) -> None:
+        """Print a message about something that failed."""
         self._print(f"❌ {message}", style="red")
 
     def _print(self, message: str, style: str = "", end: str = "\n") -> None:

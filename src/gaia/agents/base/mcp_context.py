@@ -58,10 +58,15 @@ class MCPContext:
     """
 
     method: str = ""
+    """The request's method, such as ``tools/call``; empty outside of a request."""
     request_id: str | int | None = None
+    """The client's id of the request."""
     protocol_version: str | None = None
+    """The protocol revision that the client speaks."""
     client_info: Mapping[str, Any] = {}
+    """Name and version of the client, as it gave them."""
     client_capabilities: Mapping[str, Any] = {}
+    """What the client offers to the agent; see `supports`."""
     answers: Mapping[str, dict[str, Any]] = {}
     """Answers that came with the request, for an agent that returns ``{"resultType": "input_required", …}`` itself."""
     request_state: str | None = None

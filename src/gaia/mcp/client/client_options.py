@@ -71,6 +71,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of one client. Durations in seconds; ValueError for one that is none (`require_seconds`)."""
 
     tool_filter: ToolFilter = ALLOW_ALL
+    """Which tools may be listed and called."""
     pin_tools: PinMode | None = None
     """What to do about tools whose definitions are not those in `pins`; None means "off", or what the manager says."""
     pins: ServerPins | None = None
@@ -96,6 +97,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     reset_timeout_on_progress: bool = False
     """Whether each progress gives a call its whole timeout again, up to `max_timeout`."""
     max_timeout: float = 3600.0
+    """What a call may take at most if progress gives it its timeout again."""
     capture_content: ContentPolicy | None = None
     """How much of arguments and results goes into traces."""
     question_timeout: float = 600.0

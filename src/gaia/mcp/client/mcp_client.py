@@ -74,13 +74,17 @@ class MCPClient:
         person, by forms and, if `elicitation_modes` has "url", by a URL; `on_sampling` asks a model, which may call
         tools with `sampling_tools`; `roots` are folders, or a function of them. They run on threads of their own.
 
-        For `settings` see `ClientOptions`; `clock` and `rng` are for tests.
+        `settings` are the fields of `ClientOptions`, which says what they mean; `clock` and `rng` are for tests. Raises
+        ValueError for a setting that cannot be used.
         """
         if debug:
             enable_debug()
         self.name = name
+        """What this program calls the server."""
         self.transport = transport
+        """What the constructor was given, or `from_config` has made."""
         self.debug = debug
+        """Whether gaia's log is shown on stderr."""
         self._listeners = Listeners()
         features = ClientFeatures(
             on_elicitation=on_elicitation,
@@ -137,7 +141,7 @@ class MCPClient:
         pins: ServerPins | None = None,
         on_authorization: OnAuthorization | None = None,
     ) -> MCPClient:
-        """A client for one entry of ``mcpServers``; see `ServerConfig` for the keys. Not connected yet.
+        """A client for one entry of ``mcpServers``; docs/configuration.md describes the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
         `pins` are where the constructor has them. `on_authorization` takes a person to where they log in, if a server
@@ -250,10 +254,12 @@ class MCPClient:
 
     @property
     def state(self) -> ServerState:
+        """Where the server stands at this moment."""
         return self._session.state
 
     @property
     def status(self) -> ServerStatus:
+        """The state with the figures of this moment: restarts, calls, latencies, the last error."""
         return self._session.status(len(self.tool_calls.catalog))
 
     def __repr__(self) -> str:
@@ -272,11 +278,13 @@ class MCPClient:
 
     @property
     def protocol_version(self) -> str | None:
+        """The protocol revision of the last handshake, such as ``2025-11-25``; None before the first one."""
         profile = self._session.profile
         return None if profile is None else profile.protocol_version
 
     @property
     def capabilities(self) -> dict[str, Any]:
+        """What the server said in its handshake that it offers, by name; empty before the first one."""
         profile = self._session.profile
         return {} if profile is None else dict(profile.capabilities)
 
@@ -300,6 +308,7 @@ class MCPClient:
 
     @property
     def tool_filter(self) -> ToolFilter:
+        """Which tools may be listed and called: the server's filter together with the manager's."""
         return self._options.tool_filter
 
     def list_tools(self, refresh: bool = False) -> list[MCPTool]:

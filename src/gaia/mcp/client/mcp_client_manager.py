@@ -103,7 +103,9 @@ class MCPClientManager:
         elif isinstance(config, Mapping):
             config = MCPConfig.in_memory(config)
         self.config = config
+        """The configuration of the servers."""
         self.debug = debug
+        """Whether gaia's log is shown on stderr."""
         self._lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
         features = ClientFeatures(
             on_elicitation=on_elicitation,
@@ -200,6 +202,7 @@ class MCPClientManager:
             logger.warning("unknown_server", server=name)
 
     def get_client(self, name: str) -> MCPClient | None:
+        """The client of a connected server, restarting ones included; None if there is no such server."""
         return self._clients.get(name)
 
     def list_servers(self) -> list[str]:

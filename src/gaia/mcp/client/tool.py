@@ -22,6 +22,7 @@ class MCPTool:
     name: str
     """The tool's own name, which `MCPClient.call_tool` takes."""
     description: str
+    """The server's text for models; empty if it has none. It is as trustworthy as the server."""
     input_schema: dict[str, Any]
     """The JSON Schema of the arguments."""
     output_schema: dict[str, Any] | None = None

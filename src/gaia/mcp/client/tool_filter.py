@@ -25,7 +25,9 @@ class ToolFilter:
     """
 
     allow: Sequence[str] | None = None
+    """Patterns of the tools that there are; None for all."""
     deny: Sequence[str] = ()
+    """Patterns of the tools that there are not, whatever `allow` says."""
     _decisions: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

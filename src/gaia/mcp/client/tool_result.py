@@ -24,7 +24,7 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 
 
 class TextContent(TypedDict):
-    """A text."""
+    """A text: ``{"type": "text", "text": …}``, and ``annotations`` if the server adds them."""
 
     type: Literal["text"]
     text: str
@@ -33,7 +33,7 @@ class TextContent(TypedDict):
 
 
 class ImageContent(TypedDict):
-    """A picture; ``data`` is in Base64."""
+    """A picture: ``{"type": "image", "data": …, "mimeType": …}``, with ``data`` in Base64; perhaps ``annotations``."""
 
     type: Literal["image"]
     data: str
@@ -43,7 +43,7 @@ class ImageContent(TypedDict):
 
 
 class AudioContent(TypedDict):
-    """A recording; ``data`` is in Base64."""
+    """A recording: ``{"type": "audio", "data": …, "mimeType": …}``; ``data`` is in Base64. Perhaps ``annotations``."""
 
     type: Literal["audio"]
     data: str
@@ -53,7 +53,11 @@ class AudioContent(TypedDict):
 
 
 class ResourceLink(TypedDict):
-    """The address of something that `MCPClient.read_resource` may read."""
+    """The address of something that `MCPClient.read_resource` may read.
+
+    ``{"type": "resource_link", "uri": …, "name": …}``, and perhaps ``title``, ``description``, ``mimeType``, ``size``
+    in bytes, and ``annotations``.
+    """
 
     type: Literal["resource_link"]
     uri: str
@@ -67,7 +71,7 @@ class ResourceLink(TypedDict):
 
 
 class ResourceContents(TypedDict):
-    """What a resource contains: ``text``, or ``blob`` in Base64."""
+    """What a resource contains: ``{"uri": …}``, with ``text``, or with ``blob`` in Base64, and perhaps ``mimeType``."""
 
     uri: str
     mimeType: NotRequired[str]
@@ -77,7 +81,10 @@ class ResourceContents(TypedDict):
 
 
 class EmbeddedResource(TypedDict):
-    """A resource with what it contains."""
+    """A resource with what it contains: ``{"type": "resource", "resource": …}``, and perhaps ``annotations``.
+
+    ``resource`` is a `ResourceContents`.
+    """
 
     type: Literal["resource"]
     resource: ResourceContents
@@ -246,6 +253,7 @@ class ToolResult(dict[str, Any]):
     __hash__ = None
 
     def copy(self) -> ToolResult:
+        """Another result with the same members."""
         result = ToolResult(self)
         result._added = self._added
         return result

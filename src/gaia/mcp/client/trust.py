@@ -47,7 +47,9 @@ class ProjectFile(msgspec.Struct, frozen=True):
     """A project's configuration file as it was read."""
 
     path: Path
+    """Where the file is."""
     sha256: str
+    """Of its content, in hexadecimal digits."""
     servers: dict[str, str]
     """What each server runs, in lines for people (see `describe`)."""
     problem: str | None = None

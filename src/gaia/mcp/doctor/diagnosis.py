@@ -29,10 +29,14 @@ __all__ = [
 
 
 class Verdict(enum.StrEnum):
+    """How a check, or a whole diagnosis, came out."""
+
     OK = "ok"
+    """Nothing is wrong."""
     WARN = "warn"
     """It works, and is most likely not what was meant, or will not work for long."""
     FAIL = "fail"
+    """It does not work."""
     SKIPPED = "skipped"
     """Nothing to look at, or what it needs has failed before."""
 
@@ -41,8 +45,11 @@ class Check(msgspec.Struct, frozen=True):
     """One finding. Its text may come from the server, and is not made safe for a terminal."""
 
     name: str
+    """What was looked at: ``command``, ``handshake`` and so on."""
     verdict: Verdict
+    """How it came out."""
     detail: str
+    """What was found, in a sentence."""
     remedy: str | None = None
     """What to do about it."""
     seconds: float | None = None
@@ -53,7 +60,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """All findings about one server, in the order in which they were made."""
 
     server: str
+    """The server's name."""
     checks: tuple[Check, ...]
+    """In the order in which they were made."""
     tools: tuple[str, ...] = ()
     """The names of the tools that agents would get, by the server's own names; empty if it did not come to that."""
 

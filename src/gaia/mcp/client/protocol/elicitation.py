@@ -20,6 +20,7 @@ class ElicitationAnswer(msgspec.Struct, frozen=True):
     """A person's answer to an elicitation. `ElicitationRequest` has a method for each of the three actions."""
 
     action: Literal["accept", "decline", "cancel"]
+    """Accepted, declined, or closed without a decision."""
     content: dict[str, Any] | None = None
     """The fields of the form, if it was accepted; nothing for a URL."""
 
@@ -36,6 +37,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     """For the person. Written by the server: make it safe before it is shown on a terminal."""
     mode: ElicitationMode = "form"
+    """``form``, or ``url`` for something that the person does on a web page."""
     requested_schema: dict[str, Any] = {}
     """The JSON Schema of the form: an object with plain fields."""
     url: str | None = None

@@ -32,6 +32,7 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
     model_preferences: dict[str, Any] = {}
     """``{"hints": [{"name": …}], "costPriority": …, …}``; hints count in order (``modelPreferences``)."""
     temperature: float | None = None
+    """As the server wants it; None leaves it to the application."""
     stop_sequences: list[str] = []
     """(``stopSequences``)"""
     include_context: str | None = None

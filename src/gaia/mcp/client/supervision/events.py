@@ -41,6 +41,7 @@ class ServerState(enum.Enum):
     """The first start is under way."""
 
     READY = "ready"
+    """It answers calls."""
 
     RESTARTING = "restarting"
     """It ended, and is being started again, now or after the backoff. Calls wait."""
@@ -62,36 +63,52 @@ class ServerState(enum.Enum):
 
 
 class Event(msgspec.Struct, frozen=True):
+    """Something that happened to one server. Immutable."""
+
     server: str
+    """The server's name."""
 
 
 class StateChanged(Event, frozen=True):
+    """The server has another state than before."""
+
     old: ServerState
+    """The state before."""
     new: ServerState
+    """The state now."""
     generation: int
+    """How many times the server had been started."""
     reason: str | None = None
+    """Why, in words; None if there is nothing to say, as for a start."""
 
 
 class Restarted(Event, frozen=True):
-    """The server is ready again. `downtime` is in seconds, from the moment its end was noticed."""
+    """The server is ready again, after it had ended."""
 
     generation: int
+    """How many times the server has been started."""
     downtime: float
+    """Seconds, from the moment when its end was noticed."""
 
 
 class GaveUp(Event, frozen=True):
-    """Restarts are suspended. `retry_in` is in seconds; None if only the application can start it again."""
+    """Restarts are suspended; calls are refused."""
 
     reason: str
+    """Why, in words."""
     retry_in: float | None
+    """Seconds until the next attempt; None if only the application can start the server again."""
 
 
 class ToolsChanged(Event, frozen=True):
     """The tools on offer (after filtering) are not the same as before. Names are the server's own."""
 
     added: tuple[str, ...] = ()
+    """Names of tools that were not there before."""
     removed: tuple[str, ...] = ()
+    """Names of tools that are gone."""
     changed: tuple[str, ...] = ()
+    """Names of tools whose definition is another one."""
 
 
 class ToolDefinitionsChanged(Event, frozen=True):
@@ -102,8 +119,11 @@ class ToolDefinitionsChanged(Event, frozen=True):
     """
 
     added: tuple[str, ...] = ()
+    """Names that were not there when the definitions were approved."""
     removed: tuple[str, ...] = ()
+    """Names that were approved and are gone."""
     changed: tuple[str, ...] = ()
+    """Names whose definition is not the approved one."""
     blocked: bool = False
     """Whether what was added or changed is withheld until it is approved."""
     kind: Literal["tools", "prompts", "instructions"] = "tools"
@@ -111,23 +131,28 @@ class ToolDefinitionsChanged(Event, frozen=True):
 
 
 class ServerLog(Event, frozen=True):
-    """A `notifications/message` of the server. `level` is one of the RFC 5424 words that MCP uses."""
+    """A log message of the server (``notifications/message``); `MCPClient.set_logging_level` asks for them."""
 
     level: str
+    """One of the words of RFC 5424 that MCP uses: debug, info, notice, warning, error, critical, alert, emergency."""
     logger: str | None
+    """Which part of the server wrote it, if it says so."""
     data: Any
+    """The message: a text or another JSON value."""
 
 
 class ElicitationCompleted(Event, frozen=True):
     """The server reports that a person has done what a URL was for; see `ElicitationRequest.elicitation_id`."""
 
     elicitation_id: str
+    """That of the request."""
 
 
 class ResourceUpdated(Event, frozen=True):
     """A resource that was subscribed to, or a part of it, is not the same as before."""
 
     uri: str
+    """Which resource."""
 
 
 class ResourcesChanged(Event, frozen=True):
@@ -145,6 +170,7 @@ class EventsDropped(Event, frozen=True):
     """
 
     count: int
+    """How many events were dropped."""
 
 
 Listener = Callable[[Event], None]

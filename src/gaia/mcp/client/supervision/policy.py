@@ -55,6 +55,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     max_restarts: int = 5
     """More restarts than this within `window` open the circuit."""
     window: float = 60.0
+    """The time in which restarts are counted for `max_restarts`."""
     cooldown: float = 60.0
     """How long an open circuit refuses calls before one attempt is made; doubles with each failed attempt."""
     stable_after: float = 30.0

@@ -25,7 +25,9 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """All durations are in seconds. Figures are of one moment each and may be from slightly different ones."""
 
     name: str
+    """The server's name."""
     state: ServerState
+    """Where it stands."""
     generation: int = 0
     """How many times the server has been started."""
     pid: int | None = None
@@ -39,18 +41,25 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     tool_count: int = 0
     """Tools on offer, after filtering."""
     last_error: str | None = None
+    """The last thing that went wrong with the server itself; None if nothing has."""
     retry_in: float | None = None
     """Until the next start of a server that is down; None if it is not, or is being started, or not tried again."""
     uptime: float | None = None
     """Since it became ready; None while it is not."""
     calls: int = 0
+    """Requests that have ended, failed ones included."""
     errors: int = 0
+    """Those of them that failed."""
     latency_p50: float | None = None
+    """The median of the last 512 calls, waiting included; None before the first one."""
     latency_p95: float | None = None
+    """What 95 % of the last 512 calls did not exceed; None before the first one."""
     noise_lines: int = 0
     """Lines on its standard output that are no messages."""
     noise_bytes: int = 0
+    """The size of these lines."""
     protocol_version: str | None = None
+    """The protocol revision of the last handshake; None before the first one."""
 
     @property
     def summary(self) -> str:
