@@ -19,9 +19,6 @@ class PatientAgent(Agent, MCPClientMixin):
     def _create_console(self) -> SilentConsole:
         return SilentConsole()
 
-    def _register_tools(self) -> None:
-        pass
-
 
 def main() -> None:
     agent = PatientAgent()

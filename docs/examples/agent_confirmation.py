@@ -17,7 +17,7 @@ def allow_listed(request: ConfirmationRequest) -> bool:
 
 class CarefulAgent(Agent, MCPClientMixin):
     def __init__(self) -> None:
-        super().__init__(auto_load_config=False, confirmation="destructive", on_confirmation=allow_listed)
+        super().__init__(auto_load_config=False, confirm="destructive", on_confirmation=allow_listed)
         self.connect_mcp_server("demo", {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]})
 
     def _get_system_prompt(self) -> str:
@@ -25,9 +25,6 @@ class CarefulAgent(Agent, MCPClientMixin):
 
     def _create_console(self) -> SilentConsole:
         return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ is the demo server that comes with the package.
 
 import sys
 
-from gaia import AgentConsole
 from gaia.agents.base import Agent
 from gaia.agents.base.tools import tool
 from gaia.mcp import MCPClientMixin
@@ -19,9 +18,6 @@ class CalculatingAgent(Agent, MCPClientMixin):
 
     def _get_system_prompt(self) -> str:
         return "You calculate with your tools and answer briefly."
-
-    def _create_console(self) -> AgentConsole:
-        return AgentConsole()
 
     def _register_tools(self) -> None:
         @tool

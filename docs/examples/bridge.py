@@ -20,9 +20,6 @@ class ShoutAgent(MCPAgent, Agent):
     def _create_console(self) -> SilentConsole:
         return SilentConsole()
 
-    def _register_tools(self) -> None:
-        pass
-
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
         return [{"name": "shout", "description": "Say it louder", "inputSchema": text}]

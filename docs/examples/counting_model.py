@@ -19,9 +19,6 @@ class CountingAgent(ApiAgent, Agent):
     def _create_console(self) -> SilentConsole:
         return SilentConsole()
 
-    def _register_tools(self) -> None:
-        pass
-
     def answer_chat(self, messages: list[dict[str, Any]], emit: Callable[[str], None]) -> str:
         words = messages[-1]["content"].split()
         for number, word in enumerate(words, 1):

@@ -22,9 +22,6 @@ class NotesAgent(MCPAgent, Agent):
     def _create_console(self) -> SilentConsole:
         return SilentConsole()
 
-    def _register_tools(self) -> None:
-        pass
-
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         title = {"title": {"type": "string", "minLength": 1}}
         return [
