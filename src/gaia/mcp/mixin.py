@@ -293,12 +293,16 @@ class MCPClientMixin(ConstructionHook):
     def disconnect_mcp_server(self, name: str) -> None:
         """Unregister the server's tools, stop it, and remove it from the configuration.
 
-        An unknown server is logged.
+        That is this agent's memory, and the configuration file too if the server's entry is in one that the agent uses.
+        A server that could not be connected is not tried again. An unknown server is logged.
         """
         manager = self._mcp_manager
         client = manager.get_client(name)
         if client is None:
-            logger.warning("mcp_server_unknown", server=name)
+            if manager.config.server_exists(name) is True:
+                manager.remove_server(name)
+            else:
+                logger.warning("mcp_server_unknown", server=name)
             return
         self._unregister_mcp_tools(client)
         try:
@@ -367,6 +371,7 @@ class MCPClientMixin(ConstructionHook):
         registry = self._mcp_registry()
         if isinstance(registry, ToolRegistry):
             registry.adopt(lambda entry: entry.get("_mcp_server") == client.name)
+            registry.server_order = server_order(self._mcp_manager)
 
     def _explain_missing_mcp_tool(self, tool_name: str) -> str | None:
         """Why a server's tool cannot be called now that is not registered; None if it is not a server's, or is unknown.

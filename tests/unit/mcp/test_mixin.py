@@ -230,6 +230,11 @@ class TestDisconnect:
         Host().disconnect_mcp_server("nobody")
         manager.remove_server.assert_not_called()
 
+    def test_a_server_that_could_not_be_connected_is_removed(self, manager: Mock) -> None:
+        manager.config.server_exists.return_value = True
+        Host().disconnect_mcp_server("down")
+        manager.remove_server.assert_called_once_with("down")
+
     def test_the_tools_go_even_if_the_configuration_cannot_be_saved(self, manager: Mock) -> None:
         client = a_client("time", "now")
         manager.add_server.return_value = client
@@ -353,6 +358,26 @@ class TestDeclaredServers:
         manager.load_from_config.assert_called_once_with()
         assert agent.max_steps == 3
         assert "- mcp_time_now" in agent.system_prompt
+
+    def test_their_tools_are_in_the_order_of_the_servers_whichever_was_ready_first(self, manager: Mock) -> None:
+        clients = {name: a_client(name, "z", "a") for name in ("one", "two")}
+
+        def load() -> None:
+            for name in ("two", "one"):
+                serve(manager, clients[name])
+                publish(manager, StateChanged(name, ServerState.STARTING, ServerState.READY, 1))
+            serve(manager, *clients.values())
+
+        manager.config.get_servers.return_value = dict.fromkeys(clients, CONFIG)
+        manager.load_from_config.side_effect = load
+        agent = AgentFirst(mcp_servers=dict.fromkeys(clients, CONFIG))
+        expected = ["mcp_one_z", "mcp_one_a", "mcp_two_z", "mcp_two_a"]
+        assert list(agent._tools_registry) == expected
+        assert agent.system_prompt.endswith("\n".join(f"- {name}" for name in expected))
+        # A tool that comes later is beside those of its server.
+        clients["one"].list_tools.return_value.append(a_tool("late"))
+        publish(manager, ToolsChanged("one", added=("late",)))
+        assert list(agent._tools_registry) == [*expected[:2], "mcp_one_late", *expected[2:]]
 
     @pytest.mark.parametrize("entry", [{"comand": "uvx"}, "uvx", None])
     def test_an_entry_that_cannot_be_one_is_a_mistake_of_the_caller(self, manager_class: Mock, entry: Any) -> None:
