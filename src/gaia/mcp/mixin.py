@@ -35,7 +35,7 @@ from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, tak
 from gaia.mcp.declared_servers import check_entry, put_over_files
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.load_summary import connected_line, load_summary
-from gaia.mcp.registration import RegisteredTools, Registry, with_worded_response
+from gaia.mcp.registration import RegisteredTools, Registry, definitions_of
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
@@ -350,16 +350,7 @@ class MCPClientMixin(ConstructionHook):
         agent's as well.
         """
         ticket = self._mcp_state.tools.ticket()
-        definitions = [
-            {
-                **tool.to_gaia_format(client.name),
-                "_mcp_input_schema": tool.input_schema,
-                "_mcp_annotations": tool.annotations,
-                "function": with_worded_response(tool.name, client.create_tool_wrapper(tool)),
-            }
-            for tool in client.list_tools()
-        ]
-        self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions)
+        self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions_of(client))
 
     def _unregister_mcp_tools(self, client: MCPClient) -> None:
         """Remove all tools of the server of `client` from the registry."""
