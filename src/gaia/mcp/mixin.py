@@ -18,24 +18,22 @@ How it fits itself to any host class:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
-from gaia.locks import reentrant_lock
 from gaia.log import get_logger
+from gaia.mcp.agent_servers import AgentServers, check_entry, put_over_files
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
-from gaia.mcp.declared_servers import check_entry, put_over_files
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.load_summary import connected_line, load_summary
-from gaia.mcp.registration import RegisteredTools, Registry, definitions_of
+from gaia.mcp.registration import Registry, definitions_of, server_order
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
@@ -44,34 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["MCPClientMixin"]
 
 logger = get_logger(__name__)
-
-
-@dataclass(eq=False)
-class _State:
-    """What the mixin knows about one agent."""
-
-    servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the constructor was given as ``mcp_servers``."""
-    auto_load: bool = False
-    config_file: str | None = None
-    trust_local: bool = True
-    options: dict[str, Any] = field(default_factory=lambda: {"tool_filter": ALLOW_ALL, "restart_policy": None})
-    """Further arguments of the manager."""
-    debug: bool | None = None
-
-    pending: bool = False
-    """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
-
-    lock: Any = field(default_factory=reentrant_lock)
-    """Owns the next three, so that two threads that need a manager first make only one."""
-    manager: Any = None
-    memory_only: bool = False
-    """Whether the mixin has made `manager`, and its configuration has no file."""
-    unsubscribe: Callable[[], object] | None = None
-
-    tools: RegisteredTools = field(default_factory=RegisteredTools)
-    registry: ToolRegistry | None = None
-    """Of a host that has none."""
 
 
 class MCPClientMixin(ConstructionHook):
@@ -144,10 +114,10 @@ class MCPClientMixin(ConstructionHook):
         next_init(*args, **kwargs)
 
     @property
-    def _mcp_state(self) -> _State:
-        state: _State | None = self.__dict__.get("_mcp_state")
+    def _mcp_state(self) -> AgentServers:
+        state: AgentServers | None = self.__dict__.get("_mcp_state")
         # setdefault on a dict is atomic, so two threads get the same one.
-        return self.__dict__.setdefault("_mcp_state", _State()) if state is None else state
+        return self.__dict__.setdefault("_mcp_state", AgentServers()) if state is None else state
 
     @property
     def _mcp_manager(self) -> Any:
@@ -362,7 +332,9 @@ class MCPClientMixin(ConstructionHook):
         registry = self._mcp_registry()
         if isinstance(registry, ToolRegistry):
             registry.adopt(lambda entry: entry.get("_mcp_server") == client.name)
-            registry.server_order = server_order(self._mcp_manager)
+            manager = self._mcp_state.manager
+            if manager is not None:
+                registry.server_order = server_order(manager)
 
     def _explain_missing_mcp_tool(self, tool_name: str) -> str | None:
         """Why a server's tool cannot be called now that is not registered; None if it is not a server's, or is unknown.

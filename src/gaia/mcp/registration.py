@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Collection, ItemsView, Iterable, ValuesView
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,8 +15,9 @@ from gaia.mcp.client.tool_result import ToolResult
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
+    from gaia.mcp.client.mcp_client_manager import MCPClientManager
 
-__all__ = ["RegisteredTools", "definitions_of", "with_worded_response"]
+__all__ = ["RegisteredTools", "definitions_of", "server_order", "with_worded_response"]
 
 logger = get_logger(__name__)
 
@@ -148,6 +150,18 @@ def definitions_of(client: MCPClient) -> list[dict[str, Any]]:
         }
         for tool in client.list_tools()
     ]
+
+
+def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
+    """The servers of `manager` in order, whenever it is asked for. Keeps no manager from being dropped."""
+    reference = weakref.ref(manager)
+
+    def names() -> list[str]:
+        manager = reference()
+        listed = None if manager is None else manager.list_servers()
+        return listed if isinstance(listed, list) else []
+
+    return names
 
 
 def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -197,18 +197,6 @@ class TestWordedResponse:
         assert with_worded_response("t", lambda **given: given)(**arguments)["data"] == arguments
 
 
-def test_positions_follow_the_order_of_the_servers_and_of_their_lists() -> None:
-    owner, registry = RegisteredTools(), dict[str, dict[str, Any]]()
-    put(owner, registry, "first", "z")
-    owner.expect(["one", "two"])
-    put(owner, registry, "late", "a")
-    put(owner, registry, "two", "a")
-    put(owner, registry, "one", "z", "a")
-    put(owner, registry, "first", "z")
-    in_order = sorted(registry, key=lambda key: registry[key]["_mcp_position"])
-    assert in_order == ["mcp_one_z", "mcp_one_a", "mcp_two_a", "mcp_first_z", "mcp_late_a"]
-
-
 def test_the_definition_of_a_tool_keeps_what_its_server_says() -> None:
     tool = MCPTool("now", "Tells the time", {"type": "object", "x": 1}, annotations={"readOnlyHint": True})
     client = Mock(list_tools=lambda: [tool], create_tool_wrapper=lambda _: lambda **arguments: {"content": arguments})

@@ -45,12 +45,6 @@ class TestIsolation:
         del one["native"]
         assert one["native"] == entry("native")
 
-    def test_tools_of_servers_come_last_and_by_their_positions(self, shared: Registry) -> None:
-        view = ToolRegistry(shared)
-        for name, position in {"b2": (1, 1), "own": None, "b1": (1, 0), "a10": (0, 10), "a9": (0, 9)}.items():
-            view[name] = entry(name) if position is None else entry(name) | {"_mcp_position": position}
-        assert list(view) == list(view.items().mapping) == ["native", "own", "a9", "a10", "b1", "b2"]
-
     def test_what_others_wrote_straight_into_the_shared_registry_is_seen(self, shared: Registry) -> None:
         one = ToolRegistry(shared)
         shared["late"] = entry("late")

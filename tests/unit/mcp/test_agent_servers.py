@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.agent_servers import check_entry, put_over_files
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.declared_servers import check_entry, put_over_files
 
 
 @pytest.mark.parametrize("entry", [{"command": "uvx"}, {"url": "http://localhost/mcp"}])
@@ -22,7 +22,7 @@ def test_anything_else_is_a_mistake_that_is_explained(entry: Any, message: str) 
         check_entry("time", entry)
 
 
-def test_declared_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
+def test_agent_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
     file = tmp_path / "servers.json"
     file.write_text('{"mcpServers": {"time": {"command": "old"}, "git": {"command": "git"}}}')
     before = file.read_bytes()
