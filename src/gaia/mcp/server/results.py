@@ -15,7 +15,8 @@ __all__ = ["error_result", "prompt_result", "resource_result", "to_json", "tool_
 
 def tool_result(value: Any) -> types.CallToolResult:
     """A result that already has the protocol's form is passed on; anything else becomes JSON, as text and as data."""
-    if isinstance(value, dict) and _is_content(value.get("content")):
+    # A call of ours that failed has content as well, which says less than its ``error_type`` and ``delivery``.
+    if isinstance(value, dict) and "error_type" not in value and _is_content(value.get("content")):
         try:
             return types.CallToolResult.model_validate(
                 {key: value[key] for key in ("content", "structuredContent", "isError", "_meta") if key in value},

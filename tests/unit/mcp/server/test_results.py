@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.errors import ServerCrashed
 from gaia.mcp.server.results import prompt_result, resource_result, tool_result
 
 
@@ -28,6 +30,14 @@ def test_a_result_in_the_protocols_form_is_passed_on() -> None:
         "isError": True,
     }
     assert wire(tool_result(result)) == result
+
+
+def test_a_failed_call_that_is_passed_on_keeps_what_is_known_of_it() -> None:
+    failed = ToolResult.from_error(ServerCrashed("it crashed", delivery="unknown"))
+    result = wire(tool_result(failed))
+    assert result["isError"] is True
+    assert result["structuredContent"]["error_type"] == "server_crashed"
+    assert result["structuredContent"]["delivery"] == "unknown"
 
 
 @pytest.mark.parametrize(
