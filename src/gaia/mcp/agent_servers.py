@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gaia.locks import reentrant_lock
+from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.tool_filter import ALLOW_ALL
 from gaia.mcp.registration import RegisteredTools, Registry
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["AgentServers", "check_entry", "put_over_files"]
+__all__ = ["AgentServers", "check_entry", "checked", "put_over_files"]
 
 
 @dataclass(eq=False)
@@ -52,6 +53,14 @@ def check_entry(name: str, entry: object) -> None:
         )
     if not entry.get("command") and not entry.get("url"):
         raise ValueError(f"The config of MCP server {name!r} needs a 'command' (or the 'url' of a running server)")
+
+
+def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
+    """`servers`, all of whose entries can be used. Raises ValueError: one that cannot is a mistake in the code."""
+    for name, entry in (servers or {}).items():
+        check_entry(name, entry)
+        ServerConfig.from_dict(name, entry)
+    return dict(servers or {})
 
 
 def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]]) -> MCPConfig:

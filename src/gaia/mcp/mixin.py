@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
 from gaia.log import get_logger
-from gaia.mcp.agent_servers import AgentServers, check_entry, put_over_files
+from gaia.mcp.agent_servers import AgentServers, check_entry, checked, put_over_files
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
@@ -84,13 +84,12 @@ class MCPClientMixin(ConstructionHook):
         a file. `trust_local` is what `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`,
         `on_sampling` and `roots` answer servers that ask; see `MCPClient`.
 
-        Raises ValueError for an entry of `mcp_servers` without a ``command`` or a ``url``. A broken file raises
-        ConfigError if `config_file` names it; otherwise it is reported, and the agent starts without it.
+        Raises ValueError for an entry of `mcp_servers` that cannot be used, such as one without a ``command`` or a
+        ``url``. A broken file raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
+        starts without it.
         """
         state = self._mcp_state
-        servers = dict(mcp_servers or {})
-        for name, config in servers.items():
-            check_entry(name, config)
+        servers = checked(mcp_servers)
         given = {
             "tool_filter": tool_filter,
             "restart_policy": restart_policy,

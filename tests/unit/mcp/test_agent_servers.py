@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.agent_servers import check_entry, put_over_files
+from gaia.mcp.agent_servers import check_entry, checked, put_over_files
 from gaia.mcp.client.config import MCPConfig
 
 

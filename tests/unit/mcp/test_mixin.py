@@ -379,9 +379,9 @@ class TestDeclaredServers:
         publish(manager, ToolsChanged("one", added=("late",)))
         assert list(agent._tools_registry) == [*expected[:2], "mcp_one_late", *expected[2:]]
 
-    @pytest.mark.parametrize("entry", [{"comand": "uvx"}, "uvx", None])
+    @pytest.mark.parametrize("entry", [{"comand": "uvx"}, "uvx", None, {"command": "uvx", "timeout": "long"}])
     def test_an_entry_that_cannot_be_one_is_a_mistake_of_the_caller(self, manager_class: Mock, entry: Any) -> None:
-        with pytest.raises(ValueError, match="MCP server 'time'"):
+        with pytest.raises(ValueError, match="server 'time'"):
             AgentFirst(mcp_servers={"time": entry})
         manager_class.assert_not_called()
 
