@@ -22,7 +22,15 @@ def test_anything_else_is_a_mistake_that_is_explained(entry: Any, message: str) 
         check_entry("time", entry)
 
 
-def test_agent_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
+def test_all_servers_of_a_constructor_are_checked_as_those_of_a_file_are() -> None:
+    assert checked(None) == {}
+    good = {"command": "uvx", "env": {"TOKEN": "${NOT_SET_YET}"}}
+    assert checked({"time": good}) == {"time": good}
+    with pytest.raises(ValueError, match=r"server 'git': .*timeout"):
+        checked({"time": good, "git": {"command": "uvx", "timeout": "long"}})
+
+
+def test_declared_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
     file = tmp_path / "servers.json"
     file.write_text('{"mcpServers": {"time": {"command": "old"}, "git": {"command": "git"}}}')
     before = file.read_bytes()
