@@ -3,24 +3,18 @@
 import sys
 import threading
 
-from gaia import SilentConsole
 from gaia.agents.base import Agent
 from gaia.mcp import MCPClientMixin
+
+DEMO = {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]}
 
 
 class PatientAgent(Agent, MCPClientMixin):
     def __init__(self) -> None:
-        super().__init__(auto_load_config=False)
-        self.connect_mcp_server("demo", {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]})
+        super().__init__(silent_mode=True, mcp_servers={"demo": DEMO})
 
     def _get_system_prompt(self) -> str:
         return "You wait for as long as you are told."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
 
 def main() -> None:

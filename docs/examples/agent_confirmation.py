@@ -2,10 +2,10 @@
 
 import sys
 
-from gaia import SilentConsole
 from gaia.agents.base import Agent, ConfirmationRequest
 from gaia.mcp import MCPClientMixin
 
+DEMO = {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]}
 ALLOWED = {("demo", "mcp_demo_counter")}
 
 
@@ -17,17 +17,10 @@ def allow_listed(request: ConfirmationRequest) -> bool:
 
 class CarefulAgent(Agent, MCPClientMixin):
     def __init__(self) -> None:
-        super().__init__(auto_load_config=False, confirmation="destructive", on_confirmation=allow_listed)
-        self.connect_mcp_server("demo", {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]})
+        super().__init__(silent_mode=True, mcp_servers={"demo": DEMO}, on_confirmation=allow_listed)
 
     def _get_system_prompt(self) -> str:
         return "You try out tools."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
 
 def main() -> None:

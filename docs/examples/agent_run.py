@@ -6,22 +6,19 @@ is the demo server that comes with the package.
 
 import sys
 
-from gaia import AgentConsole
 from gaia.agents.base import Agent
 from gaia.agents.base.tools import tool
 from gaia.mcp import MCPClientMixin
 
+DEMO = {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]}
+
 
 class CalculatingAgent(Agent, MCPClientMixin):
     def __init__(self) -> None:
-        super().__init__(auto_load_config=False, max_steps=8)
-        self.connect_mcp_server("demo", {"command": sys.executable, "args": ["-m", "gaia.mcp.demo_server"]})
+        super().__init__(mcp_servers={"demo": DEMO}, max_steps=8)
 
     def _get_system_prompt(self) -> str:
         return "You calculate with your tools and answer briefly."
-
-    def _create_console(self) -> AgentConsole:
-        return AgentConsole()
 
     def _register_tools(self) -> None:
         @tool

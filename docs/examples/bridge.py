@@ -5,7 +5,6 @@ from typing import Any
 
 from notes_agent import NotesAgent
 
-from gaia import SilentConsole
 from gaia.agents.base import Agent, MCPAgent
 from gaia.mcp.mcp_bridge import MCPBridge
 from gaia.mcp.server import serve_stdio
@@ -16,12 +15,6 @@ class ShoutAgent(MCPAgent, Agent):
 
     def _get_system_prompt(self) -> str:
         return "You shout."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

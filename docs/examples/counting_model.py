@@ -6,7 +6,6 @@ This one needs no language model: it counts. An agent without ``answer_chat`` an
 from collections.abc import Callable
 from typing import Any
 
-from gaia import SilentConsole
 from gaia.agents.base import Agent, ApiAgent
 
 
@@ -15,12 +14,6 @@ class CountingAgent(ApiAgent, Agent):
 
     def _get_system_prompt(self) -> str:
         return "You count words."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
     def answer_chat(self, messages: list[dict[str, Any]], emit: Callable[[str], None]) -> str:
         words = messages[-1]["content"].split()

@@ -3,7 +3,6 @@
 import threading
 from typing import Any
 
-from gaia import SilentConsole
 from gaia.agents.base import Agent, MCPAgent
 
 
@@ -18,12 +17,6 @@ class NotesAgent(MCPAgent, Agent):
 
     def _get_system_prompt(self) -> str:
         return "You keep the user's notes."
-
-    def _create_console(self) -> SilentConsole:
-        return SilentConsole()
-
-    def _register_tools(self) -> None:
-        pass
 
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         title = {"title": {"type": "string", "minLength": 1}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_written(home: Path, tmp_path: Path) -> Iterator[None]:
+    """The examples leave the home directory and the working directory as they are."""
+    yield
+    assert [*home.rglob("*"), *tmp_path.rglob("*")] == []
 
 
 def run(example: str, endpoint: ScriptedLLM, *arguments: str) -> list[str]:
@@ -39,6 +47,7 @@ def test_agent_run() -> None:
     ]
     with scripted_llm(*replies) as endpoint:
         lines = run("agent_run.py", endpoint)
+    assert lines[0] == "✓ demo (6 tools): add, echo, sleep, fail, crash, counter"
     assert "  Tool: add (demo)" in lines
     assert lines[-4:] == [
         "3 steps, 45 tokens",

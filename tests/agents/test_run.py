@@ -165,6 +165,9 @@ class TestAnswers:
         schemas = {f"mcp_demo_{tool.name}": tool.input_schema for tool in client.list_tools()}
         assert {name: about["parameters"] for name, about in offered.items()} == schemas
         assert offered["mcp_demo_add"]["parameters"]["additionalProperties"] is False
+        # What a model is told about a tool is in the request once.
+        sent = json.dumps(endpoint.requests[0])
+        assert all(sent.count(json.dumps(tool.description)[1:-1]) == 1 for tool in client.list_tools())
         added, failed = result.tool_calls
         assert (added.name, added.outcome, failed.outcome) == ("mcp_demo_add", "success", "error")
         assert json.loads(added.content)["data"]["structuredContent"] == {"sum": 5}
@@ -388,7 +391,7 @@ class TestServersThatFail:
             Reply("2, in spite of all."),
         ]
         with scripted_llm(*replies) as endpoint:
-            agent = closing(TestedAgent(endpoint))
+            agent = closing(TestedAgent(endpoint, confirm="never"))
             agent.connect_mcp_server("demo", demo_server)
             result = agent.run("1 + 1?")
         crashed, added = result.tool_calls
@@ -549,8 +552,10 @@ class TestCancellation:
 
 
 class TestConfirmation:
-    def run(self, agent_settings: dict[str, Any], demo_server: dict[str, Any]) -> AgentResult:
-        calls = [("mcp_demo_add", {"a": 1, "b": 2}), ("mcp_demo_counter", {})]
+    def run(
+        self, agent_settings: dict[str, Any], demo_server: dict[str, Any], *more: tuple[str, dict[str, Any]]
+    ) -> AgentResult:
+        calls = [("mcp_demo_add", {"a": 1, "b": 2}), ("mcp_demo_counter", {}), *more]
         with scripted_llm(Reply(calls=calls), Reply("Done.")) as endpoint:
             agent = TestedAgent(endpoint, **agent_settings)
             try:
@@ -577,7 +582,7 @@ class TestConfirmation:
             seen.append(request.display_name)
             return False
 
-        result = self.run({"confirmation": policy, "on_confirmation": refuse}, demo_server)
+        result = self.run({"confirm": policy, "on_confirmation": refuse}, demo_server)
         assert seen == asked
         outcomes = {"add (demo)": result.tool_calls[0].outcome, "counter (demo)": result.tool_calls[1].outcome}
         assert outcomes == {name: "refused" if name in asked else "success" for name in outcomes}
@@ -590,7 +595,7 @@ class TestConfirmation:
             seen.append(request)
             return True
 
-        result = self.run({"confirmation": "always", "on_confirmation": agree}, demo_server)
+        result = self.run({"confirm": "always", "on_confirmation": agree}, demo_server)
         assert [call.outcome for call in result.tool_calls] == ["success", "success"]
         assert [(request.tool, request.server) for request in seen] == [
             ("mcp_demo_add", "demo"),
@@ -600,9 +605,19 @@ class TestConfirmation:
         assert seen[0].annotations["readOnlyHint"] is True
 
     def test_without_a_person_to_ask_the_call_is_refused(self, demo_server: dict[str, Any]) -> None:
-        result = self.run({"confirmation": "destructive"}, demo_server)
+        result = self.run({"confirm": "destructive"}, demo_server)
         assert [call.outcome for call in result.tool_calls] == ["success", "refused"]
-        assert "no person to ask" in result.tool_calls[1].content
+        assert "there is none to ask" in result.tool_calls[1].content
+
+    def test_by_default_only_what_is_marked_destructive_is_refused_then(self, demo_server: dict[str, Any]) -> None:
+        result = self.run({}, demo_server, ("mcp_demo_crash", {}))
+        assert [call.outcome for call in result.tool_calls] == ["success", "success", "refused"]
+        assert 'confirm="never"' in json.loads(result.tool_calls[2].content)["error"]
+
+    def test_a_policy_that_was_said_lets_it_happen(self, demo_server: dict[str, Any]) -> None:
+        result = self.run({"confirm": "never"}, demo_server, ("mcp_demo_crash", {}))
+        assert result.tool_calls[2].outcome == "error"
+        assert "server_crashed" in result.tool_calls[2].content
 
 
 class TestOtherModels:

@@ -3,12 +3,14 @@
 How it fits itself to any host class:
 
 - Everything it remembers is in one object, which is made when it is first needed. So the methods also work in a host
-  whose ``__init__`` never calls ``super().__init__()``; such an agent loads no configuration by itself.
-- ``__init__`` only notes its settings. The configuration is loaded when the outermost ``__init__`` of the object
+  whose ``__init__`` never calls ``super().__init__()``; such an agent connects no server by itself.
+- ``__init__`` only notes its settings. The servers are connected when the outermost ``__init__`` of the object
   returns, whatever the order of the bases: then the host can rebuild its prompt and print, and servers that a
-  constructor connects with `connect_mcp_server` come before those of a file. It also means that the settings of the
-  last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and then
-  ``MCPClientMixin.__init__(self, auto_load_config=False)``.
+  constructor connects with `connect_mcp_server` come before those of ``mcp_servers`` and of a file. It also means that
+  the settings of the last call count, so a class with its agent before the mixin may call ``Agent.__init__(self)`` and
+  then ``MCPClientMixin.__init__(self, auto_load_config=True)``.
+- The configuration of its manager is in memory, and no file is read or written, until files are asked for: by
+  ``config_file``, ``auto_load_config``, `load_mcp_servers_from_config`, or ``connect_mcp_server(…, save=True)``.
 - Of the host it uses, where they exist: ``debug``, ``console``, ``rebuild_system_prompt()`` and ``_tools_registry``.
   A host without a registry gets one of its own (`gaia.agents.base.registry.ToolRegistry`), which shows itself in the
   registry of the process.
@@ -16,24 +18,22 @@ How it fits itself to any host class:
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY
-from gaia.locks import reentrant_lock
 from gaia.log import get_logger
+from gaia.mcp.agent_servers import AgentServers, check_entry, checked, put_over_files
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerState, StateChanged, ToolsChanged
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.construction import ConstructionHook, check_no_arguments_left, takes_keyword_after
-from gaia.mcp.errors import ConfigError, ServerUnavailable
-from gaia.mcp.registration import RegisteredTools, Registry, with_worded_response
+from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.load_summary import connected_line, load_summary
+from gaia.mcp.registration import Registry, definitions_of, server_order
 
 if TYPE_CHECKING:
     from gaia.mcp.client.mcp_client import MCPClient
@@ -44,30 +44,6 @@ __all__ = ["MCPClientMixin"]
 logger = get_logger(__name__)
 
 
-@dataclass(eq=False)
-class _State:
-    """What the mixin knows about one agent."""
-
-    auto_load: bool = False
-    config_file: str | None = None
-    trust_local: bool = True
-    options: dict[str, Any] = field(default_factory=lambda: {"tool_filter": ALLOW_ALL, "restart_policy": None})
-    """Further arguments of the manager."""
-    debug: bool | None = None
-
-    pending: bool = False
-    """Whether `MCPClientMixin.__init__` has run and the end of the construction has not come."""
-
-    lock: Any = field(default_factory=reentrant_lock)
-    """Owns `manager` and `unsubscribe`, so that two threads that need a manager first make only one."""
-    manager: Any = None
-    unsubscribe: Callable[[], object] | None = None
-
-    tools: RegisteredTools = field(default_factory=RegisteredTools)
-    registry: ToolRegistry | None = None
-    """Of a host that has none."""
-
-
 class MCPClientMixin(ConstructionHook):
     """Adds MCP servers to an agent: their tools appear in its registry as ``mcp_<server>_<tool>``.
 
@@ -75,8 +51,7 @@ class MCPClientMixin(ConstructionHook):
 
         class MyAgent(Agent, MCPClientMixin):
             def __init__(self, **kwargs):
-                super().__init__(**kwargs)
-                self.connect_mcp_server("time", {"command": "uvx", "args": ["mcp-server-time"]})
+                super().__init__(mcp_servers={"time": {"command": "uvx", "args": ["mcp-server-time"]}}, **kwargs)
 
     The registry follows the servers: tools come and go with ``tools/list_changed``, go when a server is disconnected,
     and stay while it is restarted. Thread-safe. Servers run until `disconnect_mcp_server`, `close_mcp` or the end of
@@ -86,7 +61,8 @@ class MCPClientMixin(ConstructionHook):
     def __init__(
         self,
         *args: Any,
-        auto_load_config: bool = True,
+        mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
+        auto_load_config: bool = False,
         config_file: str | None = None,
         tool_filter: ToolFilter | None = None,
         restart_policy: RestartPolicy | None = None,
@@ -99,15 +75,21 @@ class MCPClientMixin(ConstructionHook):
     ) -> None:
         """Note the settings, and pass all other arguments on.
 
-        `auto_load_config` connects the servers of the configuration once the object is constructed. With
-        `config_file` they come from that file alone, whatever `auto_load_config` says. `trust_local` is what
-        `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`, `on_sampling` and `roots` answer
-        servers that ask; see `MCPClient`.
+        `mcp_servers` are servers by name, each with an entry as in a configuration file, such as ``{"command": "uvx",
+        "args": ["mcp-server-time"]}``. They are connected, all at once, when the object is constructed; no file is
+        read or written. A server that cannot be connected is reported, and the agent starts without its tools.
 
-        A broken configuration raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
+        `auto_load_config` connects the servers of the configuration files as well, see `MCPConfig`; with `config_file`
+        they come from that file alone, whatever `auto_load_config` says. An entry of `mcp_servers` counts before one of
+        a file. `trust_local` is what `MCPConfig` takes it for. `debug` defaults to the host's. `on_elicitation`,
+        `on_sampling` and `roots` answer servers that ask; see `MCPClient`.
+
+        Raises ValueError for an entry of `mcp_servers` that cannot be used, such as one without a ``command`` or a
+        ``url``. A broken file raises ConfigError if `config_file` names it; otherwise it is reported, and the agent
         starts without it.
         """
         state = self._mcp_state
+        servers = checked(mcp_servers)
         given = {
             "tool_filter": tool_filter,
             "restart_policy": restart_policy,
@@ -116,9 +98,10 @@ class MCPClientMixin(ConstructionHook):
             "roots": roots,
         }
         options = {name: value for name, value in given.items() if value is not None}
-        if state.manager is not None and (options or config_file is not None):
+        if state.manager is not None and (options or servers or config_file is not None):
             raise RuntimeError("MCPClientMixin.__init__ comes too late: the agent uses MCP servers already")
-        state.auto_load, state.config_file, state.trust_local = auto_load_config, config_file, trust_local
+        state.servers, state.auto_load = servers, auto_load_config
+        state.config_file, state.trust_local = config_file, trust_local
         state.options = {"tool_filter": ALLOW_ALL, "restart_policy": None, **options}
         state.debug = debug
         state.pending = True
@@ -130,10 +113,10 @@ class MCPClientMixin(ConstructionHook):
         next_init(*args, **kwargs)
 
     @property
-    def _mcp_state(self) -> _State:
-        state: _State | None = self.__dict__.get("_mcp_state")
+    def _mcp_state(self) -> AgentServers:
+        state: AgentServers | None = self.__dict__.get("_mcp_state")
         # setdefault on a dict is atomic, so two threads get the same one.
-        return self.__dict__.setdefault("_mcp_state", _State()) if state is None else state
+        return self.__dict__.setdefault("_mcp_state", AgentServers()) if state is None else state
 
     @property
     def _mcp_manager(self) -> Any:
@@ -142,11 +125,13 @@ class MCPClientMixin(ConstructionHook):
         with state.lock:
             if state.manager is None:
                 debug = bool(getattr(self, "debug", False)) if state.debug is None else state.debug
-                # The manager itself makes the usual configuration of None.
-                config = None if state.trust_local else MCPConfig(trust_local=False)
-                if state.config_file is not None:
-                    config = MCPConfig(state.config_file)
+                memory_only = state.config_file is None
+                if memory_only:
+                    config = MCPConfig.in_memory(state.servers)
+                else:
+                    config = put_over_files(MCPConfig(state.config_file), state.servers)
                 self._mcp_manager = MCPClientManager(config=config, debug=debug, **state.options)
+                state.memory_only = memory_only
             return state.manager
 
     @_mcp_manager.setter
@@ -155,7 +140,7 @@ class MCPClientMixin(ConstructionHook):
         with state.lock:
             if state.unsubscribe is not None:
                 state.unsubscribe()
-            state.manager = manager
+            state.manager, state.memory_only = manager, False
             state.unsubscribe = None if manager is None else manager.subscribe(self._on_mcp_event)
 
     def _construction_finished(self) -> None:
@@ -165,62 +150,90 @@ class MCPClientMixin(ConstructionHook):
         state.pending = False
         if state.config_file is not None:
             self.load_mcp_servers_from_config()
-        elif state.auto_load:
+            return
+        if state.auto_load:
             try:
-                self.load_mcp_servers_from_config()
-            except Exception as error:  # noqa: BLE001 - files that the agent did not ask for do not keep it from working
+                self._read_mcp_files()
+            except Exception as error:  # noqa: BLE001 - files that the agent did not name do not keep it from working
                 self._report_mcp_problem(f"MCP servers were not loaded: {error}", error)
+        if state.auto_load or state.servers:
+            self._connect_configured_mcp_servers()
         else:
-            # A broken file concerns only who uses MCP servers, and it is an error again when the first one does.
-            with contextlib.suppress(ConfigError):
-                _ = self._mcp_manager
+            # The specification says that there is a manager from now on.
+            _ = self._mcp_manager
 
     def _construction_failed(self) -> None:
         self._stop_mcp_servers()
 
-    def connect_mcp_server(self, name: str, config: dict[str, Any]) -> bool:
-        """Start the server `name`, save it to the configuration and register its tools.
+    def connect_mcp_server(self, name: str, config: Mapping[str, Any], *, save: bool = False) -> bool:
+        """Start the server `name` and register its tools.
 
-        A server that runs already with the same configuration, because a file named it, is fine as it is; one that
-        failed is started again, and one that is being restarted is waited for, as long as a request may take. Returns
-        True if the server is ready, and False if something fails; the reason is logged, and printed on the agent's
-        console. Raises ValueError if `config` is not a dict with a ``command`` or a ``url``.
+        The server is this agent's only, and no file is read or written. With `save` its entry is also saved to the
+        configuration file (see `MCPConfig`), as it is given: a password in it too, unless it is written as ``${VAR}``.
+
+        A server that runs already with the same configuration is fine as it is; one that failed is started again, and
+        one that is being restarted is waited for, as long as a request may take. Returns True if the server is ready,
+        and False if something fails; the reason is logged, and printed on the agent's console. Raises ValueError if
+        `config` is not a mapping with a ``command`` or a ``url``.
         """
-        if not isinstance(config, dict):
-            raise ValueError(  # noqa: TRY004 - the specification says ValueError
-                f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(config).__name__}"
-            )
-        if not config.get("command") and not config.get("url"):
-            raise ValueError(f"The config of MCP server {name!r} needs a 'command' (or the 'url' of a running server)")
+        check_entry(name, config)
         try:
-            self._follow_mcp_tools(self._ready_mcp_client(name, config))
+            if save:
+                self._read_mcp_files()
+            client = self._ready_mcp_client(name, config, save)
+            self._follow_mcp_tools(client)
+            line = connected_line(client)
         except Exception as error:  # noqa: BLE001 - whatever a server makes go wrong, the agent goes on without it
             self._report_mcp_problem(f"MCP server {name} failed to connect: {error}", error)
             return False
         self._rebuild_mcp_prompt()
+        self._print_mcp_info(line)
         return True
 
-    def _ready_mcp_client(self, name: str, config: dict[str, Any]) -> MCPClient:
+    def _ready_mcp_client(self, name: str, config: Mapping[str, Any], save: bool) -> MCPClient:
         """The client of a server that is ready. Raises what keeps it from being ready."""
         manager = self._mcp_manager
         client: MCPClient | None = manager.get_client(name)
         if client is None or manager.config.get_server(name) != config:
-            added: MCPClient = manager.add_server(name, config)
+            # Of a configuration in memory it need not be said.
+            where = {} if self._mcp_state.memory_only else {"save": save}
+            added: MCPClient = manager.add_server(name, config, **where)
             return added
         if client.connect() and not client.is_connected():
             # It is being restarted, or has exited by itself. A request waits for the former, and starts the latter.
             client.list_tools(refresh=True)
         if not client.is_connected():
             raise ServerUnavailable(client.last_error or f"it is {client.state.value}")
+        if save:
+            manager.config.add_server(name, config)
         return client
 
-    def load_mcp_servers_from_config(self) -> int:
-        """Connect the servers of the configuration, and register their tools.
+    def _read_mcp_files(self) -> None:
+        """Have a configuration that is in memory only read the usual files. Raises ConfigError if one is broken.
 
-        Servers that are connected already stay. Returns how many servers are connected now. What became of each is
-        printed on the agent's console. A server that could not be connected is tried again in the background, and its
-        tools are registered when it is ready.
+        What is in memory stays over what the files say.
         """
+        state = self._mcp_state
+        with state.lock:
+            manager = self._mcp_manager
+            if state.memory_only:
+                manager.config = put_over_files(MCPConfig(trust_local=state.trust_local), manager.config.get_servers())
+                state.memory_only = False
+
+    def load_mcp_servers_from_config(self) -> int:
+        """Connect the servers of the configuration files, and register their tools.
+
+        These are the files that `MCPConfig` names, or the agent's ``config_file`` alone; servers of the agent's
+        ``mcp_servers`` that are not connected are connected too. Servers that are connected already stay. Returns how
+        many servers are connected now. What became of each is printed on the agent's console. A server that could not
+        be connected is tried again in the background, and its tools are registered when it is ready. Raises ConfigError
+        if a file is broken.
+        """
+        self._read_mcp_files()
+        return self._connect_configured_mcp_servers()
+
+    def _connect_configured_mcp_servers(self) -> int:
+        """Connect all that the manager's configuration has. Returns how many are connected now."""
         manager = self._mcp_manager
         self._mcp_state.tools.expect(manager.config.get_servers())
         manager.load_from_config()
@@ -230,7 +243,7 @@ class MCPClientMixin(ConstructionHook):
                 self._follow_mcp_tools(client)
                 registered += 1
         self._rebuild_mcp_prompt()
-        self._print_mcp_load_summary()
+        self._print_mcp_info(load_summary(manager))
         return registered
 
     def require_mcp_servers(self, *names: str, timeout: float | None = 30.0) -> None:
@@ -249,12 +262,16 @@ class MCPClientMixin(ConstructionHook):
     def disconnect_mcp_server(self, name: str) -> None:
         """Unregister the server's tools, stop it, and remove it from the configuration.
 
-        An unknown server is logged.
+        That is this agent's memory, and the configuration file too if the server's entry is in one that the agent uses.
+        A server that could not be connected is not tried again. An unknown server is logged.
         """
         manager = self._mcp_manager
         client = manager.get_client(name)
         if client is None:
-            logger.warning("mcp_server_unknown", server=name)
+            if manager.config.server_exists(name) is True:
+                manager.remove_server(name)
+            else:
+                logger.warning("mcp_server_unknown", server=name)
             return
         self._unregister_mcp_tools(client)
         try:
@@ -304,16 +321,7 @@ class MCPClientMixin(ConstructionHook):
         agent's as well.
         """
         ticket = self._mcp_state.tools.ticket()
-        definitions = [
-            {
-                **tool.to_gaia_format(client.name),
-                "_mcp_input_schema": tool.input_schema,
-                "_mcp_annotations": tool.annotations,
-                "function": with_worded_response(tool.name, client.create_tool_wrapper(tool)),
-            }
-            for tool in client.list_tools()
-        ]
-        self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions)
+        self._mcp_state.tools.replace(self._mcp_registry(), client.name, ticket, definitions_of(client))
 
     def _unregister_mcp_tools(self, client: MCPClient) -> None:
         """Remove all tools of the server of `client` from the registry."""
@@ -325,7 +333,9 @@ class MCPClientMixin(ConstructionHook):
         registry = self._mcp_registry()
         if isinstance(registry, ToolRegistry):
             registry.adopt(lambda entry: entry.get("_mcp_server") == client.name)
-            registry.server_order = _server_order(self._mcp_manager)
+            manager = self._mcp_state.manager
+            if manager is not None:
+                registry.server_order = server_order(manager)
 
     def _explain_missing_mcp_tool(self, tool_name: str) -> str | None:
         """Why a server's tool cannot be called now that is not registered; None if it is not a server's, or is unknown.
@@ -383,36 +393,8 @@ class MCPClientMixin(ConstructionHook):
         if console is not None:
             console.print_error(message)
 
-    def _print_mcp_load_summary(self) -> None:
-        """One line for each configured server, on the agent's console if it has one."""
+    def _print_mcp_info(self, text: str) -> None:
+        """Show what servers and tools the agent has got, on its console if it has one."""
         console = getattr(self, "console", None)
-        if console is None:
-            return
-        manager = self._mcp_manager
-        connected = manager.list_servers()
-        statuses = manager.status()
-        known = {status.name: status for status in statuses} if isinstance(statuses, list) else {}
-        lines = []
-        for name, entry in manager.config.get_servers().items():
-            client = manager.get_client(name) if name in connected else None
-            if client is not None:
-                lines.append(f"✓ {name} ({len(client.list_tools())} tools)")
-            elif not entry.get("disabled"):
-                status = known.get(name)
-                reason = f": {status.last_error}" if status is not None and status.last_error else ""
-                again = "; it is tried again" if status is not None and status.retry_in is not None else ""
-                lines.append(f"✗ {name} failed to connect{reason}{again}")
-        if lines:
-            console.print_info("\n".join(lines))
-
-
-def _server_order(manager: object) -> Callable[[], list[str]]:
-    """The servers of `manager` in order, whenever it is asked for. Keeps no manager from being dropped."""
-    reference = weakref.ref(manager)
-
-    def names() -> list[str]:
-        manager: Any = reference()
-        listed = None if manager is None else manager.list_servers()
-        return listed if isinstance(listed, list) else []
-
-    return names
+        if console is not None and text:
+            console.print_info(text)

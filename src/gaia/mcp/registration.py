@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Collection, ItemsView, Iterable, ValuesView
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import naming
 from gaia.mcp.client.tool_result import ToolResult
 
-__all__ = ["RegisteredTools", "with_worded_response"]
+if TYPE_CHECKING:
+    from gaia.mcp.client.mcp_client import MCPClient
+    from gaia.mcp.client.mcp_client_manager import MCPClientManager
+
+__all__ = ["RegisteredTools", "definitions_of", "server_order", "with_worded_response"]
 
 logger = get_logger(__name__)
 
@@ -132,6 +137,31 @@ def _replace(
         if isinstance(present_entry, _Entry) and key not in named:
             del registry[key]
     return nameless
+
+
+def definitions_of(client: MCPClient) -> list[dict[str, Any]]:
+    """The registry entries of the tools that `client` offers, for `RegisteredTools.replace`."""
+    return [
+        {
+            **tool.to_gaia_format(client.name),
+            "_mcp_input_schema": tool.input_schema,
+            "_mcp_annotations": tool.annotations,
+            "function": with_worded_response(tool.name, client.create_tool_wrapper(tool)),
+        }
+        for tool in client.list_tools()
+    ]
+
+
+def server_order(manager: MCPClientManager) -> Callable[[], list[str]]:
+    """The servers of `manager` in order, whenever it is asked for. Keeps no manager from being dropped."""
+    reference = weakref.ref(manager)
+
+    def names() -> list[str]:
+        manager = reference()
+        listed = None if manager is None else manager.list_servers()
+        return listed if isinstance(listed, list) else []
+
+    return names
 
 
 def with_worded_response(tool_name: str, function: Callable[..., Any]) -> Callable[..., Any]:

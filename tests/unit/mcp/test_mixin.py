@@ -15,6 +15,7 @@ from gaia.agents.base import Agent, MCPAgent
 from gaia.agents.base.console import SilentConsole
 from gaia.agents.base.tools import _TOOL_REGISTRY, get_tool_display_name
 from gaia.mcp import MCPClientMixin
+from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPTool
 from gaia.mcp.client.supervision.events import (
     Event,
@@ -44,6 +45,7 @@ def manager(mocker: Any) -> Mock:
     manager.list_servers.return_value = []
     manager.get_client.return_value = None
     manager.config.get_servers.return_value = {}
+    manager.config.source_of.return_value = None
     manager.status.return_value = []
     return manager  # type: ignore[no-any-return]
 
@@ -193,7 +195,7 @@ class TestConnect:
         agent = AgentFirst()
         assert "mcp_time_now" not in agent.system_prompt
         agent.connect_mcp_server("time", CONFIG)
-        assert "- mcp_time_now(): Does now" in agent.system_prompt
+        assert "- mcp_time_now" in agent.system_prompt
 
     def test_two_servers_with_the_same_tool_are_told_apart(self, manager: Mock) -> None:
         manager.add_server.side_effect = [a_client("one", "read"), a_client("two", "read")]
@@ -227,6 +229,11 @@ class TestDisconnect:
     def test_an_unknown_server_is_no_error(self, manager: Mock) -> None:
         Host().disconnect_mcp_server("nobody")
         manager.remove_server.assert_not_called()
+
+    def test_a_server_that_could_not_be_connected_is_removed(self, manager: Mock) -> None:
+        manager.config.server_exists.return_value = True
+        Host().disconnect_mcp_server("down")
+        manager.remove_server.assert_called_once_with("down")
 
     def test_the_tools_go_even_if_the_configuration_cannot_be_saved(self, manager: Mock) -> None:
         client = a_client("time", "now")
@@ -298,7 +305,7 @@ class TestDelegation:
 
 
 class TestSettings:
-    def test_the_manager_gets_the_settings_and_the_hosts_debug_mode(self, manager_class: Mock) -> None:
+    def test_the_manager_gets_the_settings_and_the_hosts_debug_mode(self, mocker: Any, manager_class: Mock) -> None:
         class Configured(MCPClientMixin):
             def __init__(self) -> None:
                 self.debug = True
@@ -306,7 +313,9 @@ class TestSettings:
 
         tool_filter, policy = ToolFilter(deny=["delete_*"]), RestartPolicy(max_restarts=1)
         Configured()
-        manager_class.assert_called_once_with(config=None, debug=True, tool_filter=tool_filter, restart_policy=policy)
+        manager_class.assert_called_once_with(
+            config=mocker.ANY, debug=True, tool_filter=tool_filter, restart_policy=policy
+        )
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
     def test_debug_reaches_the_agent_and_the_manager(self, manager_class: Mock, cls: type[AgentFirst]) -> None:
@@ -335,18 +344,116 @@ class TestSettings:
             Bare("red")
 
 
+class TestDeclaredServers:
+    """`mcp_servers`, and what is connected in memory."""
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_they_are_connected_when_the_agent_is_constructed(
+        self, manager: Mock, manager_class: Mock, cls: type[AgentFirst]
+    ) -> None:
+        serve(manager, a_client("time", "now"))
+        agent = cls(mcp_servers={"time": CONFIG}, max_steps=3)
+        config = manager_class.call_args.kwargs["config"]
+        assert (config.get_servers(), config.config_file) == ({"time": CONFIG}, None)
+        manager.load_from_config.assert_called_once_with()
+        assert agent.max_steps == 3
+        assert "- mcp_time_now" in agent.system_prompt
+
+    def test_their_tools_are_in_the_order_of_the_servers_whichever_was_ready_first(self, manager: Mock) -> None:
+        clients = {name: a_client(name, "z", "a") for name in ("one", "two")}
+
+        def load() -> None:
+            for name in ("two", "one"):
+                serve(manager, clients[name])
+                publish(manager, StateChanged(name, ServerState.STARTING, ServerState.READY, 1))
+            serve(manager, *clients.values())
+
+        manager.config.get_servers.return_value = dict.fromkeys(clients, CONFIG)
+        manager.load_from_config.side_effect = load
+        agent = AgentFirst(mcp_servers=dict.fromkeys(clients, CONFIG))
+        expected = ["mcp_one_z", "mcp_one_a", "mcp_two_z", "mcp_two_a"]
+        assert list(agent._tools_registry) == expected
+        assert agent.system_prompt.endswith("\n".join(f"- {name}" for name in expected))
+        # A tool that comes later is beside those of its server.
+        clients["one"].list_tools.return_value.append(a_tool("late"))
+        publish(manager, ToolsChanged("one", added=("late",)))
+        assert list(agent._tools_registry) == [*expected[:2], "mcp_one_late", *expected[2:]]
+
+    @pytest.mark.parametrize("entry", [{"comand": "uvx"}, "uvx", None, {"command": "uvx", "timeout": "long"}])
+    def test_an_entry_that_cannot_be_one_is_a_mistake_of_the_caller(self, manager_class: Mock, entry: Any) -> None:
+        with pytest.raises(ValueError, match="server 'time'"):
+            AgentFirst(mcp_servers={"time": entry})
+        manager_class.assert_not_called()
+
+    def test_they_count_before_those_of_a_file(self, manager_class: Mock, tmp_path: Path) -> None:
+        file = tmp_path / "servers.json"
+        file.write_text(json.dumps({"mcpServers": {"time": {"command": "old"}, "git": {"command": "git"}}}))
+        AgentFirst(mcp_servers={"time": CONFIG}, config_file=str(file))
+        config = manager_class.call_args.kwargs["config"]
+        assert config.get_servers() == {"time": CONFIG, "git": {"command": "git"}}
+
+    def test_those_of_the_files_are_added_when_they_are_asked_for(self, manager: Mock, home: Path) -> None:
+        Path("mcp_servers.json").write_text(json.dumps({"mcpServers": {"time": {"command": "old"}, "git": CONFIG}}))
+        agent = AgentFirst(mcp_servers={"time": CONFIG})
+        manager.config = MCPConfig.in_memory({"time": CONFIG})
+        agent.load_mcp_servers_from_config()
+        assert manager.config.get_servers() == {"time": CONFIG, "git": CONFIG}
+        assert manager.load_from_config.call_count == 2
+
+    def test_the_configuration_of_an_assigned_manager_stays(self, manager: Mock) -> None:
+        agent = AgentFirst()
+        agent._mcp_manager = own = Mock()
+        own.list_servers.return_value = []
+        own.status.return_value = []
+        own.config = MCPConfig.in_memory({})
+        before = own.config
+        agent.load_mcp_servers_from_config()
+        assert own.config is before
+
+    def test_a_server_that_is_connected_later_is_not_saved(self, manager: Mock, home: Path) -> None:
+        manager.add_server.return_value = a_client("db")
+        agent = AgentFirst(auto_load_config=True)
+        assert agent.connect_mcp_server("db", CONFIG) is True
+        manager.add_server.assert_called_once_with("db", CONFIG, save=False)
+
+    def test_it_is_saved_when_told_so(self, manager: Mock, home: Path) -> None:
+        manager.add_server.return_value = a_client("db")
+        agent = AgentFirst()
+        assert agent.connect_mcp_server("db", CONFIG, save=True) is True
+        manager.add_server.assert_called_once_with("db", CONFIG, save=True)
+        assert manager.config.config_file == home / ".gaia" / "mcp_servers.json"
+
+    def test_a_server_that_runs_already_can_be_saved(self, manager: Mock, home: Path) -> None:
+        agent = AgentFirst(mcp_servers={"db": CONFIG})
+        serve(manager, a_client("db"))
+        assert agent.connect_mcp_server("db", dict(CONFIG), save=True) is True
+        manager.add_server.assert_not_called()
+        saved = json.loads((home / ".gaia" / "mcp_servers.json").read_text())
+        assert saved == {"mcpServers": {"db": CONFIG}}
+
+    def test_what_was_connected_is_shown_with_its_tools(self, manager: Mock) -> None:
+        manager.add_server.return_value = a_client("files", "read_file", "write_file")
+        host = Host()
+        host.console = Mock()  # type: ignore[attr-defined]
+        host.connect_mcp_server("files", CONFIG)
+        host.console.print_info.assert_called_once_with("✓ files (2 tools): read_file, write_file")  # type: ignore[attr-defined]
+
+
 class TestLoading:
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
     def test_the_configuration_is_loaded_at_construction(self, manager: Mock, cls: type[AgentFirst]) -> None:
         serve(manager, a_client("time", "now"))
-        agent = cls(max_steps=3)
+        agent = cls(max_steps=3, auto_load_config=True)
         manager.load_from_config.assert_called_once_with()
         assert agent.max_steps == 3
-        assert "- mcp_time_now()" in agent.system_prompt
+        assert "- mcp_time_now" in agent.system_prompt
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
-    def test_it_is_not_loaded_when_told_so(self, manager: Mock, cls: type[AgentFirst]) -> None:
-        cls(auto_load_config=False)
+    @pytest.mark.parametrize("arguments", [{}, {"auto_load_config": False}])
+    def test_it_is_not_loaded_unless_told_so(
+        self, manager: Mock, cls: type[AgentFirst], arguments: dict[str, bool]
+    ) -> None:
+        cls(**arguments)
         manager.load_from_config.assert_not_called()
 
     @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
@@ -370,7 +477,7 @@ class TestLoading:
 
         class Named(AgentFirst):
             def __init__(self, **kwargs: Any) -> None:
-                super().__init__(**kwargs)
+                super().__init__(auto_load_config=True, **kwargs)
                 self.connect_mcp_server("time", CONFIG)
 
         class Child(Named):
@@ -484,7 +591,7 @@ class TestLoading:
         manager.load_from_config.assert_not_called()
         assert list(_TOOL_REGISTRY) == []
 
-    def test_files_that_the_agent_did_not_ask_for_do_not_keep_it_from_working(self, home: Path) -> None:
+    def test_files_that_the_agent_did_not_name_do_not_keep_it_from_working(self, manager: Mock, home: Path) -> None:
         Path("mcp_servers.json").write_text("{broken")
         problems = []
 
@@ -494,18 +601,23 @@ class TestLoading:
                 console.print_error = problems.append  # type: ignore[method-assign]
                 return console
 
-        agent = Warned()
+        agent = Warned(auto_load_config=True, mcp_servers={"git": CONFIG})
         assert len(problems) == 1
         assert "MCP servers were not loaded: " in problems[0]
         assert "mcp_servers.json: line 1, column 2" in problems[0]
-        assert agent.connect_mcp_server("time", CONFIG) is False
+        # The servers that it has itself are connected.
+        manager.load_from_config.assert_called_once_with()
+        manager.add_server.return_value = a_client("time", "now")
+        assert agent.connect_mcp_server("time", CONFIG) is True
+        assert agent.connect_mcp_server("db", CONFIG, save=True) is False
         assert "mcp_servers.json: line 1, column 2" in problems[1]
 
     def test_a_broken_file_does_not_matter_to_an_agent_that_loads_none(self, home: Path) -> None:
         Path("mcp_servers.json").write_text("{broken")
-        agent = AgentFirst(auto_load_config=False)
-        with pytest.raises(ConfigError):
-            agent.list_mcp_servers()
+        agent = AgentFirst()
+        assert agent.list_mcp_servers() == []
+        with pytest.raises(ConfigError, match=r"mcp_servers\.json: line 1, column 2"):
+            agent.load_mcp_servers_from_config()
 
     def test_a_broken_file_that_the_agent_names_is_an_error(self, tmp_path: Path) -> None:
         file = tmp_path / "servers.json"
@@ -544,7 +656,8 @@ class TestFollowingTheServer:
         client.list_tools.return_value = [a_tool("now", zone={"type": "string"}), a_tool("convert")]
         publish(manager, ToolsChanged("time", added=("convert",), removed=("zones",), changed=("now",)))
         assert list(_TOOL_REGISTRY) == ["mcp_time_now", "mcp_time_convert"]
-        assert "- mcp_time_now(zone: string): Does now\n- mcp_time_convert()" in agent.system_prompt
+        assert _TOOL_REGISTRY["mcp_time_now"]["parameters"].keys() == {"zone"}
+        assert "- mcp_time_now\n- mcp_time_convert" in agent.system_prompt
 
     def test_the_tools_of_other_servers_stay(self, manager: Mock, client: Mock, agent: AgentFirst) -> None:
         other = a_client("git", "log")
@@ -689,11 +802,13 @@ class TestLoadSummary:
             ServerStatus(name="git", state=ServerState.FAILED, last_error="exited with code 1")
         ]
         host.load_mcp_servers_from_config()
-        host.console.print_info.assert_called_once_with("✓ time (2 tools)\n✗ git failed to connect: exited with code 1")
+        host.console.print_info.assert_called_once_with(
+            "✓ time (2 tools): now, zones\n✗ git failed to connect: exited with code 1"
+        )
 
     def test_a_failure_without_a_known_reason_is_told_without(self, manager: Mock, host: Any) -> None:
         manager.config.get_servers.return_value = {"git": CONFIG}
-        host._print_mcp_load_summary()
+        host.load_mcp_servers_from_config()
         host.console.print_info.assert_called_once_with("✗ git failed to connect")
 
     def test_nothing_is_printed_where_nothing_is_configured(self, manager: Mock, host: Any) -> None:
@@ -720,7 +835,7 @@ class TestRealServer:
             agent.close_mcp()
 
     def test_tools_outlive_a_crash(self, demo_server: dict[str, Any], home: Path) -> None:
-        agent = AgentFirst()
+        agent = AgentFirst(confirm="never")
         try:
             agent.connect_mcp_server("demo", demo_server)
             before = set(_TOOL_REGISTRY)
@@ -804,21 +919,70 @@ class TestRealServer:
             agent._execute_tool("grow", {})
             assert grown.wait(10)
             (new,) = _TOOL_REGISTRY.keys() - before.keys()
-            assert f"- {new}(" in agent.system_prompt
+            assert f"- {new}" in agent.system_prompt
         finally:
             agent.close_mcp()
 
     def test_a_second_run_of_the_same_agent_connects_again(self, demo_server: dict[str, Any], home: Path) -> None:
         # The first run saves the server, so the second one finds it in the configuration as well.
         for _ in range(2):
-            agent = AgentFirst()
+            agent = AgentFirst(auto_load_config=True)
             try:
-                assert agent.connect_mcp_server("demo", demo_server) is True
+                assert agent.connect_mcp_server("demo", demo_server, save=True) is True
                 assert "mcp_demo_add" in _TOOL_REGISTRY
             finally:
                 agent.close_mcp()
         saved = json.loads((home / ".gaia" / "mcp_servers.json").read_text())
         assert list(saved["mcpServers"]) == ["demo"]
+
+    @pytest.mark.parametrize("cls", [AgentFirst, MixinFirst])
+    def test_an_agent_has_the_servers_that_it_names_and_no_others(
+        self, demo_server: dict[str, Any], home: Path, cls: type[AgentFirst]
+    ) -> None:
+        shown = []
+
+        class Shown(cls):  # type: ignore[misc, valid-type]
+            def _create_console(self) -> SilentConsole:
+                console = SilentConsole()
+                console.print_info = shown.append  # type: ignore[method-assign]
+                return console
+
+        for file, name in ((home / ".gaia" / "mcp_servers.json", "global"), (Path("mcp_servers.json"), "local")):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps({"mcpServers": {name: demo_server}}))
+        before = {file: file.read_bytes() for file in (home / ".gaia" / "mcp_servers.json", Path("mcp_servers.json"))}
+        agent = Shown(mcp_servers={"one": demo_server})
+        try:
+            assert agent.list_mcp_servers() == ["one"]
+            assert agent.connect_mcp_server("two", demo_server) is True
+            agent.disconnect_mcp_server("one")
+            assert agent.list_mcp_servers() == ["two"]
+            assert {entry["_mcp_server"] for entry in _TOOL_REGISTRY.values()} == {"two"}
+            assert agent._execute_tool("mcp_two_add", {"a": 1, "b": 2})["status"] == "success"
+        finally:
+            agent.close_mcp()
+        assert [text.partition(":")[0] for text in shown] == ["✓ one (6 tools)", "✓ two (6 tools)"]
+        assert "add, echo" in shown[0]
+        assert {file: file.read_bytes() for file in before} == before
+        assert list((home / ".gaia").iterdir()) == [home / ".gaia" / "mcp_servers.json"]
+
+    def test_a_home_that_cannot_be_written_to_is_no_hindrance(
+        self, demo_server: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Permissions would not stop a test that is run by root.
+        no_folder = tmp_path / "home"
+        no_folder.write_text("")
+        monkeypatch.setenv("HOME", str(no_folder))
+        monkeypatch.setenv("USERPROFILE", str(no_folder))
+        agent = AgentFirst(mcp_servers={"one": demo_server})
+        try:
+            assert agent.connect_mcp_server("two", demo_server) is True
+            assert agent.list_mcp_servers() == ["one", "two"]
+            assert agent.connect_mcp_server("three", demo_server, save=True) is False
+            agent.disconnect_mcp_server("one")
+            assert agent.list_mcp_servers() == ["two"]
+        finally:
+            agent.close_mcp()
 
 
 @pytest.mark.process
@@ -843,7 +1007,7 @@ def test_the_mixin_works_with_an_agent_that_is_served_too(manager: Mock) -> None
         def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return {}
 
-    Served()
+    Served(auto_load_config=True)
     manager.load_from_config.assert_called_once_with()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,7 +10,7 @@ from gaia.agents.base.tools import ToolNotFound, resolve_tool_name
 from gaia.mcp.client import naming
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.registration import RegisteredTools, with_worded_response
+from gaia.mcp.registration import RegisteredTools, definitions_of, with_worded_response
 
 Registry = dict[str, dict[str, Any]]
 
@@ -212,3 +213,13 @@ class TestWordedResponse:
     def test_a_tool_may_have_parameters_of_any_name(self) -> None:
         arguments = {"self": 1, "function": 2, "tool_name": 3, "name": 4}
         assert with_worded_response("t", lambda **given: given)(**arguments)["data"] == arguments
+
+
+def test_the_definition_of_a_tool_keeps_what_its_server_says() -> None:
+    tool = MCPTool("now", "Tells the time", {"type": "object", "x": 1}, annotations={"readOnlyHint": True})
+    client = Mock(list_tools=lambda: [tool], create_tool_wrapper=lambda _: lambda **arguments: {"content": arguments})
+    client.name = "time"
+    (entry,) = definitions_of(client)
+    assert (entry["name"], entry["description"]) == ("mcp_time_now", "[MCP:time] Tells the time")
+    assert (entry["_mcp_input_schema"], entry["_mcp_annotations"]) == (tool.input_schema, {"readOnlyHint": True})
+    assert entry["function"](zone="UTC")["data"] == {"content": {"zone": "UTC"}}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -26,13 +25,16 @@ from gaia.locks import reentrant_lock
 
 __all__ = ["Agent"]
 
+_MIXIN_ARGUMENTS = {"mcp_servers", "auto_load_config", "config_file"}
+"""What is often passed to an agent whose class lacks the mixin."""
+
 
 class Agent(ABC):
     """Base class of all agents.
 
-    A subclass says what the agent is (`_get_system_prompt`), how it speaks (`_create_console`) and what it can do
-    (`_register_tools`). Construction is cooperative: after it has set itself up, an agent passes on the keyword
-    arguments that it does not know to the next class in the method resolution order.
+    A subclass says what the agent is (`_get_system_prompt`). It may also say how it speaks (`_create_console`) and what
+    it can do (`_register_tools`). Construction is cooperative: after it has set itself up, an agent passes on the
+    keyword arguments that it does not know to the next class in the method resolution order.
 
     A mixin adds to the system prompt by defining ``_get_prompt_part(self) -> str``.
     """
@@ -44,7 +46,7 @@ class Agent(ABC):
         llm: LLMSettings | ChatModel | None = None,
         max_steps: int = 20,
         *,
-        confirmation: ConfirmationPolicy | None = None,
+        confirm: ConfirmationPolicy | None = None,
         on_confirmation: Callable[[ConfirmationRequest], bool] | None = None,
         max_parallel_tools: int = 8,
         max_result_bytes: int = 16_384,
@@ -58,9 +60,12 @@ class Agent(ABC):
         once. A tool result of more than `max_result_bytes` reaches the model shortened, with the full text in a file in
         `result_directory`, or in a temporary one (see `ResultBudget`).
 
-        `confirmation` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person: by default the
-        console does, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default
-        policy is ``destructive`` if there is such a function or console, and ``never`` otherwise.
+        `confirm` is the policy of the `ConfirmationGate`, and `on_confirmation` asks the person: by default the console
+        does, if it is an `AgentConsole` on a terminal or any other with a ``confirm`` method. The default policy is
+        ``destructive`` if there is such a function or console, and otherwise ``marked``: calls of tools that are marked
+        destructive are refused.
+
+        In silent mode the console is a `SilentConsole`.
         """
         self.silent_mode = silent_mode
         self.debug = debug
@@ -74,14 +79,14 @@ class Agent(ABC):
         self._cached_prompt: tuple[object, str] | None = None
         self.console: Console = SilentConsole() if silent_mode else self._create_console()
         ask = on_confirmation or _confirm_method(self.console)
-        self.confirmation_gate = ConfirmationGate(confirmation or ("destructive" if ask else "never"), ask)
+        self.confirmation_gate = ConfirmationGate(confirm or ("destructive" if ask else "marked"), ask)
         registry = self._tools_registry
         with registry.collecting() if isinstance(registry, ToolRegistry) else contextlib.nullcontext():
             self._register_tools()
         # Last, because a mixin that comes later may use the agent: MCPClientMixin prints, and adds tools.
         next_init = super().__init__
         if kwargs and getattr(next_init, "__objclass__", None) is object:
-            raise TypeError(f"{type(self).__name__}() got unexpected keyword arguments: {', '.join(sorted(kwargs))}")
+            raise TypeError(_unexpected(type(self).__name__, kwargs))
         next_init(**kwargs)
 
     @cached_property
@@ -93,13 +98,12 @@ class Agent(ABC):
     def _get_system_prompt(self) -> str:
         """The agent's own part of the system prompt."""
 
-    @abstractmethod
     def _create_console(self) -> Console:
-        """The console to speak through; not called in silent mode."""
+        """The console to speak through, by default an `AgentConsole`; not called in silent mode."""
+        return AgentConsole()
 
-    @abstractmethod
-    def _register_tools(self) -> None:
-        """Register the agent's own tools, usually with the `gaia.agents.base.tools.tool` decorator."""
+    def _register_tools(self) -> None:  # noqa: B027 - an agent may have no tools of its own
+        """Register the agent's own tools, usually with the `gaia.agents.base.tools.tool` decorator; by default none."""
 
     def run(self, prompt: str, *, history: Iterable[Message] = (), max_steps: int | None = None) -> AgentResult:
         """Have the model work on `prompt` with the agent's tools until it answers.
@@ -148,7 +152,7 @@ class Agent(ABC):
 
     @property
     def system_prompt(self) -> str:
-        """The agent's own part, the mixins' parts and the list of tools.
+        """The agent's own part, the mixins' parts and the names of the tools.
 
         Composed when it is first read and kept until `rebuild_system_prompt`. A text that is assigned replaces it, also
         until then.
@@ -180,8 +184,8 @@ class Agent(ABC):
         return "\n\n".join(part for part in parts if part)
 
     def _format_tools_for_prompt(self) -> str:
-        """One line for each tool: ``- name(parameter: type, optional?: type): description``."""
-        return "\n".join(_format_tool(name, entry) for name, entry in self._tools_registry.copy().items())
+        """One line for each tool, with the name to call it by. All else is in the ``tools`` of the request."""
+        return "\n".join(f"- {name}" for name in self._tools_registry.copy())
 
     def _resolve_tool_name(self, tool_name: str) -> str:
         """The registry key of the tool that `tool_name` means; see `gaia.agents.base.tools.resolve_tool_name`."""
@@ -212,14 +216,8 @@ def _confirm_method(console: object) -> Callable[[ConfirmationRequest], bool] | 
     return getattr(console, "confirm", None)
 
 
-def _format_tool(name: str, entry: Mapping[str, Any]) -> str:
-    parameters = ", ".join(
-        f"{parameter}{'' if about.get('required') else '?'}: {about.get('type', 'any')}"
-        for parameter, about in (entry.get("parameters") or {}).items()
-    )
-    description = str(entry.get("description") or "").strip()
-    if name.startswith(f"mcp_{entry.get('_mcp_server')}_"):
-        # The name says already which server it is.
-        description = description.removeprefix(f"[MCP:{entry['_mcp_server']}]").strip()
-    line = f"- {name}({parameters})" + (f": {description}" if description else "")
-    return textwrap.indent(line, "  ").removeprefix("  ")
+def _unexpected(agent: str, arguments: Iterable[str]) -> str:
+    message = f"{agent}() got unexpected keyword arguments: {', '.join(sorted(arguments))}"
+    if _MIXIN_ARGUMENTS.isdisjoint(arguments):
+        return message
+    return f"{message} (MCPClientMixin takes them: class {agent}(Agent, MCPClientMixin))"

@@ -1,18 +1,22 @@
 """The confirmation gate: a person sees a tool call before it is made.
 
-Which calls are shown is the policy:
+Which calls need a person is the policy:
 
 =============== ======================================================================================================
 ``never``       none
-``destructive`` calls of tools that `requires_confirmation`
+``marked``      calls of tools that are marked destructive (`is_marked_destructive`)
+``destructive`` calls of all tools that are not marked read-only (`requires_confirmation`)
 ``always``      every call
 =============== ======================================================================================================
 
-Everything fails closed. A tool of an MCP server requires confirmation unless its annotations say
-``readOnlyHint: true``, the boolean and nothing else; ``destructiveHint: false`` does not exempt it. A native tool
-requires it if it was registered with ``requires_confirmation=True``. Anything but True from the callback, an exception
-included, refuses the call, and the model is told. Annotations come from the server: they are worth as much as the
-server is trusted.
+A call that needs a person is refused where there is none to ask. The default policy is ``destructive`` where there is a
+person, and ``marked`` where there is none: tools whose servers say nothing about them can be used without one, and a
+tool that is marked destructive only if the application has said so.
+
+Everything else fails closed. Under ``destructive`` a tool of an MCP server is exempt only if its annotations say
+``readOnlyHint: true``, the boolean and nothing else; ``destructiveHint: false`` does not exempt it. Anything but True
+from the callback, an exception included, refuses the call, and the model is told. Annotations come from the server:
+they are worth as much as the server is trusted.
 """
 
 from __future__ import annotations
@@ -26,11 +30,24 @@ from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 
-__all__ = ["ConfirmationGate", "ConfirmationPolicy", "ConfirmationRequest", "requires_confirmation"]
+__all__ = [
+    "ConfirmationGate",
+    "ConfirmationPolicy",
+    "ConfirmationRequest",
+    "is_marked_destructive",
+    "requires_confirmation",
+]
 
 logger = get_logger(__name__)
 
-ConfirmationPolicy = Literal["never", "destructive", "always"]
+ConfirmationPolicy = Literal["never", "marked", "destructive", "always"]
+
+_REASONS: Mapping[ConfirmationPolicy, str] = {
+    "marked": "the tool is marked destructive",
+    "destructive": "the tool is not marked read-only",
+    "always": "every call needs one",
+}
+"""Why a call needs a confirmation, by the policy."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,11 @@ class ConfirmationRequest:
 
 
 def requires_confirmation(entry: Mapping[str, Any]) -> bool:
-    """Whether calls of this tool, an entry of the registry, are shown under the policy ``destructive``."""
+    """Whether calls of this tool, an entry of the registry, need a person under the policy ``destructive``.
+
+    A tool of an MCP server does unless its annotations say ``readOnlyHint: true``; a native one if it was registered
+    with ``requires_confirmation=True``.
+    """
     if entry.get("requires_confirmation"):
         return True
     if "_mcp_server" not in entry and "_mcp_tool_name" not in entry:
@@ -61,22 +82,46 @@ def requires_confirmation(entry: Mapping[str, Any]) -> bool:
     return not (isinstance(annotations, Mapping) and annotations.get("readOnlyHint") is True)
 
 
+def is_marked_destructive(entry: Mapping[str, Any]) -> bool:
+    """Whether calls of this tool, an entry of the registry, need a person under the policy ``marked``.
+
+    A native tool does if it was registered with ``requires_confirmation=True``. Of a tool of an MCP server the
+    annotations decide as the protocol defines them: ``destructiveHint: true`` marks it, and so does ``readOnlyHint:
+    false`` alone, because the default of ``destructiveHint`` is true. ``readOnlyHint: true`` and ``destructiveHint:
+    false`` say that it is harmless. A tool whose annotations have neither hint is not marked.
+    """
+    if entry.get("requires_confirmation"):
+        return True
+    annotations = entry.get("_mcp_annotations")
+    if not isinstance(annotations, Mapping) or annotations.get("readOnlyHint") is True:
+        return False
+    destructive = annotations.get("destructiveHint")
+    if destructive is None:
+        return annotations.get("readOnlyHint") is not None
+    return destructive is not False
+
+
 class ConfirmationGate:
     """Asks before a call is made, one question at a time. Thread-safe."""
 
     def __init__(self, policy: ConfirmationPolicy, ask: Callable[[ConfirmationRequest], bool] | None) -> None:
         if policy not in get_args(ConfirmationPolicy):
-            raise ValueError(f"confirmation must be one of {', '.join(get_args(ConfirmationPolicy))}, not {policy!r}")
+            raise ValueError(f"confirm must be one of {', '.join(get_args(ConfirmationPolicy))}, not {policy!r}")
         self.policy = policy
         self._ask = ask
         self._asking = reentrant_lock()
 
     def refusal(self, key: str, entry: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
         """Ask if the policy wants it; returns why the call may not be made, for the model, or None."""
-        if self.policy == "never" or (self.policy == "destructive" and not requires_confirmation(entry)):
+        if not self._needs_person(entry):
             return None
         if self._ask is None:
-            return f"The call of {key!r} needs a confirmation, and there is no person to ask. It was not made."
+            logger.warning("confirmation_impossible", tool=key, policy=self.policy)
+            return (
+                f"The call of {key!r} was not made: it needs the confirmation of a person ({_REASONS[self.policy]}), "
+                "and there is none to ask. The application can pass on_confirmation=<function> to the agent, or "
+                'confirm="never" to allow all calls.'
+            )
         request = ConfirmationRequest(
             tool=key,
             display_name=get_tool_display_name(key),
@@ -93,3 +138,10 @@ class ConfirmationGate:
                 return f"The call of {key!r} could not be confirmed. It was not made."
         # Not just anything that is true: the text "no" is.
         return None if confirmed is True else f"The user refused the call of {key!r}. It was not made."
+
+    def _needs_person(self, entry: Mapping[str, Any]) -> bool:
+        if self.policy == "marked":
+            return is_marked_destructive(entry)
+        if self.policy == "destructive":
+            return requires_confirmation(entry)
+        return self.policy == "always"

@@ -44,7 +44,10 @@ def name_for_api(key: str) -> str:
 
 def tool_definition(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """One element of ``tools``."""
-    description = str(entry.get("description") or "")
+    description = str(entry.get("description") or "").strip()
+    if name.startswith(f"mcp_{entry.get('_mcp_server')}_"):
+        # The name says already which server it is.
+        description = description.removeprefix(f"[MCP:{entry['_mcp_server']}]").strip()
     return {
         "type": "function",
         "function": {"name": name, "description": description, "parameters": input_schema(entry)},

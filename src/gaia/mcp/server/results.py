@@ -15,6 +15,9 @@ __all__ = ["error_result", "prompt_result", "resource_result", "to_json", "tool_
 
 def tool_result(value: Any) -> types.CallToolResult:
     """A result that already has the protocol's form is passed on; anything else becomes JSON, as text and as data."""
+    if isinstance(value, dict) and "error_type" in value:
+        # A call of ours that failed. Its content says less than ``error_type`` and ``delivery``.
+        value = {key: member for key, member in value.items() if key not in ("content", "isError")}
     if isinstance(value, dict) and _is_content(value.get("content")):
         try:
             return types.CallToolResult.model_validate(

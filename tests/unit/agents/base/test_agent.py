@@ -59,7 +59,22 @@ class TestConstruction:
         assert (agent.silent_mode, agent.debug, agent.llm, agent.max_steps) == (False, False, None, 20)
         assert isinstance(agent.console, RecordingConsole)
         assert isinstance(agent._tools_registry, ToolRegistry)
-        assert agent.confirmation_gate.policy == "never"
+        assert agent.confirmation_gate.policy == "marked"
+
+    def test_only_the_prompt_must_be_given(self) -> None:
+        class Smallest(Agent):
+            def _get_system_prompt(self) -> str:
+                return "You are small."
+
+        assert type(Smallest().console) is AgentConsole
+        assert type(Smallest(silent_mode=True).console) is SilentConsole
+        assert Agent.__abstractmethods__ == {"_get_system_prompt"}
+
+    def test_arguments_of_the_mixin_without_it_say_what_is_missing(self) -> None:
+        with pytest.raises(
+            TypeError, match=r"keyword arguments: mcp_servers \(.* class PlainAgent\(Agent, MCPClientMixin\)"
+        ):
+            PlainAgent(mcp_servers={"time": {"command": "uvx"}})
 
     def test_a_silent_agent_asks_for_no_console(self) -> None:
         class Loud(PlainAgent):
@@ -96,11 +111,11 @@ class TestConstruction:
         agent = Speaker(pitch=440, max_steps=3)
         assert (agent.pitch, agent.max_steps) == (440, 3)
 
-    @pytest.mark.parametrize("method", ["_get_system_prompt", "_create_console", "_register_tools"])
-    def test_an_agent_that_leaves_a_part_out_cannot_be_made(self, method: str) -> None:
-        abstract = type("Incomplete", (PlainAgent,), {method: getattr(Agent, method)})
-        with pytest.raises(TypeError, match=method):
-            abstract()
+    def test_an_agent_without_a_prompt_cannot_be_made(self) -> None:
+        class Incomplete(Agent): ...
+
+        with pytest.raises(TypeError, match="_get_system_prompt"):
+            Incomplete()  # type: ignore[abstract]
 
     def test_tools_registered_by_the_agent_are_its_own(self) -> None:
         class Adder(PlainAgent):
@@ -131,31 +146,10 @@ class TestSystemPrompt:
     def test_an_agent_without_tools_has_its_own_part_only(self, registry: dict[str, Any]) -> None:
         assert PlainAgent().system_prompt == "You are plain."
 
-    def test_tools_are_listed_with_their_parameters(self, registry: dict[str, Any]) -> None:
+    def test_tools_are_listed_by_the_names_to_call_them_by(self, registry: dict[str, Any]) -> None:
         registry["query"] = entry(print, text=True, limit=False)
-        assert PlainAgent().system_prompt == (
-            "You are plain.\n\nAvailable tools:\n- query(text: string, limit?: string): Does it."
-        )
-
-    def test_an_mcp_tool_is_listed_under_the_name_to_call_it_by_and_its_server_once(
-        self, registry: dict[str, Any]
-    ) -> None:
-        registry["mcp_acer_launch"] = {
-            "description": "[MCP:acer] Launch it.",
-            "parameters": {},
-            "_mcp_server": "acer",
-            "_mcp_tool_name": "launch",
-        }
-        assert PlainAgent()._format_tools_for_prompt() == "- mcp_acer_launch(): Launch it."
-
-    def test_a_name_that_does_not_tell_the_server_keeps_it_in_the_description(self, registry: dict[str, Any]) -> None:
-        registry["mcp_my_server_go"] = {"description": "[MCP:my server] Go.", "_mcp_server": "my server"}
-        assert PlainAgent()._format_tools_for_prompt() == "- mcp_my_server_go(): [MCP:my server] Go."
-
-    def test_a_long_description_stays_within_its_item(self, registry: dict[str, Any]) -> None:
-        registry["a"] = {"description": "First.\nSecond."}
-        registry["b"] = {"description": None}
-        assert PlainAgent()._format_tools_for_prompt() == "- a(): First.\n  Second.\n- b()"
+        registry["mcp_acer_launch"] = {"description": "[MCP:acer] Launch it.", "_mcp_server": "acer"}
+        assert PlainAgent().system_prompt == "You are plain.\n\nAvailable tools:\n- query\n- mcp_acer_launch"
 
     def test_each_mixin_adds_its_part(self, registry: dict[str, Any]) -> None:
         class Polite:
@@ -176,7 +170,7 @@ class TestSystemPrompt:
         registry["query"] = entry(print)
         assert agent.system_prompt is before
         agent.rebuild_system_prompt()
-        assert "- query()" in agent.system_prompt
+        assert "- query" in agent.system_prompt
 
     def test_an_assigned_text_is_used_until_rebuilt(self, registry: dict[str, Any]) -> None:
         agent = PlainAgent()
@@ -315,7 +309,7 @@ class TestConfirmation:
         refused = {"status": "error", "error": "The user refused the call of 'delete'. It was not made."}
         assert result == ("deleted" if answer else refused)
 
-    @pytest.mark.parametrize(("terminal", "policy"), [(True, "destructive"), (False, "never")])
+    @pytest.mark.parametrize(("terminal", "policy"), [(True, "destructive"), (False, "marked")])
     def test_the_usual_console_asks_on_a_terminal_only(
         self, monkeypatch: pytest.MonkeyPatch, terminal: bool, policy: str
     ) -> None:
@@ -325,5 +319,19 @@ class TestConfirmation:
 
         monkeypatch.setattr(AgentConsole, "interactive", terminal)
         assert Usual().confirmation_gate.policy == policy
-        assert Usual(confirmation="always").confirmation_gate.policy == "always"
-        assert Usual(silent_mode=True).confirmation_gate.policy == "never"
+        assert Usual(confirm="always").confirmation_gate.policy == "always"
+        assert Usual(silent_mode=True).confirmation_gate.policy == "marked"
+
+    def test_without_a_person_a_destructive_tool_needs_an_explicit_policy(self, registry: dict[str, Any]) -> None:
+        registry["mcp_files_write"] = entry(lambda: "written") | {
+            "_mcp_server": "files",
+            "_mcp_tool_name": "write",
+            "_mcp_annotations": {"readOnlyHint": False, "destructiveHint": True},
+        }
+        refused = PlainAgent()._execute_tool("mcp_files_write", {})
+        assert refused["status"] == "error"
+        assert "marked destructive" in refused["error"]
+        assert "on_confirmation" in refused["error"]
+        assert 'confirm="never"' in refused["error"]
+        assert PlainAgent(confirm="never")._execute_tool("mcp_files_write", {}) == "written"
+        assert PlainAgent(on_confirmation=lambda request: True)._execute_tool("mcp_files_write", {}) == "written"

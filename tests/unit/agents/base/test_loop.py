@@ -131,7 +131,7 @@ def test_an_override_of_the_execution_sees_a_plain_name_and_causes_no_second_que
             return super()._execute_tool("".join(tool_name), {**tool_args})
 
     registry["t"] = entry(lambda: "made")
-    agent = Overriding(confirmation="always", on_confirmation=lambda request: asked.append(request.tool) is None)
+    agent = Overriding(confirm="always", on_confirmation=lambda request: asked.append(request.tool) is None)
     (call,) = run(ListModel(calling(RequestedCall("1", "t", "{}")), ANSWER), agent=agent).tool_calls
     assert (call.content, asked, types) == ("made", ["t"], [str])
 

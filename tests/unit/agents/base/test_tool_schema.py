@@ -146,6 +146,19 @@ def test_what_endpoints_insist_on_is_added_to_it(schema: dict[str, Any]) -> None
     assert input_schema({"_mcp_input_schema": schema}) == {"type": "object", "properties": {}}
 
 
+@pytest.mark.parametrize(
+    ("name", "server", "described"),
+    [
+        ("mcp_acer_launch", "acer", "Launch it."),
+        # A name that does not tell the server leaves it in the description.
+        ("mcp_my_server_launch", "my server", "[MCP:my server] Launch it."),
+    ],
+)
+def test_the_server_is_told_once(name: str, server: str, described: str) -> None:
+    definition = tool_definition(name, {"description": f"[MCP:{server}] Launch it.", "_mcp_server": server})
+    assert definition["function"]["description"] == described
+
+
 def test_a_definition_has_the_form_of_chat_completions() -> None:
     definition = tool_definition("t", {"description": None, "_mcp_input_schema": {}})
     assert definition == {

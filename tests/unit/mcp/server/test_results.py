@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.errors import ServerCrashed
 from gaia.mcp.server.results import prompt_result, resource_result, tool_result
 
 
@@ -29,6 +31,15 @@ def test_a_result_in_the_protocols_form_is_passed_on() -> None:
         "isError": True,
     }
     assert wire(tool_result(result)) == result
+
+
+def test_a_failed_call_that_is_passed_on_keeps_what_is_known_of_it() -> None:
+    failed = ToolResult.from_error(ServerCrashed("it crashed", delivery="unknown"))
+    result = wire(tool_result(failed))
+    assert result["isError"] is True
+    known = {"error": "it crashed", "error_type": "server_crashed", "delivery": "unknown"}
+    assert result["structuredContent"] == known
+    assert json.loads(result["content"][0]["text"]) == known
 
 
 @pytest.mark.parametrize(
@@ -53,9 +64,7 @@ def test_the_ways_in_which_agents_tell_errors(value: dict[str, Any]) -> None:
 
 
 def test_the_result_of_a_call_to_another_server_is_passed_on() -> None:
-    content = [{"type": "text", "text": "the server ended"}]
-    failed = ToolResult({"error": "the server ended", "error_type": "server_crashed", "delivery": "unknown"})
-    assert wire(tool_result(failed)) == {"content": content, "isError": True}
+    content = [{"type": "text", "text": "18 degrees"}]
     assert wire(tool_result(ToolResult({"content": content}))) == {"content": content, "isError": False}
 
 
