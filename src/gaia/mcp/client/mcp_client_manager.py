@@ -192,6 +192,36 @@ class MCPClientManager:
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
+    def stop_server(self, name: str) -> None:
+        """Stop a server, or the attempts to start it; its configuration stays, and `restart_server` starts it again.
+
+        Calls under way end as cancelled. Raises ValueError if no server of this name was started.
+        """
+        client = self._registry.client_of(name)
+        if client is None:
+            raise ValueError(f"server {name!r} is not running, so there is nothing to stop")
+        client.disconnect()
+
+    def restart_server(self, name: str) -> bool:
+        """Stop a server if it runs, and start it; also one that failed, was stopped, or was never started.
+
+        Calls under way end as cancelled. Returns True when the server is ready, and False if it failed, after its own
+        `timeout` at the latest; `status` says why. Raises ValueError for a name that is not configured, for a server
+        that is disabled or being started, and for a configuration that cannot be used.
+        """
+        client = self.get_client(name)
+        if client is not None:
+            client.disconnect()
+            return client.connect()
+        if self._registry.is_starting(name):
+            raise ValueError(f"server {name!r} is being started already")
+        entry = self.config.get_servers().get(name)
+        if entry is None:
+            raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_servers())}")
+        if entry.get("disabled"):
+            raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
+        return self._registry.connect(name, self._make_client(name, entry))
+
     def get_client(self, name: str) -> MCPClient | None:
         return self._clients.get(name)
 
