@@ -254,13 +254,12 @@ class Observation:
         """The server has reported how far it is. The span keeps the numbers; a message would be content."""
         if self.span is None or not self.span.is_recording:
             return
-        reported = {names.PROGRESS: params.get("progress"), names.PROGRESS_TOTAL: params.get("total")}
-        # As doubles: an integer of the server may be too large for an exporter.
-        found = {
-            name: float(value)
-            for name, value in reported.items()
-            if type(value) in (int, float) and abs(value) <= sys.float_info.max
-        }
+        found: dict[str, float] = {}
+        for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
+            value: Any = params.get(key)
+            if type(value) in (int, float) and abs(value) <= sys.float_info.max:
+                # As a double: an integer of the server may be too large for an exporter.
+                found[name] = float(value)
         self.span.set_attributes(found)
 
     def _moved(self, event: str, attributes: Attributes) -> None:
