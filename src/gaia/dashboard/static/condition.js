@@ -36,8 +36,9 @@ export function reasonOf(server) {
   return isReady(server) || isOff(server) || server.state === "exited" ? "" : server.last_error || "";
 }
 
-/** When a server that failed is tried again, in seconds since the epoch; null if it is not, or that is not known. */
+/** When a server that is down is started next, in seconds since the epoch; null if it is not, or that is not known. */
 export function nextAttempt(server) {
+  if (server.retry_at) return server.retry_at;
   if (server.state !== "failed") return null;
   const last = state.events.findLast((event) => event.server === server.name && event.kind === "gave_up");
   return last && last.retry_in !== null ? last.at + last.retry_in : null;

@@ -133,7 +133,7 @@ function serverFacts(server) {
     fact("Latency p50 / p95", (server.latency_p50 ?? null) === null ? null : `${duration(server.latency_p50)} / ${duration(server.latency_p95)}`),
     fact("Noise on standard output", server.noise_lines ? `${server.noise_lines} lines` : null),
     fact("Offers", (server.capabilities || []).join(", ")),
-    fact("Configured in", server.source, true),
+    fact("Configured in", server.source || "memory, by the program", true),
     fact("Instructions for models", server.instructions, true),
   ].filter(Boolean);
 }
