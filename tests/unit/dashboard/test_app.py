@@ -39,6 +39,7 @@ class TestWhoMayAsk:
     def test_other_pages_are_refused(self, demo: Served) -> None:
         for path in POSTED:
             assert demo.request("POST", path, b"{}", Origin="https://evil.example").status == 403
+            assert demo.request("POST", path, b"{}", Host="evil.example").status == 421
 
     def test_forms_of_other_pages_are_refused(self, demo: Served) -> None:
         # A browser sends these media types to other sites without asking them.

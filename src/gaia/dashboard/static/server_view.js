@@ -24,6 +24,7 @@ export function serverView(name, ...rest) {
   const control = controls(name);
   const facts = h("dl", { class: "facts-list" });
   const trouble = h("div", { class: "trouble", hidden: true });
+  const disabled = h("p", { class: "facts", hidden: true });
   const stderr = h("pre", { class: "output", tabindex: "0" });
   const tools = toolsPanel(name);
   const resources = resourcesPanel(name);
@@ -67,6 +68,8 @@ export function serverView(name, ...rest) {
       control.update(server);
       facts.replaceChildren(...serverFacts(server));
       drawTrouble(trouble, server);
+      disabled.hidden = server.state !== "disabled";
+      disabled.replaceChildren(`Disabled in ${server.source || "the configuration"}. To have it started, run `, h("code", {}, `gaia mcp enable ${shellWord(name)}`));
       errors.hidden = server.stderr === null;
       stderr.textContent = server.stderr || "Nothing was written on standard error.";
       offered = new Set(server.capabilities);
@@ -83,7 +86,7 @@ export function serverView(name, ...rest) {
   load();
   return {
     title: name, kind: "server",
-    elements: [crumbs(), head, control.element, trouble, tabs, ...Object.values(sections)],
+    elements: [crumbs(), head, control.element, disabled, trouble, tabs, ...Object.values(sections)],
     update: (kind, data) => {
       if (kind === "servers" || kind === "snapshot") load();
       if (kind !== "event") calls.update();
