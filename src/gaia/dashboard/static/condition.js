@@ -10,7 +10,7 @@ const NOT_STARTED = "not started";
 const WORDS = { closed: "stopped", created: NOT_STARTED };
 
 export function ordered(servers) {
-  const rank = (server) => RANKS[server.state] ?? (server.state === NOT_STARTED ? 4 : 3);
+  const rank = (server) => (hasFailed(server) ? 0 : RANKS[server.state] ?? (server.state === NOT_STARTED ? 4 : 3));
   return [...servers].sort((one, other) => rank(one) - rank(other));
 }
 
@@ -18,9 +18,9 @@ export function stateBadge(server) {
   return badge(WORDS[server.state] || server.state, server.state);
 }
 
-/** Whether a person has to do something about it. */
+/** Whether it is down for a reason that may need a person; also while it is tried once more. */
 export function hasFailed(server) {
-  return RANKS[server.state] === 0;
+  return RANKS[server.state] === 0 || (server.state === "starting" && Boolean(server.last_error));
 }
 
 export function isReady(server) {

@@ -36,9 +36,9 @@ export function controls(name, { stop = true } = {}) {
     if (calls && !(await confirmed(`Restart ${name}?`, `${calls === 1 ? "A call is" : `${calls} calls are`} under way, and will fail as cancelled.`, "Restart"))) return;
     change("api/restart", "Starting …", (result, seconds) => {
       if (result.state === "ready") return `Ready after ${duration(seconds)}.`;
-      if (["starting", "restarting", "authorizing"].includes(result.state)) return "It is still starting.";
+      if (!result.error) return "It is still starting.";
       said.className = "said wrong";
-      return `It did not start: ${result.error || result.state}`;
+      return `It did not start: ${result.error}`;
     });
   };
 
@@ -56,7 +56,7 @@ export function controls(name, { stop = true } = {}) {
     starter.textContent = hasFailed(server) ? "Try again now" : isOff(server) ? "Start" : "Restart";
     stopper.textContent = state === "failed" ? "Stop trying" : "Stop";
     toggle(starter, state !== "disabled" && state !== "starting");
-    toggle(stopper, stop && !isOff(server) && (!hasFailed(server) || nextAttempt(server) !== null));
+    toggle(stopper, stop && !isOff(server) && (!hasFailed(server) || state === "starting" || nextAttempt(server) !== null));
     for (const button of [starter, stopper]) button.setAttribute("aria-disabled", String(busy));
   };
 
@@ -74,6 +74,8 @@ export function controls(name, { stop = true } = {}) {
       server = about;
       draw();
     },
+    /** Whether it is at work, or has said what came of it. */
+    hasNews: () => busy || said.textContent !== "",
   };
 }
 

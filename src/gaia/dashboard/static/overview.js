@@ -44,7 +44,10 @@ function drawTiles(container) {
   );
 }
 
-/** The servers that failed: why, when each is tried again, and a button to do so now. */
+/**
+ * The servers that failed: why, when each is tried again, and a button to do so now. One that was tried here stays until
+ * the view is left, so that the user sees what came of it.
+ */
 function troublePanel() {
   const list = h("ul", { class: "failures", "aria-label": "Failed servers" });
   const element = panel("Failed servers", null, list);
@@ -58,19 +61,19 @@ function troublePanel() {
     const [head, why] = item.children;
     head.replaceChildren(h("a", { href: serverAddress(server.name) }, nameText(server.name)), stateBadge(server));
     why.replaceChildren(...[
-      h("pre", { class: "reason", title: server.reason }, server.reason),
+      server.reason ? h("pre", { class: "reason", title: server.reason }, server.reason) : null,
       server.state === "needs_authorization" ? h("p", { class: "facts" }, "To log in, run ", h("code", {}, `gaia mcp login ${shellWord(server.name)}`)) : null,
       server.next ? h("p", { class: "facts" }, server.next) : null,
     ].filter(Boolean));
     buttons.get(server.name).update(server);
   };
   const update = () => {
-    const failed = ordered(state.servers).filter(hasFailed)
-      .map((server) => ({ ...server, reason: reasonOf(server) || "No reason is known.", next: nextAttemptText(server) }));
-    element.hidden = failed.length === 0;
-    reconcile(list, failed, (server) => server.name, create, fill);
+    const listed = ordered(state.servers).filter((server) => hasFailed(server) || buttons.get(server.name)?.hasNews())
+      .map((server) => ({ ...server, reason: reasonOf(server), next: nextAttemptText(server) }));
+    element.hidden = listed.length === 0;
+    reconcile(list, listed, (server) => server.name, create, fill);
     // Those that are listed no longer; one that fails again gets new ones.
-    for (const name of [...buttons.keys()]) if (!failed.some((server) => server.name === name)) buttons.delete(name);
+    for (const name of [...buttons.keys()]) if (!listed.some((server) => server.name === name)) buttons.delete(name);
   };
   return { element, update };
 }

@@ -209,12 +209,17 @@ class MCPClientManager:
         `timeout` at the latest; `status` says why. Raises ValueError for a name that is not configured, for a server
         that is disabled or being started, and for a configuration that cannot be used.
         """
-        client = self.get_client(name)
-        if client is not None:
-            client.disconnect()
-            return client.connect()
         if self._registry.is_starting(name):
             raise ValueError(f"server {name!r} is being started already")
+        client = self._registry.client_of(name)
+        if client is not None:
+            client.disconnect()
+            connected = client.connect()
+            if self._registry.client_of(name) is not client:
+                # It was removed meanwhile, perhaps before it was started here.
+                client.disconnect()
+                return False
+            return connected
         entry = self.config.get_servers().get(name)
         if entry is None:
             raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_servers())}")

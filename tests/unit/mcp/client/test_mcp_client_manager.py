@@ -509,11 +509,29 @@ class TestStoppingAndRestarting:
         manager = manage({"it": {"command": "sh", "args": ["-c", command]}})
         manager.load_from_config()
         assert not manager.restart_server("it")
-        assert [status.state for status in manager.status()] == [ServerState.FAILED]
+        assert manager.get_client("it") is None
         marker.touch()
 
         assert manager.restart_server("it")
         assert text(manager.call_tool("mcp_it_echo", {"text": "back"})) == "back"
+
+    def test_one_that_is_removed_while_it_restarts_is_not_left_running(
+        self, fault_server: FaultServer, manage: Manage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = manage({"it": fault_server()})
+        manager.load_from_config()
+        client = manager.get_client("it")
+        assert client is not None
+        connect = client.connect
+
+        def connect_after_removal(**options: Any) -> bool:
+            manager.remove_server("it")
+            return connect(**options)
+
+        monkeypatch.setattr(client, "connect", connect_after_removal)
+        assert not manager.restart_server("it")
+        assert client.state is ServerState.CLOSED
+        assert manager.list_servers() == []
 
     def test_a_start_under_way_can_be_stopped_and_not_begun_twice(
         self, fault_server: FaultServer, manage: Manage
