@@ -209,7 +209,7 @@ class MCPClientManager:
         `timeout` at the latest; `status` says why. Raises ValueError for a name that is not configured, for a server
         that is disabled or being started, and for a configuration that cannot be used.
         """
-        if self._registry.is_starting(name):
+        if name in self._registry and name not in self._clients:
             raise ValueError(f"server {name!r} is being started already")
         client = self._registry.client_of(name)
         if client is not None:
