@@ -47,7 +47,7 @@ export function nextAttempt(server) {
 /** When it is tried again, in words; empty if it is not. */
 export function nextAttemptText(server) {
   const at = nextAttempt(server);
-  return at === null ? "" : `Tried again at ${clock(at)}.`;
+  return at === null ? "" : `Next attempt at ${clock(at)}.`;
 }
 
 /** A server's name as one word of a shell. */

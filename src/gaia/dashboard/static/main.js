@@ -27,12 +27,22 @@ function route({ focus = false } = {}) {
   showServers();
 }
 
+/** The state that was told last of each server. */
+const told = new Map();
+
+/** Tell screen readers that a state has changed, but not each attempt to start a server that fails again. */
+function tell(event) {
+  if (event.new === "starting" || told.get(event.server) === event.new) return;
+  told.set(event.server, event.new);
+  announce(`${event.server} ${describeEvent(event)}`);
+}
+
 function start() {
   route();
   follow(
     (kind, data) => {
       received(kind, data);
-      if (kind === "event" && data.kind === "state") announce(`${data.server} ${describeEvent(data)}`);
+      if (kind === "event" && data.kind === "state") tell(data);
       if (kind !== "progress") showServers();
       view?.update?.(kind, data);
     },
