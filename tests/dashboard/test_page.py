@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,8 @@ from tests.served_dashboard import Served
 pytest.importorskip("playwright.sync_api", reason="Playwright for Python is not installed")
 
 from playwright.sync_api import expect
+
+import gaia.dashboard
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -29,6 +32,11 @@ def demo(serve: Serve, demo_server: dict[str, Any]) -> Served:
 
 def rows(page: Page) -> Locator:
     return page.get_by_role("table", name="Tool calls").locator("tbody tr")
+
+
+def server_link(page: Page, name: str) -> Locator:
+    """The server's entry in the list of servers."""
+    return page.get_by_role("navigation", name="Servers").get_by_role("link", name=name)
 
 
 class TestOverview:
@@ -61,8 +69,11 @@ class TestOverview:
             if number == 20:
                 page.reload()
         expect(rows(page)).to_have_count(40)
-        page.evaluate("received('call', state.calls[3])")
-        page.evaluate("received('running', [state.calls[3]])")
+        # What comes twice is that which happens while a snapshot is made.
+        twice = "import('/store.js').then(({ received, state }) => received(KIND))"
+        page.evaluate(twice.replace("KIND", "'call', state.calls[3]"))
+        page.evaluate(twice.replace("KIND", "'running', [state.calls[3]]"))
+        page.get_by_label("Find calls").fill("sleep")
 
         expect(rows(page)).to_have_count(40)
 
@@ -98,7 +109,7 @@ class TestOverview:
     def test_a_server_that_failed_says_why(self, serve: Serve, fault_server: Callable[..., Any], page: Page) -> None:
         served = serve(bad=fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
         page.goto(served.dashboard.url)
-        page.get_by_role("link", name="bad").click()
+        server_link(page, "bad").click()
 
         expect(page.get_by_role("heading", name="bad")).to_be_visible()
         expect(page.get_by_role("main")).to_contain_text("exited with code 3")
@@ -110,6 +121,103 @@ class TestOverview:
         page.goto(serve().dashboard.url)
 
         expect(page.get_by_role("navigation", name="Servers")).to_contain_text("gaia mcp add")
+
+
+class TestFailures:
+    def test_they_come_first_with_the_reason_and_a_button_that_says_what_happened(
+        self, serve: Serve, demo_server: dict[str, Any], fault_server: Callable[..., Any], page: Page
+    ) -> None:
+        bad = fault_server(exit_at_start={"code": 3, "stderr": "no licence"})
+        served = serve(demo=demo_server, off={"command": "x", "disabled": True}, bad=bad)
+        page.goto(served.dashboard.url)
+        servers = page.get_by_role("navigation", name="Servers").get_by_role("listitem")
+
+        expect(page.get_by_text("3 servers, 1 failed")).to_be_visible()
+        expect(servers.nth(0)).to_contain_text(re.compile("bad.*exited with code 3.*no licence", re.DOTALL))
+        expect(servers.nth(2)).to_contain_text("off")
+        failed = page.get_by_role("list", name="Failed servers").get_by_role("listitem")
+        expect(failed).to_have_count(1)
+        expect(failed).to_contain_text("no licence")
+        failed.get_by_role("button", name="Try again now").click()
+        expect(failed.get_by_role("status")).to_contain_text(re.compile("It did not start: .*no licence", re.DOTALL))
+
+        page.get_by_label("Find servers").fill("LICENCE")
+        expect(servers).to_have_count(1)
+        page.reload()
+        expect(page.get_by_label("Find servers")).to_have_value("LICENCE")
+        expect(servers).to_have_count(1)
+        page.get_by_label("Find servers").fill("nothing like it")
+        expect(servers).to_have_text("No server fits the filter.")
+
+
+class TestControl:
+    def test_stopping_asks_once_and_a_server_can_be_started_again(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        server_link(page, "demo").click()
+        control = page.get_by_role("group", name="Control demo")
+        control.get_by_role("button", name="Stop").click()
+        dialog = page.get_by_role("dialog", name="Stop demo?")
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(control.get_by_role("button", name="Stop")).to_be_focused()
+        assert demo.get("/api/state")["servers"][0]["state"] == "ready"
+
+        page.keyboard.press("Enter")
+        dialog.get_by_role("button", name="Stop").click()
+        expect(control.get_by_role("status")).to_contain_text("Stopped.")
+        expect(page.get_by_text("Tools are shown once the server is ready.")).to_be_visible()
+        control.get_by_role("button", name="Start").click()
+        expect(control.get_by_role("status")).to_contain_text("Ready after")
+        control.get_by_role("button", name="Restart").click()
+        expect(server_link(page, "demo")).to_contain_text("ready")
+        expect(page.get_by_role("list", name="Tools")).to_be_visible()
+
+
+class TestAddress:
+    def test_a_reload_keeps_the_server_the_tab_and_the_tool(self, demo: Served, page: Page) -> None:
+        page.goto(demo.dashboard.url)
+        server_link(page, "demo").click()
+        page.get_by_role("button", name="echo").press("Enter")
+        expect(page.get_by_role("form", name="Call echo")).to_be_visible()
+        page.get_by_label("Find calls").fill("ech")
+        # The link that skips the list of servers leaves the address as it is.
+        page.locator(".skip").press("Enter")
+        expect(page.get_by_role("main")).to_be_focused()
+        page.reload()
+        expect(page.get_by_role("form", name="Call echo")).to_be_visible()
+        expect(page.get_by_label("Find calls")).to_have_value("ech")
+
+        page.get_by_role("link", name="History").click()
+        page.get_by_label("Period").select_option("1 hour")
+        page.reload()
+        expect(page.get_by_role("link", name="History")).to_have_attribute("aria-current", "page")
+        expect(page.get_by_label("Period")).to_have_value("3600")
+        page.go_back()
+        expect(page.get_by_role("form", name="Call echo")).to_be_visible()
+
+
+class TestResourcesAndPrompts:
+    def test_they_are_listed_read_and_got_with_arguments(
+        self, serve: Serve, feature_server: dict[str, Any], page: Page
+    ) -> None:
+        served = serve(handbook=feature_server)
+        page.goto(served.dashboard.url)
+        server_link(page, "handbook").click()
+        page.get_by_role("link", name="Resources").click()
+        page.get_by_role("list", name="Resources").get_by_role("button", name="about").click()
+        form = page.get_by_role("form", name="Read about")
+        form.get_by_role("button", name="Read").click()
+        expect(form).to_contain_text("A small MCP server for trying out a client.")
+
+        page.get_by_role("link", name="Prompts").click()
+        form = page.get_by_role("form", name="Get greet")
+        form.get_by_role("button", name="Get").click()
+        expect(form).to_contain_text("name")
+        form.get_by_label(re.compile("^name ")).fill("Ada")
+        form.get_by_label(re.compile("^language ")).fill("danish")
+        form.get_by_role("button", name="Get").click()
+        expect(form).to_contain_text("Greet Ada, beginning with 'Hej'.")
 
 
 class TestOneCall:
@@ -149,6 +257,8 @@ class TestTrying:
 
         expect(form).to_contain_text("3.5")
         expect(rows(tools).first).to_contain_text("add")
+        form.get_by_role("link", name="Spans and log events of this call").click()
+        expect(tools.get_by_role("region", name="Spans")).to_contain_text("tools/call add")
 
     def test_wrong_input_is_explained_before_anything_is_sent(self, demo: Served, tools: Page) -> None:
         tools.get_by_role("button", name="add").click()
@@ -182,6 +292,8 @@ class TestTrying:
         form.get_by_label(re.compile("^seconds ")).fill("60")
         form.get_by_role("button", name="Call").click()
         expect(rows(tools).first).to_contain_text("running")
+        expect(form.get_by_role("progressbar")).to_be_visible()
+        expect(rows(tools).first.get_by_role("progressbar")).to_be_visible()
         form.get_by_role("button", name="Cancel").click()
 
         expect(form).to_contain_text("Cancelled. The server was told.")
@@ -204,6 +316,7 @@ class TestTrying:
         expect(text).to_be_focused()
 
     def test_standard_error_is_shown(self, tools: Page) -> None:
+        tools.get_by_role("link", name="Details").click()
         expect(tools.get_by_role("region", name="Standard error")).to_contain_text("gaia demo server")
 
 
@@ -295,13 +408,65 @@ class TestAppearance:
 
         assert (red > 128) == (scheme == "light")
 
-    def test_nothing_is_wider_than_a_phone(self, demo: Served, browser: Browser) -> None:
-        demo.manager.call_tool("mcp_demo_fail", {"message": "x" * 500})
+    def test_on_a_phone_one_thing_is_shown_at_a_time_with_a_way_back(
+        self, serve: Serve, demo_server: dict[str, Any], browser: Browser
+    ) -> None:
+        first, second = (f"acme-production-eu-west-1-orders-database-readonly-{name}" for name in ("one", "two"))
+        served = serve(**{first: demo_server, second: {"command": "x", "disabled": True}})
+        client = served.manager.get_client(first)
+        assert client is not None
+        client.call_tool("fail", {"message": "x" * 500})
+
+        def fits() -> bool:
+            return bool(page.evaluate("document.documentElement.scrollWidth") <= 390)
+
         with browser.new_context(viewport={"width": 390, "height": 800}) as context:
             page = context.new_page()
-            page.goto(demo.dashboard.url)
+            page.goto(served.dashboard.url)
             expect(rows(page)).to_have_count(1)
-            for address in ("#/", "#/server/demo"):
-                page.goto(f"http://127.0.0.1:{demo.port}/{address}")
-                expect(page.get_by_role("heading", level=1)).to_be_visible()
-                assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert fits()
+            # Both names are there to the last character, on the screen too.
+            for name in (first, second):
+                shown = server_link(page, name).locator(".name")
+                expect(shown).to_have_attribute("title", name)
+                expect(shown).to_have_text(name)
+                expect(shown).to_be_in_viewport(ratio=1)
+            server_link(page, first).click()
+            expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+            expect(page.get_by_role("navigation", name="Servers")).to_be_hidden()
+            page.get_by_role("button", name="echo").click()
+            expect(page.get_by_role("form", name="Call echo")).to_be_in_viewport()
+            expect(page.get_by_role("list", name="Tools")).to_be_hidden()
+            assert fits()
+            page.get_by_role("link", name="All tools").click()
+            expect(page.get_by_role("list", name="Tools")).to_be_visible()
+            for tab in ("History", "Details"):
+                page.get_by_role("link", name=tab).click()
+                assert fits()
+            page.get_by_role("link", name="All servers").click()
+            expect(server_link(page, first)).to_be_in_viewport()
+
+
+def test_colours_have_enough_contrast_in_both_schemes() -> None:
+    """WCAG 2.2: 4.5 for text, 3 for what shows that something is an input."""
+    style = (Path(gaia.dashboard.__file__).parent / "static" / "dashboard.css").read_text()
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in style.split("@media", 2)[:2])
+    soft = [(kind, f"{kind}-soft") for kind in ("ok", "busy", "bad", "accent")]
+    on = [(ink, paper) for ink in ("text", "muted", "accent", "bad", "busy") for paper in ("page", "surface", "sunken")]
+    inputs = [("control", "page"), ("control", "surface")]
+    for colours in (light, light | dark):
+        pairs = [*soft, *on, ("muted", "off-soft"), ("on-accent", "accent"), ("on-bad", "bad")]
+        for (ink, paper), enough in [*((pair, 4.5) for pair in pairs), *((pair, 3.0) for pair in inputs)]:
+            assert contrast(colours[ink], colours[paper]) >= enough, (ink, paper, colours[ink], colours[paper])
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours such as ``#ffffff``, as WCAG defines it."""
+
+    def luminance(colour: str) -> float:
+        channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from logging import StreamHandler
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gaia.cli import terminal
 from gaia.cli.options import Options, with_options
 from gaia.cli.serve_options import AllowHostOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
 from gaia.serving.options import HttpOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["dashboard"]
 
@@ -38,14 +46,13 @@ def dashboard(
     """Start all servers that are not disabled, and show them on a local web page until Ctrl-C, which stops them.
 
     Shows states and restarts, each tool call with its spans and log events, what servers write on standard error, and
-    their tools with a form to try them. The URL on standard error contains a token: who has it can call the tools.
+    their tools, resources and prompts with forms to try them; servers can be restarted and stopped there. The URL on
+    standard error contains a token: who has it can do all of that.
     """
     servers = load_to_start(options)
     http = HttpOptions(host, port, token, tuple(allow_host or ()), shutdown_grace=_GRACE)
 
     def run() -> None:
-        import logging
-
         # The page shows every event; standard error goes on showing problems only.
         for handler in logging.getLogger("gaia").handlers:
             handler.setLevel(logging.DEBUG if options.debug else logging.WARNING)
@@ -57,19 +64,36 @@ def dashboard(
             # Before the servers are started, so that nothing of it is missed.
             page.watch()
             manager.load_from_config(timeout=0)
-            page.run(_tell(open_page))
+            with contextlib.ExitStack() as shown:
+                page.run(lambda url: _tell(url, open_page, shown))
 
     run_server(run, options, unsafe_hint=_UNSAFE_HINT)
 
 
-def _tell(open_page: bool) -> Callable[[str], None]:
-    say = announce("Dashboard")
+def _tell(url: str, open_page: bool, shown: contextlib.ExitStack) -> None:
+    """Say where the page is. On a terminal this stays the last line, below all that is logged, until `shown` ends."""
+    console = terminal.err()
+    if console.is_terminal and not console.is_dumb_terminal:
+        shown.enter_context(_last_line(console, f"Dashboard: {url}\nCtrl-C stops it and all servers."))
+    else:
+        announce("Dashboard")(url)
+    if open_page:
+        import webbrowser
 
-    def started(url: str) -> None:
-        say(url)
-        if open_page:
-            import webbrowser
+        webbrowser.open(url)
 
-            webbrowser.open(url)
 
-    return started
+@contextlib.contextmanager
+def _last_line(console: Console, text: str) -> Iterator[None]:
+    from rich.live import Live
+
+    # Not drawn anew by the clock: only when something else is written on standard error, which comes above it.
+    with Live(terminal.text(text), console=console, auto_refresh=False, redirect_stdout=False):
+        handlers = [handler for handler in logging.getLogger("gaia").handlers if isinstance(handler, StreamHandler)]
+        streams = [handler.setStream(sys.stderr) for handler in handlers]
+        try:
+            yield
+        finally:
+            for handler, stream in zip(handlers, streams, strict=True):
+                if stream is not None:
+                    handler.setStream(stream)

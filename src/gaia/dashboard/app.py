@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import resources
+from pathlib import PurePath
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,6 +16,8 @@ from starlette.routing import Route
 from gaia.dashboard import responses, servers
 from gaia.dashboard.live_updates import UpdateBuffer, UpdateStream
 from gaia.dashboard.log_store import LogStore
+from gaia.dashboard.server_content import ServerContent
+from gaia.dashboard.server_control import ServerControl
 from gaia.dashboard.span_store import SECONDS_AFTER_CALL, SpanStore
 from gaia.dashboard.tool_runner import ToolRunner
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
@@ -24,11 +27,12 @@ from gaia.telemetry import attributes as names
 
 __all__ = ["DashboardApp"]
 
-_PAGE = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
-    "/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
+_STATIC = resources.files("gaia.dashboard").joinpath("static")
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_PAGE = {"/": "index.html"} | {
+    f"/{file.name}": file.name for file in _STATIC.iterdir() if file.name.endswith((".css", ".js"))
 }
+"""The paths of the page and of its modules, and their files."""
 
 _MAX_THREADS = 8
 _MAX_WAITING = 32
@@ -51,13 +55,23 @@ class DashboardApp:
         self._unsubscribe: Callable[[], None] | None = None
         self._threads = WorkerThreads(_MAX_THREADS, _MAX_WAITING)
         self.stream = UpdateStream(buffer, self._snapshot, lambda: servers.statuses(manager), self._spans.running)
-        page = [Route(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()]
+        control, content = ServerControl(manager, self._threads), ServerContent(manager, self._threads)
+        posted = {
+            "try": ToolRunner(manager, self._threads, buffer).answer,
+            "restart": control.restart,
+            "stop": control.stop,
+            "resources": content.resources,
+            "resource": content.resource,
+            "prompts": content.prompts,
+            "prompt": content.prompt,
+        }
+        page = [Route(path, _file(name)) for path, name in _PAGE.items()]
         api = [
             Route("/api/state", self._state),
             Route("/api/events", self._events),
             Route("/api/server", self._server),
             Route("/api/call", self._call),
-            Route("/api/try", ToolRunner(manager, self._threads).answer, methods=["POST"]),
+            *(Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in posted.items()),
         ]
         self._app = Starlette(routes=[*page, *api])
 
@@ -123,8 +137,9 @@ class DashboardApp:
         return responses.document({"call": call, "spans": spans, "logs": logs})
 
 
-def _file(name: str, media_type: str) -> Any:
-    content = resources.files("gaia.dashboard").joinpath("static", name).read_bytes()
+def _file(name: str) -> Any:
+    content = _STATIC.joinpath(name).read_bytes()
+    media_type = f"{_MEDIA_TYPES[PurePath(name).suffix]}; charset=utf-8"
 
     async def answer(_request: Request) -> Response:
         return Response(content, headers={"content-type": media_type})

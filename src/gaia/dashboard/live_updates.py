@@ -23,7 +23,7 @@ _KEEP_ALIVE_SECONDS = 15.0
 
 class Update(NamedTuple):
     kind: str
-    """``"event"`` or ``"call"``."""
+    """``"event"``, ``"call"`` or ``"progress"``."""
     data: dict[str, Any]
     """JSON values."""
 

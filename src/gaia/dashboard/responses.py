@@ -11,7 +11,7 @@ from starlette.responses import Response
 __all__ = ["HEADERS", "document", "encode", "event", "problem"]
 
 HEADERS = {
-    # Scripts and styles from our two files only, connections to this server only; text never becomes markup.
+    # Scripts and styles from our own files only, connections to this server only; text never becomes markup.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

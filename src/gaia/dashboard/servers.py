@@ -93,7 +93,8 @@ def _cut(text: str, limit: int) -> str:
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     """A row for each server: the configured ones in their order, then those that were added otherwise.
 
-    ``ready_since`` is in seconds since the epoch, where `ServerStatus` has the time passed: it stays the same.
+    ``ready_since`` and ``retry_at`` are in seconds since the epoch, where `ServerStatus` has the time that has passed
+    or is left: they stay the same.
     """
     known = {status.name: status for status in manager.status()}
     configured, problems = manager.config.get_entries(), manager.config.problems
@@ -101,14 +102,17 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     for name in dict.fromkeys((*configured, *known)):
         if name in known:
             row = msgspec.to_builtins(known[name])
-            uptime = row.pop("uptime")
+            uptime, retry_in = row.pop("uptime"), row.pop("retry_in", None)
             row["ready_since"] = None if uptime is None else round(time.time() - uptime)
+            row["retry_at"] = None if retry_in is None else round(time.time() + retry_in)
             rows.append(row)
         elif name in problems:
             rows.append({"name": name, "state": "failed", "last_error": problems[name], "ready_since": None})
         else:
             off = bool(configured[name].get("disabled"))
-            rows.append({"name": name, "state": "disabled" if off else "not started", "ready_since": None})
+            rows.append(
+                {"name": name, "state": "disabled" if off else "not started", "ready_since": None, "retry_at": None}
+            )
     return rows
 
 

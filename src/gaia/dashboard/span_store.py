@@ -149,6 +149,8 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "tool": attributes.get(names.TOOL_NAME),
         "outcome": "running" if running else "error" if failed else "ok",
         "error_type": attributes.get(names.ERROR_TYPE),
+        "progress": attributes.get(names.PROGRESS) if running else None,
+        "total": attributes.get(names.PROGRESS_TOTAL) if running else None,
     }
 
 

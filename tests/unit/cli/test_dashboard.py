@@ -3,12 +3,14 @@
 import importlib.util
 import json
 import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,46 @@ def test_missing_packages_are_named(invoke: Callable[..., Any], monkeypatch: pyt
 
     assert result.exit_code == 2
     assert "pip install 'gaia-mcp[dashboard]'" in result.stderr
+
+
+@pytest.fixture
+def screen() -> Iterator[tuple[int, int]]:
+    """A terminal: the end that a test reads, and the end that the command writes."""
+    controller, terminal = pty.openpty()
+    yield controller, terminal
+    os.close(controller)
+
+
+def test_on_a_terminal_the_url_stays_below_what_is_logged(
+    configure: Callable[..., Path],
+    gaia_argv: list[str],
+    environment: dict[str, str],
+    fault_server: Callable[..., dict[str, Any]],
+    screen: tuple[int, int],
+) -> None:
+    configure(bad=fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
+    controller, terminal = screen
+    serving = subprocess.Popen(
+        [*gaia_argv, "mcp", "dashboard", "--port", "0"],
+        env=environment | {"TERM": "xterm-256color", "COLUMNS": "200", "GAIA_DASHBOARD_TOKEN": "open-sesame"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    written = ""
+
+    def is_there() -> bool:
+        """Whether the server's failure was written, and the URL again after it."""
+        nonlocal written
+        if select.select([controller], [], [], 0.1)[0]:
+            written += os.read(controller, 65536).decode(errors="replace")
+        _, failure, after = written.rpartition("no licence")
+        return bool(failure) and re.search(r"Dashboard: http\S+#token=open-sesame\s+Ctrl-C", after) is not None
+
+    try:
+        assert wait_until(is_there, 20), written
+    finally:
+        os.kill(serving.pid, signal.SIGINT)
+        assert serving.wait(20) == 0

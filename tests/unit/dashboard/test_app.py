@@ -5,22 +5,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gaia.dashboard.app import DashboardApp
 from tests.served_dashboard import Served
 from tests.waiting import wait_until
 
 Serve = Callable[..., Served]
 
+POSTED = [f"/api/{name}" for name in ("try", "restart", "stop", "resources", "resource", "prompts", "prompt")]
+"""What the page posts."""
+
 
 class TestWhoMayAsk:
     def test_nothing_is_told_without_the_token(self, demo: Served) -> None:
-        paths = ["/api/state", "/api/events", "/api/server?name=demo", "/api/call?trace=1&span=1", "/api/try", "/other"]
-        for path in paths:
+        paths = ["/api/state", "/api/events", "/api/server?name=demo", "/api/call?trace=1&span=1", "/other"]
+        for method, path in [*(("GET", path) for path in paths), *(("POST", path) for path in POSTED)]:
             for authorization in ("", "Bearer wrong", "Basic x", f"Bearer {demo.dashboard.token}x"):
-                method = "POST" if path == "/api/try" else "GET"
                 assert demo.request(method, path, Authorization=authorization).status == 401, path
 
     def test_the_page_itself_needs_none(self, demo: Served) -> None:
-        for path in ("/", "/dashboard.css", "/dashboard.js"):
+        for path in DashboardApp.open_paths:
             answer = demo.request("GET", path, Authorization="")
             assert answer.status == 200
             assert demo.dashboard.token.encode() not in answer.body
@@ -34,12 +37,25 @@ class TestWhoMayAsk:
         assert demo.request("GET", "/api/state", Host="evil.example").status == 421
 
     def test_other_pages_are_refused(self, demo: Served) -> None:
-        assert demo.request("POST", "/api/try", b"{}", Origin="https://evil.example").status == 403
+        for path in POSTED:
+            assert demo.request("POST", path, b"{}", Origin="https://evil.example").status == 403
+            assert demo.request("POST", path, b"{}", Host="evil.example").status == 421
+
+    def test_forms_of_other_pages_are_refused(self, demo: Served) -> None:
+        # A browser sends these media types to other sites without asking them.
+        for path in POSTED:
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+                assert demo.request("POST", path, b"{}", **{"Content-Type": kind}).status == 415
+
+    def test_nothing_is_started_or_stopped_by_following_a_link(self, demo: Served) -> None:
+        for path in POSTED:
+            assert demo.request("GET", f"{path}?server=demo").status == 405
+        assert demo.get("/api/state")["servers"][0]["state"] == "ready"
 
 
 class TestHeaders:
     def test_every_answer_forbids_markup_of_others(self, demo: Served) -> None:
-        for path in ("/", "/dashboard.js", "/api/state", "/no-such-path"):
+        for path in ("/", "/main.js", "/api/state", "/no-such-path"):
             headers = demo.request("GET", path).headers
             policy = headers["content-security-policy"]
             assert "default-src 'none'" in policy
@@ -52,11 +68,12 @@ class TestHeaders:
             assert headers["cache-control"] == "no-store"
 
     def test_the_page_needs_nothing_from_elsewhere(self, demo: Served) -> None:
-        page = demo.request("GET", "/").body + demo.request("GET", "/dashboard.css").body
+        page = b"".join(demo.request("GET", path).body for path in DashboardApp.open_paths)
 
+        assert {"/", "/main.js", "/dashboard.css"} <= DashboardApp.open_paths
         assert b"http://" not in page.replace(b"http://www.w3.org/2000/svg", b"")
         assert b"https://" not in page
-        assert b"innerHTML" not in demo.request("GET", "/dashboard.js").body
+        assert b"innerHTML" not in page
 
 
 class TestCalls:

@@ -87,3 +87,13 @@ def test_nothing_is_kept_once_it_is_closed(store: SpanStore, provider: TracerPro
     tracer.start_span("tools/call echo", attributes=CALL).end()
 
     assert store.calls() == store.running() == []
+
+
+def test_a_running_call_says_how_far_it_is(store: SpanStore, provider: TracerProvider) -> None:
+    span = provider.get_tracer("test").start_span("tools/call echo", attributes=CALL)
+    assert [(call["progress"], call["total"]) for call in store.running()] == [(None, None)]
+    span.set_attributes({"gaia.mcp.progress": 3.0, "gaia.mcp.progress.total": 10.0})
+    assert [(call["progress"], call["total"]) for call in store.running()] == [(3.0, 10.0)]
+    span.end()
+
+    assert [(call["progress"], call["total"]) for call in store.calls()] == [(None, None)]

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 
 from gaia.cancellation import current_scope
+from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.dashboard.tool_runner import ToolRunner
 from gaia.serving.threads import WorkerThreads
 from tests.served_dashboard import Served
@@ -30,7 +31,9 @@ class Client:
 
     def refusal_of(self, tool: str) -> None: ...
 
-    def call_tool(self, tool: str, arguments: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    def call_tool(
+        self, tool: str, arguments: dict[str, Any], timeout: float | None, on_progress: Any
+    ) -> dict[str, Any]:
         scope = current_scope()
         assert scope is not None
         scope.on_cancel(self.cancelled.set)
@@ -60,7 +63,7 @@ def test_a_request_that_is_cancelled_cancels_its_call() -> None:
             return message if message is not None else await asyncio.Event().wait()
 
         request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-        runner = ToolRunner(Manager(client), threads)  # type: ignore[arg-type]
+        runner = ToolRunner(Manager(client), threads, UpdateBuffer())  # type: ignore[arg-type]
         asking = asyncio.ensure_future(runner.answer(request))
         assert await asyncio.to_thread(client.began.wait, PATIENCE)
         asking.cancel()
@@ -129,3 +132,49 @@ class TestTrying:
 
         answer = served.request("POST", "/api/try", {"server": "it", "tool": "echo", "arguments": {"text": ""}})
         assert answer.status == 200
+
+
+class TestProgress:
+    TRACE = "0123456789abcdef0123456789abcdef"
+    PARENT = f"00-{TRACE}-0123456789abcdef-01"
+
+    def test_a_call_is_in_the_trace_of_the_page_and_its_progress_is_told(self, demo: Served) -> None:
+        stream = demo.stream()
+        assert next(stream)[0] == "snapshot"
+        body = {"server": "demo", "tool": "sleep", "arguments": {"seconds": 1.2}}
+        answer = demo.request("POST", "/api/try", body, traceparent=self.PARENT)
+        assert answer.status == 200
+        told = []
+        running = []
+        for kind, data in stream:
+            if kind == "progress":
+                told.append(data)
+            elif kind == "running":
+                running += data
+            elif kind == "call":
+                break
+        stream.close()
+
+        assert data["trace_id"] == self.TRACE
+        assert all(report["call"] == self.PARENT and report["total"] == 1.2 for report in told)
+        assert 0 < told[-1]["progress"] <= 1.2
+        assert {row["trace_id"] for row in running} <= {self.TRACE}
+
+    def test_what_is_no_trace_is_ignored(self, demo: Served) -> None:
+        body = {"server": "demo", "tool": "echo", "arguments": {"text": "x"}}
+
+        assert demo.request("POST", "/api/try", body, traceparent="nonsense").status == 200
+        assert len(demo.get("/api/state")["calls"][0]["trace_id"]) == 32
+
+    def test_a_flood_of_it_is_thinned_out_and_cut(self) -> None:
+        buffer = UpdateBuffer()
+        report = ToolRunner(None, None, buffer)._reporter(self.PARENT)  # type: ignore[arg-type]
+        for number in range(1000):
+            report(number, "many", "m" * 10_000)
+        found = buffer.read(0)
+        assert found is not None
+        updates, _ = found
+
+        # One at a time of the clock, however long this took.
+        assert len(updates) < 1000
+        assert updates[0].data == {"call": self.PARENT, "progress": 0, "total": None, "message": "m" * 300}

@@ -201,6 +201,45 @@ class MCPClientManager:
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
+    def stop_server(self, name: str) -> None:
+        """Stop a server, or the attempts to start it; its configuration stays, and `restart_server` starts it again.
+
+        Calls under way end as cancelled. Raises ValueError if no server of this name was started.
+        """
+        client = self._registry.client_of(name)
+        if client is None:
+            raise ValueError(f"server {name!r} is not running, so there is nothing to stop")
+        client.disconnect()
+
+    def restart_server(self, name: str) -> bool:
+        """Stop a server if it runs, and start it; also one that failed, was stopped, or was never started.
+
+        Calls under way end as cancelled. Returns True when the server is ready, and False if it failed, after its own
+        `timeout` at the latest; `status` says why. Raises ValueError for a name that is not configured, for a server
+        that is disabled or being started, and for a configuration that cannot be used. A server that failed is tried
+        again as after `load_from_config`.
+        """
+        if name in self._registry and name not in self._clients:
+            raise ValueError(f"server {name!r} is being started already")
+        client = self._registry.client_of(name)
+        if client is not None:
+            client.disconnect()
+            connected = client.connect(keep_trying=True)
+            if self._registry.client_of(name) is not client:
+                # It was removed meanwhile, perhaps before it was started here.
+                client.disconnect()
+                return False
+            return connected
+        if (problem := self.config.problems.get(name)) is not None:
+            raise ValueError(problem)
+        entry = self.config.get_servers().get(name)
+        if entry is None:
+            raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_servers())}")
+        if entry.get("disabled"):
+            raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
+        client = self._make_client(name, entry, self.config.source_of(name))
+        return self._connect(name, client, keep_trying=True)
+
     def get_client(self, name: str) -> MCPClient | None:
         """The client of a connected server, restarting ones included; None if there is no such server."""
         return self._clients.get(name)

@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import random
+import shlex
 import signal
 import threading
 import time
@@ -494,6 +495,82 @@ class TestLoading:
         manager.load_from_config()
         manager.disconnect_all()
         assert (config_file.read_bytes(), config_file.stat().st_mtime_ns) == before
+
+
+class TestStoppingAndRestarting:
+    def test_a_stopped_server_is_started_again_with_its_tools(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage({"it": fault_server()})
+        manager.load_from_config()
+        manager.stop_server("it")
+        assert [status.state for status in manager.status()] == [ServerState.CLOSED]
+        assert manager.list_tools() == []
+
+        assert manager.restart_server("it")
+        assert text(manager.call_tool("mcp_it_echo", {"text": "again"})) == "again"
+
+    def test_a_running_one_gets_a_new_process(self, fault_server: FaultServer, manage: Manage) -> None:
+        manager = manage({"it": fault_server()})
+        manager.load_from_config()
+        before = text(manager.call_tool("mcp_it_pid"))
+
+        assert manager.restart_server("it")
+        assert text(manager.call_tool("mcp_it_pid")) != before
+        assert not is_alive(int(before))
+
+    def test_one_that_failed_is_tried_again(self, fault_server: FaultServer, manage: Manage, tmp_path: Path) -> None:
+        marker = tmp_path / "licence"
+        command = f"test -e {marker} && exec {' '.join(shlex.quote(word) for word in _words(fault_server()))}; exit 3"
+        manager = manage({"it": {"command": "sh", "args": ["-c", command]}})
+        manager.load_from_config()
+        assert not manager.restart_server("it")
+        assert manager.get_client("it") is None
+        marker.touch()
+
+        assert manager.restart_server("it")
+        assert text(manager.call_tool("mcp_it_echo", {"text": "back"})) == "back"
+
+    def test_one_that_is_removed_while_it_restarts_is_not_left_running(
+        self, fault_server: FaultServer, manage: Manage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = manage({"it": fault_server()})
+        manager.load_from_config()
+        client = manager.get_client("it")
+        assert client is not None
+        connect = client.connect
+
+        def connect_after_removal(**options: Any) -> bool:
+            manager.remove_server("it")
+            return connect(**options)
+
+        monkeypatch.setattr(client, "connect", connect_after_removal)
+        assert not manager.restart_server("it")
+        assert client.state is ServerState.CLOSED
+        assert manager.list_servers() == []
+
+    def test_a_start_under_way_can_be_stopped_and_not_begun_twice(
+        self, fault_server: FaultServer, manage: Manage
+    ) -> None:
+        manager = manage({"it": fault_server(faults=HUNG)})
+        manager.load_from_config(timeout=0)
+        assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.STARTING])
+        with pytest.raises(ValueError, match="being started already"):
+            manager.restart_server("it")
+        manager.stop_server("it")
+
+        assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.CLOSED])
+
+    def test_what_cannot_be_started_or_stopped_is_named(self, manage: Manage) -> None:
+        manager = manage({"off": NPX | {"disabled": True}})
+        with pytest.raises(ValueError, match="no server 'x' is configured; the names are off"):
+            manager.restart_server("x")
+        with pytest.raises(ValueError, match="server 'off' is disabled"):
+            manager.restart_server("off")
+        with pytest.raises(ValueError, match="nothing to stop"):
+            manager.stop_server("off")
+
+
+def _words(entry: Json) -> list[str]:
+    return [entry["command"], *entry["args"]]
 
 
 class TestRouting:

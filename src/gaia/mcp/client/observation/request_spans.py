@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -248,6 +249,18 @@ class Observation:
     def resumed(self) -> None:
         """The request goes to the next connection."""
         self._moved("resumed", {})
+
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        """The server has reported how far it is. The span keeps the numbers; a message would be content."""
+        if self.span is None or not self.span.is_recording:
+            return
+        found: dict[str, float] = {}
+        for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
+            value: Any = params.get(key)
+            if type(value) in (int, float) and abs(value) <= sys.float_info.max:
+                # As a double: an integer of the server may be too large for an exporter.
+                found[name] = float(value)
+        self.span.set_attributes(found)
 
     def _moved(self, event: str, attributes: Attributes) -> None:
         """Runs on the supervisor's thread, where the restart is the current span: it is linked once."""

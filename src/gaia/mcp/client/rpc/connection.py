@@ -342,6 +342,8 @@ class Connection:
         if call is None:
             return
         call.progressed(self._clock.monotonic())
+        if call.observer is not None:
+            call.observer.progressed(message.params)
         if call.on_progress is not None:
             call.on_progress(message.params)
 

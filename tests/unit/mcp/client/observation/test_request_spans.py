@@ -336,6 +336,17 @@ class TestObservation:
         ]
         assert attributes_of(tracing.call)["jsonrpc.request.id"] == "8"
 
+    def test_the_last_progress_is_kept_as_numbers_and_its_message_is_not(self, tracing: Tracing) -> None:
+        observation = Observer("fault").begin("tools/call", target="echo")
+        observation.progressed({"progress": 1, "total": 4, "message": "reading the diary"})
+        observation.progressed({"progress": 2, "total": 10**400})
+        observation.progressed({"progress": True, "total": "4"})
+        observation.progressed({})
+        observation.ended(None, {})
+        attributes = attributes_of(tracing.call)
+        assert (attributes["gaia.mcp.progress"], attributes["gaia.mcp.progress.total"]) == (2.0, 4.0)
+        assert "diary" not in str(attributes)
+
     def test_the_restart_is_linked_once_however_often_the_call_moves(self, tracing: Tracing) -> None:
         observation = Observer("fault").begin("tools/call", target="echo")
         with tracing.provider.get_tracer("app").start_as_current_span("restart"):

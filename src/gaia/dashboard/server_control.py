@@ -1,0 +1,54 @@
+"""Starts and stops servers for the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gaia.dashboard import page_requests, responses
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.serving.threads import TooManyCalls, WorkerThreads
+
+__all__ = ["ServerControl"]
+
+ANSWER_SECONDS = 20.0
+"""How long a request waits for a start or a stop, which goes on after that."""
+
+
+class ServerControl:
+    """``POST /api/restart`` and ``POST /api/stop``: ``{"server": …}``. The answer is ``{"server", "state", "error"}``.
+
+    `state` is that of the server when the request is answered, and `error` why it is not ready, or None.
+    """
+
+    def __init__(self, manager: MCPClientManager, threads: WorkerThreads) -> None:
+        self._manager = manager
+        self._threads = threads
+
+    async def restart(self, request: Request) -> Response:
+        return await self._change(request, self._manager.restart_server)
+
+    async def stop(self, request: Request) -> Response:
+        return await self._change(request, self._manager.stop_server)
+
+    async def _change(self, request: Request, change: Callable[[str], object]) -> Response:
+        try:
+            name = page_requests.Fields(await request.body()).name("server")
+        except ValueError as error:
+            return responses.problem(400, str(error))
+        try:
+            # A page that goes away does not undo it: the thread goes on.
+            await asyncio.wait_for(self._threads.run(lambda: change(name)), ANSWER_SECONDS)
+        except TimeoutError:
+            pass
+        except TooManyCalls:
+            return responses.problem(503, "Too many calls are under way")
+        except ValueError as error:
+            return responses.problem(409, str(error))
+        status = next((status for status in self._manager.status() if status.name == name), None)
+        if status is None:
+            return responses.problem(404, f"Server {name!r} was removed meanwhile")
+        return responses.document({"server": name, "state": status.state.value, "error": status.last_error})
