@@ -38,7 +38,7 @@ class ServerState(enum.Enum):
     """Never started."""
 
     STARTING = "starting"
-    """The first start is under way."""
+    """It was not ready yet, and a start is under way. Calls wait."""
 
     READY = "ready"
     """It answers calls."""
