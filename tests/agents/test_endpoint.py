@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import threading
@@ -24,6 +25,7 @@ from gaia.agents.base.llm_errors import (
     LLMTimeout,
     LLMUnreachable,
 )
+from gaia.extras import install_command
 from tests.servers.scripted_llm import Reply, scripted_llm
 
 KEY = "sk-very-secret"
@@ -60,7 +62,7 @@ class TestConfiguration:
 
     def test_a_missing_package_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "openai", None)
-        with pytest.raises(LLMNotInstalled, match=r"gaia-mcp\[llm\]") as raised:
+        with pytest.raises(LLMNotInstalled, match=re.escape(install_command("llm"))) as raised:
             OpenAIChat(LLMSettings("http://localhost/v1", "m"))
         assert isinstance(raised.value, ImportError)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
+from gaia.extras import install_command
+
 __all__ = ["ServingUnavailable", "require"]
 
 
@@ -16,5 +18,5 @@ def require(*packages: str, extra: str = "serve") -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ServingUnavailable(
-            f"Serving needs {', '.join(missing)}, which is not installed; run: pip install 'gaia-mcp[{extra}]'"
+            f"Serving needs {', '.join(missing)}, which is not installed; run: {install_command(extra)}"
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gaia.extras import install_command
 from gaia.mcp.errors import ConfigError
 from gaia.telemetry import content, spans
 from gaia.telemetry.content import ContentHook
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Telemetry", "configure", "tracer_provider"]
 
 _SERVICE: Final = "gaia"
-_EXTRA: Final = "install it with: pip install 'gaia-mcp[otel]'"
 
 
 class Telemetry:
@@ -186,7 +186,7 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError as error:
-            raise ConfigError(f"the OTLP exporter is missing; {_EXTRA}") from error
+            raise ConfigError(f"the OTLP exporter is not installed; run: {install_command('otel')}") from error
         return BatchSpanProcessor(OTLPSpanExporter(otlp.url("traces"), headers=otlp.headers, timeout=otlp.timeout))
     if not traces.endswith(".jsonl"):
         raise ConfigError(f'traces: must be "console", "otlp" or a path that ends in .jsonl, not {traces!r}')
@@ -211,7 +211,7 @@ def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
 
         from gaia.telemetry.metrics_page import MetricsPage
     except ImportError as error:
-        raise ConfigError(f"the Prometheus exporter is missing; {_EXTRA}") from error
+        raise ConfigError(f"the Prometheus exporter is not installed; run: {install_command('otel')}") from error
     try:
         page = MetricsPage(port)
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gaia.extras import install_command
 from tests.waiting import wait_until
 
 
@@ -94,7 +95,7 @@ def test_missing_packages_are_named(invoke: Callable[..., Any], monkeypatch: pyt
     result = invoke("dashboard")
 
     assert result.exit_code == 2
-    assert "pip install 'gaia-mcp[dashboard]'" in result.stderr
+    assert install_command("dashboard") in result.stderr
 
 
 @pytest.fixture

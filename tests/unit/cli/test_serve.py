@@ -8,6 +8,7 @@ import pytest
 
 from gaia.agents.base import MCPAgent
 from gaia.cli.serve import load_mcp_agent
+from gaia.extras import install_command
 from tests.silent_agent import SilentAgent
 
 
@@ -63,4 +64,4 @@ def test_missing_packages_are_named_before_an_agent_is_made(
 
     assert result.exit_code == 2
     assert f"Serving needs {missing}" in result.stderr
-    assert "pip install 'gaia-mcp[serve]'" in result.stderr
+    assert install_command("serve") in result.stderr

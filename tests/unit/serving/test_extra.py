@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -10,6 +11,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from gaia.api import serve_api
+from gaia.extras import install_command
 from gaia.mcp.server import serve_http, serve_stdio
 from gaia.serving.extra import ServingUnavailable
 from tests.serving.agents import QuietAgent
@@ -29,7 +31,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_missing_is_said_with_the_way_to_get_it() -> None:
     agent = QuietAgent(silent_mode=True)
     for serve in (lambda: serve_stdio(agent), lambda: serve_http(agent), lambda: serve_api([])):
-        with pytest.raises(ServingUnavailable, match=r"pip install 'gaia-mcp\[serve\]'"):
+        with pytest.raises(ServingUnavailable, match=re.escape(install_command("serve"))):
             serve()
 
 

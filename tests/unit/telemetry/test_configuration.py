@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from gaia import telemetry
+from gaia.extras import install_command
 from gaia.mcp.errors import ConfigError
 from gaia.telemetry.configuration import tracer_provider
 from tests.otlp_receiver import attributes_of, otlp_receiver
@@ -185,7 +186,7 @@ class TestMistakes:
             """,
             demo_server,
         )
-        assert done.stdout.count("pip install 'gaia-mcp[otel]'") == 2
+        assert done.stdout.count(install_command("otel")) == 2
 
     def test_a_second_time_is_refused(self, demo_server: Json) -> None:
         done = run(

@@ -27,6 +27,7 @@ from gaia.agents.base.llm_errors import (
     LLMUnreachable,
 )
 from gaia.cancellation import CancelScope, current_scope
+from gaia.extras import install_command
 
 __all__ = ["LLMSettings", "OpenAIChat"]
 
@@ -89,7 +90,7 @@ class OpenAIChat:
             import openai
         except ImportError as error:
             raise LLMNotInstalled(
-                "Agent.run needs the openai package: install it with  pip install 'gaia-mcp[llm]'"
+                f"Agent.run needs the package openai, which is not installed; run: {install_command('llm')}"
             ) from error
         self._openai: Any = openai
         self._streams: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import re
 import shlex
 from collections.abc import Coroutine, Generator, Iterator
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from gaia.extras import install_command
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.authorization.addresses import is_loopback
@@ -206,6 +208,7 @@ class ServerAuthorization(httpx2.Auth):
         if login is None or login.refresh_token is None:
             return None
         assert isinstance(self._config, OAuth), "other logins are made anew, not renewed"
+        self._require_sdk()
         from gaia.mcp.client.authorization import flows
 
         with self._file.locked():
@@ -236,6 +239,7 @@ class ServerAuthorization(httpx2.Auth):
         if on_authorization is None:
             raise self._needs("needs authorization", challenge)
         assert isinstance(self._config, OAuth), "the other configurations need no person"
+        self._require_sdk()
         from gaia.mcp.client.authorization import flows
 
         chosen = self._config.scopes
@@ -262,12 +266,20 @@ class ServerAuthorization(httpx2.Auth):
     def _use_credentials(self, challenge: Challenge) -> str:
         if isinstance(self._config, (OAuth, NoLogin)):
             raise ConfigError(f"server {self._name!r}: auth: its configuration says not to log in there")
+        self._require_sdk()
         from gaia.mcp.client.authorization import flows
 
         token = self._run(flows.use_credentials(self._config, challenge, self._file))
         if token is None:
             raise self._needs("needs authorization, and the configured credentials gave no token", challenge)
         return token
+
+    def _require_sdk(self) -> None:
+        """Raise ConfigError with the way to install the SDK, if it is missing."""
+        if importlib.util.find_spec("mcp") is None:
+            raise ConfigError(
+                f"server {self._name!r} requires a login, which needs the package mcp; run: {install_command('http')}"
+            )
 
     def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
         """Run a flow in this thread, in an event loop of its own. Gives the new token, if there is one.

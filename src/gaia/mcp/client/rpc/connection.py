@@ -324,7 +324,9 @@ class Connection:
         error = message.error
         text = self.redact(_text_of(error))[:_MAX_ERROR]
         if call is None:
-            logger.warning("server_error", server=self.name, error=text[:SAMPLE_LENGTH])
+            # `_take` has logged an answer that comes late, such as that to a subscription when the server is stopped.
+            if message.id is None:
+                logger.warning("server_error", server=self.name, error=text[:SAMPLE_LENGTH])
         elif isinstance(error, dict) and type(error.get("code")) is int:
             call.finish(error=answered_error(error["code"], text, error.get("data")))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import shlex
 import stat
@@ -16,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from gaia.extras import install_command
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import (
     AuthorizationRequest,
@@ -26,7 +28,7 @@ from gaia.mcp.client.authorization.config import (
 )
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
-from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization, ServerUnavailable
+from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
 
@@ -406,6 +408,16 @@ class TestCredentials:
         return ClientCredentials(
             **{"client_id": "robot", "client_secret": "hunter22", "issuer": server.origin, **changes}
         )
+
+    def test_without_the_sdk_it_says_what_to_install(self, guarded: Protected, monkeypatch: pytest.MonkeyPatch) -> None:
+        auth = authorization(guarded, self.config(guarded))
+        find_spec = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name == "mcp" else find_spec(name, *rest)
+        )
+        with pytest.raises(ConfigError) as caught:
+            say_hello(guarded, auth)
+        assert caught.value.message.endswith(f"needs the package mcp; run: {install_command('http')}")
 
     def test_nobody_is_asked(self, guarded: Protected) -> None:
         auth = authorization(guarded, self.config(guarded))

@@ -266,6 +266,16 @@ class TestAnswers:
         assert not call.ended
         assert "Parse error ***" in caplog.text
 
+    def test_a_late_error_is_logged_like_any_late_answer(self, test: Fixture, caplog: pytest.LogCaptureFixture) -> None:
+        """When its input ends, a server on the official SDK answers its open subscription like this."""
+        call = test.submit()
+        call.finish(error=CallTimeout("too late"))
+        test.connection.cancel_call(call, "timeout")
+        with caplog.at_level("DEBUG"):
+            test.receive(failure(1, {"code": -32000, "message": "Connection closed"}))
+        assert "answer_ignored" in caplog.text
+        assert "server_error" not in caplog.text
+
     def test_all_answers_of_a_batch_count(self, test: Fixture) -> None:
         calls = [test.submit() for _ in range(2)]
         test.receive([answer(1), notification("notifications/message"), 5, answer(2)])

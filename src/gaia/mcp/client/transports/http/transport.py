@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
+from gaia.extras import install_command
 from gaia.log import enable_debug, get_logger, mask_records_of
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
@@ -128,8 +129,8 @@ class HttpTransport(StandaloneTransport):
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"server {name!r} is reached over HTTP, which needs the package {error.name}: "
-                "pip install 'gaia-mcp[http]'"
+                f"server {name!r} is reached over HTTP, which needs the package {error.name}; "
+                f"run: {install_command('http')}"
             ) from error
         url, headers, secrets = self._expand()
         try:

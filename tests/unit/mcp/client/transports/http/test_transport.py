@@ -7,6 +7,7 @@ import importlib.util
 import ipaddress
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gaia.extras import install_command
 from gaia.mcp import MCPClient
 from gaia.mcp.client.transports.http import HttpTransport
 from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, HttpError, NotConnected, ServerCrashed
@@ -107,7 +109,7 @@ class TestAlone:
 
     def test_without_the_extra_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "httpx2", None)
-        with pytest.raises(ConfigError, match=r"pip install 'gaia-mcp\[http\]'"):
+        with pytest.raises(ConfigError, match=re.escape(install_command("http"))):
             HttpTransport("http://127.0.0.1:9/").connect()
 
 

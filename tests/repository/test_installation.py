@@ -1,0 +1,45 @@
+"""What messages and pages say about installing is true today, and after a release on an index."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from gaia.extras import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OPTIONAL = PROJECT["optional-dependencies"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_messages_name_the_requirements_of_the_extras() -> None:
+    assert {name: list(requirements) for name, requirements in EXTRAS.items()} == {
+        name: requirements for name, requirements in OPTIONAL.items() if name != "all"
+    }
+
+
+def test_all_is_the_union_of_the_other_extras() -> None:
+    (requirement,) = OPTIONAL["all"]
+    found = re.fullmatch(r"gaia-mcp\[([a-z,]+)\]", requirement)
+    assert found is not None
+    assert sorted(found[1].split(",")) == sorted(set(OPTIONAL) - {"all"})
+
+
+def test_only_one_module_makes_install_commands() -> None:
+    sources = (ROOT / "src").rglob("*.py")
+    naming = {file.name for file in sources if re.search(r"pip install|-m pip\b|uv add|pipx", file.read_text())}
+    # The other one describes folders.
+    assert naming <= {"extras.py", "places.py"}
+
+
+def test_only_the_install_page_names_the_package_on_an_index() -> None:
+    """Until there is a release, `pip install gaia-mcp` fails."""
+    asking = re.compile(r"(pip|uv|uvx|pipx)\b[^\n`]*\s'?gaia-mcp\b")
+    assert {page.name for page in PAGES if asking.search(page.read_text())} <= {"install.md"}
+
+
+def test_the_install_page_has_every_extra() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert [name for name in OPTIONAL if f"| `{name}` |" not in page] == []
