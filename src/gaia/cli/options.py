@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +47,8 @@ class Options:
     debug: bool = False
     trust: bool = False
     trace: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    """When the command began: a reading of the monotonic clock."""
     verbatim: bool = False
     """Whether the words of the command stand after ``--``: they are taken as they are."""
 
@@ -78,6 +82,14 @@ class Options:
             # a limit, the command would wait there for a collector that is not running.
             timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
             telemetry.configure(trace, export_timeout=timeout)
+
+    def command(self, *words: str) -> str:
+        """A ``gaia mcp`` command for the user to copy, quoted for a shell, with the ``--config`` of this one."""
+        config = [] if self.config_file is None else ["--config", str(self.config_file)]
+        command, *names = words
+        # A name that begins with a dash would be an option.
+        end = ["--"] if any(name.startswith("-") for name in names) else []
+        return shlex.join(["gaia", "mcp", command, *config, *end, *names])
 
     def load_config(self, *, create: bool = False) -> MCPConfig:
         """The configured servers, to read or to change; what is most likely a mistake in them is said to the user.
