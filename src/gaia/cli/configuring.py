@@ -19,11 +19,49 @@ __all__ = ["AddCommand", "add", "remove"]
 
 
 class AddCommand(TyperCommand):
-    """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word."""
+    """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word.
+
+    An option that does not exist most likely belongs to the server's command, and is answered with how to write that.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.ensure_object(Options).verbatim = "--" in args
-        return super().parse_args(ctx, args)
+        # The parser empties the list.
+        given = args.copy()
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            unknown = getattr(error, "option_name", None)
+            known = {option for parameter in self.get_params(ctx) for option in parameter.opts}
+            if unknown is None or unknown in known or "--" in given:
+                raise
+            raise self._unknown(ctx, given, unknown) from error
+
+    def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
+        message = f"there is no option {unknown}"
+        flags = {
+            option: bool(getattr(parameter, "is_flag", False))
+            for parameter in self.get_params(ctx)
+            if parameter.param_type_name == "option"
+            for option in parameter.opts
+        }
+        # Where the words begin that are no options, and no values of options.
+        words: list[int] = []
+        position = 0
+        while position < len(given) and len(words) < 2:
+            word = given[position]
+            if not word.startswith("-"):
+                words.append(position)
+            elif not flags.get(word, True):
+                position += 1
+            position += 1
+        if len(words) < 2:
+            hint = f"`{ctx.command_path} --help` shows the options."
+        else:
+            before, command = given[: words[1]], given[words[1] :]
+            verbatim = shlex.join(["gaia", "mcp", "add", *before, "--", *command])
+            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {verbatim}"
+        return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
 
 
 @with_options("config", "as_json", "debug")
@@ -46,6 +84,14 @@ def add(
     sandbox: Annotated[
         bool, typer.Option("--sandbox", help="Start the server in a sandbox: read-only, no homes, no network (Linux).")
     ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="TOOL", help="Offer only this tool, or those like read_*. Repeatable."),
+    ] = None,
+    deny: Annotated[
+        list[str] | None,
+        typer.Option("--deny", metavar="TOOL", help="Never offer this tool, or those like delete_*. Repeatable."),
+    ] = None,
     timeout: TimeoutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
@@ -56,6 +102,7 @@ def add(
     """
     from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.client.trust import describe
 
     address = url or _address(command or [], verbatim=options.verbatim)
     if address is not None:
@@ -67,7 +114,7 @@ def add(
     else:
         _refuse(header, "--header", "a command")
         entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
-    entry |= _present(timeout=timeout, sandbox=sandbox or None)
+    entry |= _present(timeout=timeout, sandbox=sandbox or None, enabledTools=allow, disabledTools=deny)
     ServerConfig.from_dict(name, entry)
     servers = options.load_config(create=True)
     replaced = servers.server_exists(name)
@@ -87,7 +134,9 @@ def add(
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
         terminal.say(f"{'Replaced' if replaced else 'Added'} {name!r} in {servers.config_file}")
-        terminal.say(f"Try it: gaia mcp test-client {shlex.quote(name)}", "dim")
+        for line in describe(entry).split("\n"):
+            terminal.say(f"  {line}")
+        terminal.say(f"Try it: {options.command('test-client', name)}", "dim")
 
 
 @with_options("config", "as_json", "debug")
@@ -138,7 +187,7 @@ def _refuse(value: object, option: str, other: str) -> None:
 
 def _present(**keys: Any) -> dict[str, Any]:
     """The keys that were asked for."""
-    return {key: value for key, value in keys.items() if value not in (None, {})}
+    return {key: value for key, value in keys.items() if value not in (None, {}, [])}
 
 
 def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, verbatim: bool) -> dict[str, Any]:
