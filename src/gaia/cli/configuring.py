@@ -59,7 +59,9 @@ class AddCommand(TyperCommand):
             hint = f"`{ctx.command_path} --help` shows the options."
         else:
             before, command = given[: words[1]], given[words[1] :]
-            verbatim = shlex.join(["gaia", "mcp", "add", *before, "--", *command])
+            file = ctx.ensure_object(Options).config_file
+            config = [] if file is None else ["--config", str(file)]
+            verbatim = shlex.join(["gaia", "mcp", *config, "add", *before, "--", *command])
             hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {verbatim}"
         return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
 
