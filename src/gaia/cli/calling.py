@@ -60,6 +60,7 @@ def call(
     The exit status is 1 if the tool reports an error, or cannot be called.
     """
     from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.client.tool_result import ToolResult
 
     given = arguments.parse(words or [])
     servers = load_to_start(options)
@@ -74,14 +75,13 @@ def call(
             if entry.reset_timeout_on_progress:
                 questions.progressed()
 
-        def request(seconds: float | None) -> dict[str, Any]:
+        def request(seconds: float | None) -> ToolResult:
             on_progress = report if progress.is_shown or entry.reset_timeout_on_progress else None
             return client.call_tool(tool, resolved, timeout=seconds, on_progress=on_progress)
 
         result = questions.run(request, timeout=timeout, limit=entry.timeout, quiet=progress.paused)
         if questions.timed_out and result.get("error_type") == "cancelled":
-            result |= {"error": questions.late, "error_type": "timeout"}
-    failed = "error" in result or result.get("isError") is True
+            result = ToolResult({"error": questions.late, "error_type": "timeout", "delivery": result["delivery"]})
     if options.json:
         terminal.print_json(result)
     else:

@@ -1,4 +1,4 @@
-"""`gaia mcp add` and `gaia mcp remove`: what is in the configuration files. No server is started here."""
+"""`gaia mcp add`, `remove`, `enable` and `disable`: what is in the configuration files. No server is started here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options, TimeoutOption, with_options
 from gaia.cli.servers import complete_name, entry_of
 
-__all__ = ["AddCommand", "add", "remove"]
+__all__ = ["AddCommand", "add", "disable", "enable", "remove"]
 
 
 class AddCommand(TyperCommand):
@@ -174,6 +174,39 @@ def remove(
         terminal.say(f"Another program has just removed {name!r} from {source}")
     if left is not None:
         terminal.say(f"{left} has a server {name!r} too, which counts now; --everywhere removes it as well", "yellow")
+
+
+@with_options("config", "as_json", "debug")
+def enable(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+) -> None:
+    """Have a server started again with the others: takes "disabled" out of the file whose entry counts."""
+    _set_disabled(name, options, disabled=False)
+
+
+@with_options("config", "as_json", "debug")
+def disable(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+) -> None:
+    """Keep a server in the configuration, but do not start it: sets "disabled" in the file whose entry counts.
+
+    A command that names the server still starts it.
+    """
+    _set_disabled(name, options, disabled=True)
+
+
+def _set_disabled(name: str, options: Options, *, disabled: bool) -> None:
+    servers = options.load_config()
+    entry_of(servers, name)
+    changed = servers.set_disabled(name, disabled)
+    file = servers.source_of(name)
+    state = "disabled" if disabled else "enabled"
+    words = f"{state.capitalize()} {name!r} in {file}" if changed else f"{name!r} is {state} already, in {file}"
+    terminal.answer(
+        options.json, {"name": name, "disabled": disabled, "file": file and str(file), "changed": changed}, words
+    )
 
 
 def _address(command: list[str], *, verbatim: bool) -> str | None:

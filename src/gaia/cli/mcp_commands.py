@@ -11,7 +11,7 @@ from gaia.cli.approving import approve
 from gaia.cli.authorizing import login, logout
 from gaia.cli.bench import bench
 from gaia.cli.calling import call
-from gaia.cli.configuring import AddCommand, add, remove
+from gaia.cli.configuring import AddCommand, add, disable, enable, remove
 from gaia.cli.dashboard import dashboard
 from gaia.cli.demo import demo
 from gaia.cli.doctor import doctor, test_client
@@ -48,6 +48,8 @@ _add(
     cls=AddCommand,
 )
 _add("remove", remove, "gaia mcp remove time")
+_add("enable", enable, "gaia mcp enable time")
+_add("disable", disable, "gaia mcp disable time", "gaia mcp disable time --config team.json")
 _add("list", list_servers, "gaia mcp list", "gaia mcp list --no-connect --json")
 _add("tools", list_tools, "gaia mcp tools time", "gaia mcp tools time get_current_time")
 _add(
