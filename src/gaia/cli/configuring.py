@@ -56,7 +56,7 @@ class AddCommand(TyperCommand):
                 position += 1
             position += 1
         if len(words) < 2:
-            hint = f"`{ctx.command_path} --help` shows the options."
+            hint = "`gaia mcp add --help` shows the options."
         else:
             before, command = given[: words[1]], given[words[1] :]
             file = ctx.ensure_object(Options).config_file

@@ -1,7 +1,5 @@
 """What servers offer, as text for people: hostile and malformed texts do no harm."""
 
-from typing import Any
-
 import pytest
 from rich.console import RenderableType
 
