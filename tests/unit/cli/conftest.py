@@ -1,11 +1,13 @@
 """The `gaia` command as a user has it: a process of its own, with a home and a working directory of the test's."""
 
 import codecs
+import contextlib
 import fcntl
 import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -114,10 +116,10 @@ class Screen:
 
 @pytest.fixture
 def at_terminal(starts_programs: None, gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., Screen]:
-    """Run ``gaia mcp`` on a terminal of its own.
+    r"""Run ``gaia mcp`` on a terminal of its own.
 
     ``answers`` are pairs: when the first text has been drawn, after what was drawn for the pair before, the second one
-    is typed.
+    is typed. ``\x03`` is Ctrl-C.
     """
 
     def run_mcp(
@@ -136,19 +138,18 @@ def at_terminal(starts_programs: None, gaia_argv: list[str], environment: dict[s
         os.close(terminal)
         waiting, drawn, seen = list(answers), "", 0
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        with open(controller, "r+b", buffering=0) as screen:
-            while True:
-                try:
-                    chunk = screen.read(65536)
-                except OSError:
-                    # What Linux says when the last process has closed the terminal.
-                    chunk = b""
-                if not chunk:
-                    break
+        # What Linux says when the last process has closed the terminal.
+        with open(controller, "r+b", buffering=0) as screen, contextlib.suppress(OSError):
+            while chunk := screen.read(65536):
                 drawn += decoder.decode(chunk)
                 while waiting and (found := drawn.find(waiting[0][0], seen)) >= 0:
                     seen = found + len(waiting[0][0])
-                    screen.write(waiting.pop(0)[1].encode())
+                    typed = waiting.pop(0)[1]
+                    if typed == "\x03":
+                        # It is not the terminal that controls the process, so it would only be a character.
+                        os.killpg(process.pid, signal.SIGINT)
+                    else:
+                        screen.write(typed.encode())
         exit_code = process.wait(20)
         assert waiting == [], f"was never asked, in: {drawn}"
         return Screen(drawn, exit_code)
