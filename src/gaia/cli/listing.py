@@ -59,6 +59,10 @@ def list_servers(
     there is a list.
     """
     if not connect:
+        if "timeout" in options.given:
+            raise typer.BadParameter(
+                "it has no effect with --no-connect, which waits for no server", param_hint="--timeout"
+            )
         servers = options.load_config()
         _show(servers, _rows_read(servers), options)
         return

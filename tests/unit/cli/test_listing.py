@@ -147,6 +147,13 @@ class TestServersThatDoNotAnswer:
         assert max(map(len, re.split(r"[\r\n]", last))) <= 40
 
 
+def test_a_time_to_wait_makes_no_sense_where_nothing_is_waited_for(invoke: Callable[..., Any]) -> None:
+    result = invoke("list", "--no-connect", "--timeout", "1")
+
+    assert result.exit_code == 2
+    assert "--timeout" in result.stderr
+
+
 def test_nothing_is_redrawn_or_coloured_for_a_pipe(
     configure: Callable[..., Path], run: Callable[..., Any], demo_server: dict[str, Any]
 ) -> None:
