@@ -176,7 +176,7 @@ def configure(*, level: int = logging.INFO, json: bool = False, stream: TextIO |
     For applications and the command line; the library itself never calls it.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_JsonFormatter() if json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    handler.setFormatter(_JsonFormatter() if json else _Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     root = logging.getLogger("gaia")
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -190,7 +190,16 @@ def enable_debug() -> None:
         configure(level=logging.DEBUG)
 
 
-class _JsonFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    """The time with its offset from UTC, as ISO 8601 has it: ``2026-07-28T09:30:00.125+02:00``."""
+
+    def formatTime(self, record: logging.LogRecord, _format: str | None = None) -> str:  # noqa: N802 - logging's name
+        import datetime as dt
+
+        return dt.datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+class _JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import orjson
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.options import Options, with_options
+from gaia.cli.options import Options, add_command, with_options
 from gaia.cli.serve_options import ThreadsOption, announce, http_options, load, run_server
 from gaia.serving.options import HttpOptions
 
@@ -21,7 +21,6 @@ def api() -> None:
     """Serve agents as models behind OpenAI's API."""
 
 
-@app.command()
 @with_options("trace", "debug", http=http_options)
 def serve(
     options: Options,
@@ -49,3 +48,12 @@ def serve(
         serve_api(agents, http, announce("API endpoint"), max_threads=threads)
 
     run_server(run, options)
+
+
+add_command(
+    app,
+    "serve",
+    serve,
+    "gaia api serve my_package.agents:NotesAgent",
+    "GAIA_SERVE_TOKEN=... gaia api serve my_package.agents:NotesAgent my_package.agents:CodeAgent --port 8001",
+)

@@ -1,14 +1,21 @@
-"""A tool's arguments as they are typed: one JSON object, or words like ``key=value``."""
+"""A tool's arguments as they are typed: one JSON object, or words like ``key=value``.
+
+A JSON object may be in a file (``@arguments.json``) or on standard input (``-``). So may a value (``text=@note.md``,
+``text=@-``); ``@@`` is for a value that begins with ``@``.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
+from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
 
-__all__ = ["Assignments", "parse"]
+__all__ = ["Assignments", "assignments", "parse"]
 
 _SAY_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords of a schema that leave open what a value is."""
@@ -35,27 +42,60 @@ class Assignments(dict[str, str]):
 
 
 def parse(words: list[str]) -> dict[str, Any] | Assignments:
-    """Check the words before a server is started for them. Raises CommandFailed."""
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return _object(words[0])
-    assignments = Assignments()
+    """Check the words before a server is started for them, and read what they name. Raises CommandFailed."""
+    if len(words) == 1:
+        (word,) = words
+        if word == "-" or word.startswith("@"):
+            source = word.removeprefix("@")
+            return _object(_read(source), place="on standard input" if source == "-" else f"in {source}")
+        if word.lstrip().startswith("{"):
+            return _object(word)
+    return assignments(words)
+
+
+def assignments(words: list[str]) -> Assignments:
+    """The same where only ``key=value`` is possible."""
+    found = Assignments()
     for word in words:
         key, equals, value = word.partition("=")
         if not key or not equals:
             _refuse(f"the argument {word!r} is neither key=value nor a JSON object")
-        if key in assignments:
+        if key in found:
             _refuse(f"the argument {key!r} is given twice")
-        assignments[key] = value
-    return assignments
+        if value.startswith("@@"):
+            value = value[1:]
+        elif value.startswith("@"):
+            value = _read(value[1:], key)
+        found[key] = value
+    return found
 
 
-def _object(text: str) -> dict[str, Any]:
+def _read(source: str, key: str | None = None) -> str:
+    """The text of a file, or of standard input if `source` is a dash. `key`: of which argument it is the value."""
     try:
-        value: dict[str, Any] = json.loads(text, parse_constant=_no_constant)
+        if source == "-":
+            if sys.stdin is None or sys.stdin.isatty():
+                # A command that waits for a person without saying so looks as if it hung.
+                terminal.say("Type the text, then press Ctrl-D:", console=terminal.err())
+            return "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8-sig")
+        return Path(source).expanduser().read_text("utf-8-sig")
+    except OSError as error:
+        hint = "" if key is None else f"; write {key}=@@{source} for a value that begins with @"
+        _refuse(f"{source or 'the file after @'} cannot be read: {error.strerror}{hint}")
+    except UnicodeDecodeError as error:
+        _refuse(f"{'standard input' if source == '-' else source} is no UTF-8 text: {error}")
+
+
+def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
+    where = "the arguments" if place is None else f"the arguments {place}"
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        _refuse(f"the arguments are not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
+        _refuse(f"{where} are not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
     except (ValueError, RecursionError) as error:
-        _refuse(f"the arguments are not usable JSON: {error}")
+        _refuse(f"{where} are not usable JSON: {error}")
+    if not isinstance(value, dict):
+        _refuse(f"{where} are JSON, but not an object")
     return value
 
 
@@ -81,6 +121,6 @@ def _refuse(message: str) -> NoReturn:
     raise CommandFailed(
         message,
         exit_code=USAGE,
-        hint="""Examples: timezone=UTC, count=3, '{"timezone": "UTC"}'""",
+        hint="""Examples: timezone=UTC, count=3, text=@note.md; '{"timezone": "UTC"}', @arguments.json, -""",
         error_type="usage",
     )

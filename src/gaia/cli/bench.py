@@ -45,8 +45,9 @@ def bench(
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="The tool, by the server's own name for it.")] = None,
     given: Annotated[
-        str, typer.Option("--arguments", metavar="JSON", help="What it is called with: a JSON object.")
-    ] = "{}",
+        str | None,
+        typer.Option("--arguments", metavar="JSON", help="What it is called with: a JSON object, or @FILE with one."),
+    ] = None,
     calls: Annotated[int, typer.Option("--calls", min=1, help="So many calls at most, each way.")] = 1000,
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="No call begins later than this.")] = 5.0,
     callers: Annotated[int, typer.Option("--callers", min=1, max=256, help="How many call at once.")] = 8,
@@ -60,7 +61,11 @@ def bench(
     """
     if (server is None) != (tool is None):
         raise CommandFailed("--server and --tool go together", exit_code=USAGE, hint=_EXAMPLE, error_type="usage")
-    wanted = _DEMO_ARGUMENTS if server is None else _object(given)
+    if server is None and given is not None:
+        raise CommandFailed(
+            "--arguments: for a tool that --server and --tool name", exit_code=USAGE, hint=_EXAMPLE, error_type="usage"
+        )
+    wanted = _DEMO_ARGUMENTS if server is None else _object(given or "{}")
     name, tool = server or "demo", tool or "echo"
     with _client(server, options) as (client, raw_call), waiting_for(f"Calling {tool} of {name}", options):
         report = _measure(_checked(client, tool, wanted, timeout), raw_call, calls, seconds, callers)
@@ -71,7 +76,7 @@ def bench(
 
 
 def _object(given: str) -> dict[str, Any]:
-    if not given.lstrip().startswith("{"):
+    if not given.lstrip().startswith(("{", "@")):
         raise CommandFailed(
             f"--arguments: expected a JSON object, got {given!r}", exit_code=USAGE, hint=_EXAMPLE, error_type="usage"
         )
@@ -128,7 +133,14 @@ def _facts(report: _Report) -> dict[str, Any]:
         "alone": _figures(report.alone),
         "together": None if report.crowd is None else _figures(report.crowd),
         "histogram": [bucket._asdict() for bucket in histogram(report.alone.latencies)],
-        "raw_pipe": None if overhead is None else {"ratio": overhead.ratio, **overhead.raw._asdict()},
+        "raw_pipe": None
+        if overhead is None
+        else {
+            "calls": overhead.calls,
+            **overhead.raw._asdict(),
+            "supervised": overhead.managed._asdict(),
+            "ratio": overhead.ratio,
+        },
     }
 
 
@@ -154,6 +166,10 @@ def _show(title: str, report: _Report, callers: int) -> None:
     terminal.say("\nOne caller, calls by how long they took, from:")
     for edge, bucket in zip(edges, buckets, strict=True):
         terminal.say(f"{edge:>{width}}  {bar(bucket.calls / most, _BAR_WIDTH)} {bucket.calls or ''}")
-    if report.overhead is not None:
-        raw, ratio = report.overhead.raw.median, report.overhead.ratio
-        terminal.say(f"\n{ratio:.2f} times a bare pipe, which takes {microseconds(raw)} at the median")
+    if (overhead := report.overhead) is not None:
+        terminal.say(f"\nSupervised next to a bare pipe, medians of {overhead.calls} calls each, taken in turns:")
+        terminal.say(f"bare pipe   {microseconds(overhead.raw.median)}")
+        terminal.say(
+            f"supervised  {microseconds(overhead.managed.median)}, which is {microseconds(overhead.added)} more, or "
+            f"{overhead.ratio:.2f} times the bare pipe"
+        )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from gaia.cli import arguments, terminal
 from gaia.cli.command_errors import FAILED, unknown_name
+from gaia.cli.content import readable
 from gaia.cli.options import Options, TimeoutOption, with_options
+from gaia.cli.questions import Questions
 from gaia.cli.servers import complete_name, connected
 from gaia.cli.trusting import load_to_start
+from gaia.locks import reentrant_lock
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from gaia.mcp.client import MCPClient
     from gaia.mcp.client.tool_result import ToolResult
 
@@ -40,22 +45,43 @@ def call(
     tool: Annotated[str, typer.Argument(help="The tool, by the server's own name for it.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENTS", help="key=value, as often as needed; or one JSON object, in quotes."),
+        typer.Argument(
+            metavar="ARGUMENTS",
+            help="key=value, as often as needed; or one JSON object: in quotes, @FILE, or - for standard input.",
+        ),
     ] = None,
     timeout: TimeoutOption = None,
 ) -> None:
     """Call a tool of a server and print its result.
 
     In key=value the value is taken as JSON if it is JSON and the tool does not ask for a string, otherwise as a string.
+    key=@FILE takes the text of a file, key=@- that of standard input, and key=@@x is the value @x. What the server asks
+    meanwhile (elicitation) is asked at the terminal; without one it is declined.
     The exit status is 1 if the tool reports an error, or cannot be called.
     """
+    from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.client.tool_result import ToolResult
+
     given = arguments.parse(words or [])
     servers = load_to_start(options)
-    with connected(name, options, servers) as client:
+    questions = Questions(options)
+    with connected(name, options, servers, questions) as client, _Progress(tool, options) as progress:
         schema = _schema_of(client, tool)
         resolved = given.resolve(schema) if isinstance(given, arguments.Assignments) else given
-        with _progress(tool, options) as on_progress:
-            result = client.call_tool(tool, resolved, timeout=timeout, on_progress=on_progress)
+        entry = ServerConfig.from_dict(name, servers.get_server(name))
+
+        def report(*progressed: Any) -> None:
+            progress.report(*progressed)
+            if entry.reset_timeout_on_progress:
+                questions.progressed()
+
+        def request(seconds: float | None) -> ToolResult:
+            on_progress = report if progress.is_shown or entry.reset_timeout_on_progress else None
+            return client.call_tool(tool, resolved, timeout=seconds, on_progress=on_progress)
+
+        result = questions.run(request, timeout=timeout, limit=entry.timeout, quiet=progress.paused)
+        if questions.timed_out and result.get("error_type") == "cancelled":
+            result = ToolResult({"error": questions.late, "error_type": "timeout", "delivery": result["delivery"]})
     if options.json:
         terminal.print_json(result)
     else:
@@ -77,30 +103,60 @@ def _schema_of(client: MCPClient, tool: str) -> dict[str, Any]:
     return {}
 
 
-@contextlib.contextmanager
-def _progress(tool: str, options: Options) -> Iterator[Callable[[float, float | None, str | None], None] | None]:
-    """Where progress goes: a bar on standard error, from the first report on; None if that is no terminal."""
-    console = terminal.err()
-    if options.json or not console.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+class _Progress:
+    """What the server reports of a call: a bar on standard error, from the first report on, if that is a terminal."""
 
-    # Its text comes from the server.
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with contextlib.ExitStack() as stack:
-        bar = Progress(*columns, console=console, transient=True)
-        task = bar.add_task(terminal.one_line(tool), total=None)
-        started = False
+    def __init__(self, tool: str, options: Options) -> None:
+        console = terminal.err()
+        self.is_shown = console.is_terminal and not options.json
+        self._tool = tool
+        self._lock = reentrant_lock()
+        """Owns `_bar` and `_pauses`: reports come on the thread of the call, pauses on the main thread."""
+        self._bar: Progress | None = None
+        self._pauses = False
 
-        def report(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal started
-            if not started:
-                started = True
-                stack.enter_context(bar)
-            bar.update(task, completed=progress, total=total, description=terminal.one_line(message or tool))
+    def __enter__(self) -> Self:
+        return self
 
-        yield report
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        with self._lock:
+            if not self.is_shown or self._pauses:
+                return
+            bar = self._bar = self._bar or self._new_bar()
+            bar.start()
+            bar.update(
+                bar.task_ids[0],
+                completed=progress,
+                total=total,
+                description=terminal.one_line(message or self._tool),
+            )
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take the bar away while a person types."""
+        with self._lock:
+            self._pauses = True
+            if self._bar is not None:
+                self._bar.stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pauses = False
+
+    def _new_bar(self) -> Progress:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        # Its text comes from the server.
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        bar = Progress(*columns, console=terminal.err(), transient=True)
+        bar.add_task(terminal.one_line(self._tool), total=None)
+        return bar
 
 
 def _show(result: ToolResult) -> None:
@@ -114,25 +170,8 @@ def _show(result: ToolResult) -> None:
     if result.is_error:
         terminal.say("The tool reported an error:", "red", console=console)
     content = result.get("content")
-    blocks = [_readable(block) for block in content] if isinstance(content, list) else []
+    blocks = [readable(block) for block in content] if isinstance(content, list) else []
     if not blocks and "structuredContent" in result:
         blocks = [json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)]
     for block in blocks:
         terminal.say(block, console=console)
-
-
-def _readable(block: Any) -> str:
-    """One content block (specification, "Tool Result") as text; what is no text is named."""
-    match block:
-        case {"type": "text", "text": text}:
-            return str(text)
-        case {"type": "resource", "resource": {"text": text}}:
-            return str(text)
-        case {"type": "resource", "resource": {"uri": uri}}:
-            return f"[resource {uri}]"
-        case {"type": "resource_link", "uri": uri}:
-            return f"[resource {uri}]"
-        case {"type": "image" | "audio" as kind, "data": str(data), **others}:
-            return f"[{kind}, {others.get('mimeType', 'of unknown type')}, {len(data) * 3 // 4} bytes]"
-        case _:
-            return json.dumps(block, ensure_ascii=False)

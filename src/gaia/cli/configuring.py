@@ -1,4 +1,4 @@
-"""`gaia mcp add` and `gaia mcp remove`: what is in the configuration files. No server is started here."""
+"""`gaia mcp add`, `remove`, `enable` and `disable`: what is in the configuration files. No server is started here."""
 
 from __future__ import annotations
 
@@ -15,15 +15,55 @@ from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options, TimeoutOption, with_options
 from gaia.cli.servers import complete_name, entry_of
 
-__all__ = ["AddCommand", "add", "remove"]
+__all__ = ["AddCommand", "add", "disable", "enable", "remove"]
 
 
 class AddCommand(TyperCommand):
-    """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word."""
+    """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word.
+
+    An option that does not exist most likely belongs to the server's command, and is answered with how to write that.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.ensure_object(Options).verbatim = "--" in args
-        return super().parse_args(ctx, args)
+        # The parser empties the list.
+        given = args.copy()
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            unknown = getattr(error, "option_name", None)
+            known = {option for parameter in self.get_params(ctx) for option in parameter.opts}
+            if unknown is None or unknown in known or "--" in given:
+                raise
+            raise self._unknown(ctx, given, unknown) from error
+
+    def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
+        message = f"there is no option {unknown}"
+        flags = {
+            option: bool(getattr(parameter, "is_flag", False))
+            for parameter in self.get_params(ctx)
+            if parameter.param_type_name == "option"
+            for option in parameter.opts
+        }
+        # Where the words begin that are no options, and no values of options.
+        words: list[int] = []
+        position = 0
+        while position < len(given) and len(words) < 2:
+            word = given[position]
+            if not word.startswith("-"):
+                words.append(position)
+            elif not flags.get(word, True):
+                position += 1
+            position += 1
+        if len(words) < 2:
+            hint = "`gaia mcp add --help` shows the options."
+        else:
+            before, command = given[: words[1]], given[words[1] :]
+            file = ctx.ensure_object(Options).config_file
+            config = [] if file is None else ["--config", str(file)]
+            verbatim = shlex.join(["gaia", "mcp", *config, "add", *before, "--", *command])
+            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {verbatim}"
+        return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
 
 
 @with_options("config", "as_json", "debug")
@@ -46,6 +86,14 @@ def add(
     sandbox: Annotated[
         bool, typer.Option("--sandbox", help="Start the server in a sandbox: read-only, no homes, no network (Linux).")
     ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="TOOL", help="Offer only this tool, or those like read_*. Repeatable."),
+    ] = None,
+    deny: Annotated[
+        list[str] | None,
+        typer.Option("--deny", metavar="TOOL", help="Never offer this tool, or those like delete_*. Repeatable."),
+    ] = None,
     timeout: TimeoutOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
@@ -56,6 +104,7 @@ def add(
     """
     from gaia.mcp.client.pinning.lock_file import pins_of
     from gaia.mcp.client.server_config import ServerConfig
+    from gaia.mcp.client.trust import describe
 
     address = url or _address(command or [], verbatim=options.verbatim)
     if address is not None:
@@ -67,7 +116,7 @@ def add(
     else:
         _refuse(header, "--header", "a command")
         entry = _entry(command or [], dict(_pairs(env, "=", "--env", "KEY=VALUE")), cwd, verbatim=options.verbatim)
-    entry |= _present(timeout=timeout, sandbox=sandbox or None)
+    entry |= _present(timeout=timeout, sandbox=sandbox or None, enabledTools=allow, disabledTools=deny)
     ServerConfig.from_dict(name, entry)
     servers = options.load_config(create=True)
     replaced = servers.server_exists(name)
@@ -87,7 +136,9 @@ def add(
         terminal.print_json({"name": name, "file": str(servers.config_file), "replaced": replaced})
     else:
         terminal.say(f"{'Replaced' if replaced else 'Added'} {name!r} in {servers.config_file}")
-        terminal.say(f"Try it: gaia mcp test-client {shlex.quote(name)}", "dim")
+        for line in describe(entry).split("\n"):
+            terminal.say(f"  {line}")
+        terminal.say(f"Try it: {options.command('test-client', name)}", "dim")
 
 
 @with_options("config", "as_json", "debug")
@@ -125,6 +176,39 @@ def remove(
         terminal.say(f"{left} has a server {name!r} too, which counts now; --everywhere removes it as well", "yellow")
 
 
+@with_options("config", "as_json", "debug")
+def enable(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+) -> None:
+    """Have a server started again with the others: takes "disabled" out of the file whose entry counts."""
+    _set_disabled(name, options, disabled=False)
+
+
+@with_options("config", "as_json", "debug")
+def disable(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+) -> None:
+    """Keep a server in the configuration, but do not start it: sets "disabled" in the file whose entry counts.
+
+    A command that names the server still starts it.
+    """
+    _set_disabled(name, options, disabled=True)
+
+
+def _set_disabled(name: str, options: Options, *, disabled: bool) -> None:
+    servers = options.load_config()
+    entry_of(servers, name)
+    changed = servers.set_disabled(name, disabled)
+    file = servers.source_of(name)
+    state = "disabled" if disabled else "enabled"
+    words = f"{state.capitalize()} {name!r} in {file}" if changed else f"{name!r} is {state} already, in {file}"
+    terminal.answer(
+        options.json, {"name": name, "disabled": disabled, "file": file and str(file), "changed": changed}, words
+    )
+
+
 def _address(command: list[str], *, verbatim: bool) -> str | None:
     """The only word of a command, if it is no command but a URL."""
     is_url = len(command) == 1 and not verbatim and command[0].startswith(("http://", "https://"))
@@ -138,7 +222,7 @@ def _refuse(value: object, option: str, other: str) -> None:
 
 def _present(**keys: Any) -> dict[str, Any]:
     """The keys that were asked for."""
-    return {key: value for key, value in keys.items() if value not in (None, {})}
+    return {key: value for key, value in keys.items() if value not in (None, {}, [])}
 
 
 def _entry(command: list[str], variables: dict[str, str], cwd: Path | None, *, verbatim: bool) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Step(NamedTuple):
     """For programs."""
 
 
-@with_options("config", "as_json", "trace", "debug")
+@with_options("as_json", "trace", "debug")
 def demo(options: Options) -> None:
     """Show supervision at work on the small server that comes with the package.
 

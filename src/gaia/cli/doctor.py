@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -92,7 +91,7 @@ def test_client(
     client = make_client(name, servers, options)
     with waiting_for(f"Testing {name}", options):
         seen = inspect_server(client, pings=1)
-    steps, warnings = _steps(seen), _warnings(name, entry, seen)
+    steps, warnings = _steps(seen), _warnings(name, entry, seen, options)
     failed = next((step for step in steps if not step["ok"]), None)
     hint = None
     if failed is not None:
@@ -142,7 +141,7 @@ def _steps(seen: Inspection) -> list[dict[str, Any]]:
     ]
 
 
-def _warnings(name: str, entry: dict[str, Any], seen: Inspection) -> list[str]:
+def _warnings(name: str, entry: dict[str, Any], seen: Inspection, options: Options) -> list[str]:
     """What does no harm yet, and is most likely not what was meant."""
     from gaia.mcp.client.server_config import ServerConfig
     from gaia.mcp.client.server_transport import secret_in_arguments
@@ -154,7 +153,7 @@ def _warnings(name: str, entry: dict[str, Any], seen: Inspection) -> list[str]:
         for variable in secret_in_arguments(ServerConfig.from_dict(name, entry))
     ]
     if seen.blocked:
-        remedy = f"gaia mcp approve {shlex.quote(name)}"
+        remedy = options.command("approve", name)
         found.append(f"{len(seen.blocked)} tools are blocked until you approve them: {remedy}")
     if seen.status is not None and (lines := seen.status.noise_lines):
         found.append(

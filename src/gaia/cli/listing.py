@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-import shlex
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gaia.cli import terminal
+from gaia.cli.command_errors import unknown_name
+from gaia.cli.offerings import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
-from gaia.cli.rendering import server_table, tool_table
+from gaia.cli.rendering import server_table
 from gaia.cli.servers import complete_name, connected, waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
+    from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
+    from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.client.tool import MCPTool
 
 __all__ = ["list_servers", "list_tools", "say_that_there_are_none"]
+
+_LIST_SECONDS = 5.0
+_OWN_SECONDS = 0.5
+"""Of these, what the interpreter needs to start, and the command to write its answer."""
+
+_MIN_SECONDS = 0.1
+"""What the servers get in any case, however long the command took to begin."""
+
+_LOOK_SECONDS = 0.05
+"""Between two looks at the servers that are starting."""
+
+_UNDER_WAY = ("created", "starting", "restarting")
+"""States of a server that has not answered yet."""
+
+ListTimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="How long to wait for the servers.")
+]
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")
@@ -26,13 +50,36 @@ def list_servers(
     connect: Annotated[
         bool, typer.Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
     ] = True,
+    timeout: ListTimeoutOption = _LIST_SECONDS,
 ) -> None:
     """List the configured servers: state, number of tools, and the file each comes from.
 
-    All are started at once to see how they are, and stopped again; disabled ones are not.
+    All are started at once to see how they are, and stopped again; disabled ones are not. A server that is not ready
+    within five seconds (--timeout) is shown as starting. The exit status says nothing about the servers: it is 0 if
+    there is a list.
     """
-    servers = load_to_start(options) if connect else options.load_config()
-    rows = _rows_connected(servers, options) if connect else _rows_read(servers)
+    if not connect:
+        if "timeout" in options.given:
+            raise typer.BadParameter(
+                "it has no effect with --no-connect, which waits for no server", param_hint="--timeout"
+            )
+        servers = options.load_config()
+        _show(servers, _rows_read(servers), options)
+        return
+    from gaia.mcp.client import MCPClientManager
+
+    spent = _OWN_SECONDS + time.monotonic() - options.started
+    # Here a person may be asked, whose time does not count.
+    servers = load_to_start(options)
+    with MCPClientManager(servers, debug=options.debug) as manager:
+        # The answer does not wait until the servers have been stopped, which some of them delay.
+        _show(servers, _rows_connected(manager, timeout, spent, options), options)
+        sys.stdout.flush()
+        with waiting_for("Stopping the servers", options):
+            manager.disconnect_all()
+
+
+def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> None:
     if options.json:
         terminal.print_json({"servers": rows})
         return
@@ -43,41 +90,10 @@ def list_servers(
     for row in rows:
         if row["error"] is not None:
             terminal.say(f"{terminal.one_line(row['name'])}: {row['error']}", "red")
-
-
-@with_options("trust", "config", "as_json", "trace", "debug")
-def list_tools(
-    options: Options,
-    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
-) -> None:
-    """List the tools of one server. Tools that its filters deny are not shown; those that wait for approval are marked.
-
-    Parameters in brackets may be left out.
-    """
-    with connected(name, options) as client:
-        tools, problem = client.list_tools(), client.last_error
-        blocked = list(client.blocked_tools.values())
-    if options.json:
-        definitions = [_definition(tool) | {"blocked": tool in blocked} for tool in (*tools, *blocked)]
-        terminal.print_json({"server": name, "tools": definitions})
-    elif tools or blocked:
-        terminal.show(tool_table(tools, blocked))
-        if blocked:
-            terminal.say(f"Blocked until you have seen what changed: gaia mcp approve {shlex.quote(name)}", "red")
-    else:
-        terminal.say(f"{name} offers no tools{'' if problem is None else f': {problem}'}")
-
-
-def _definition(tool: MCPTool) -> dict[str, Any]:
-    """The tool in the words of the protocol."""
-    return {
-        "name": tool.name,
-        "title": tool.title,
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
-        "outputSchema": tool.output_schema,
-        "annotations": tool.annotations,
-    }
+    late = [row["name"] for row in rows if row["waited"] is not None]
+    if late:
+        command = options.command("doctor", late[0])
+        terminal.say(f"--timeout SECONDS waits longer for those that are starting; {command} finds out more.", "dim")
 
 
 def say_that_there_are_none(servers: MCPConfig) -> None:
@@ -96,29 +112,119 @@ def _row_read(servers: MCPConfig, name: str) -> dict[str, Any]:
     return _row(servers, name, "disabled" if servers.get_server(name).get("disabled") else "enabled")
 
 
-def _rows_connected(servers: MCPConfig, options: Options) -> list[dict[str, Any]]:
-    from gaia.mcp.client import MCPClientManager
-    from gaia.mcp.client.supervision.events import ServerState
+def _rows_connected(manager: MCPClientManager, timeout: float, spent: float, options: Options) -> list[dict[str, Any]]:
+    """Start all servers, and wait until each has answered: `timeout` seconds at most, of which `spent` have passed."""
+    settled: dict[str, ServerStatus] = {}
+    started = time.monotonic()
+    deadline = started + max(timeout - spent, _MIN_SECONDS)
+    manager.load_from_config(timeout=0, keep_trying=False)
+    shown: list[dict[str, Any]] = []
+    with _live_table(options) as show:
+        while True:
+            now = time.monotonic()
+            statuses = {status.name: status for status in manager.status()}
+            joined = manager.list_servers()
+            # The first answer counts: a server that failed may be tried again meanwhile.
+            settled = {name: one for name, one in statuses.items() if _has_answered(one, joined)} | settled
+            waited = timeout if now >= deadline else now - started
+            rows = _rows_of(manager.config, statuses | settled, round(waited, 1 if timeout < 1 else None))
+            if now >= deadline or statuses.keys() <= settled.keys():
+                return rows
+            if rows != shown:
+                show(rows)
+                shown = rows
+            time.sleep(_LOOK_SECONDS)
 
-    with MCPClientManager(servers, debug=options.debug) as manager:
-        with waiting_for("Starting the servers", options):
-            manager.load_from_config(keep_trying=False)
-        statuses = {status.name: status for status in manager.status()}
+
+def _has_answered(status: ServerStatus, joined: list[str]) -> bool:
+    # A server that is ready has to list its tools before it joins the others.
+    return status.name in joined if status.state.value == "ready" else status.state.value not in _UNDER_WAY
+
+
+@contextlib.contextmanager
+def _live_table(options: Options) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+    """Yields a function that shows the rows as they are now; it does nothing where no person looks at a terminal."""
+    console = terminal.out()
+    if options.json or options.debug or not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.live import Live
+
+    # What is shown at the end is printed afterwards: a live display leaves out what is below the screen.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda rows: live.update(server_table(rows), refresh=True)
+
+
+def _rows_of(servers: MCPConfig, statuses: dict[str, ServerStatus], seconds: float) -> list[dict[str, Any]]:
+    """In the order of the configuration. `seconds` have passed since the servers were started."""
     rows = []
     for name in servers.get_entries():
         status = statuses.get(name)
         if status is None:
             rows.append(_row_read(servers, name))
+        elif status.state.value in _UNDER_WAY:
+            rows.append(_row(servers, name, "starting", error=status.last_error, waited=seconds))
         else:
-            tools = status.tool_count if status.state is ServerState.READY else None
+            tools = status.tool_count if status.state.value == "ready" else None
             rows.append(_row(servers, name, status.state.value, tools=tools, error=status.last_error))
     return rows
 
 
 def _row(
-    servers: MCPConfig, name: str, state: str, *, tools: int | None = None, error: str | None = None
+    servers: MCPConfig,
+    name: str,
+    state: str,
+    *,
+    tools: int | None = None,
+    error: str | None = None,
+    waited: float | None = None,
 ) -> dict[str, Any]:
+    """`waited`: for so many seconds, for a server that has not answered."""
     source = servers.source_of(name)
     sandbox = servers.get_server(name).get("sandbox", False)
     found = {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}
-    return {**found, "sandbox": sandbox}
+    return {**found, "waited": waited, "sandbox": sandbox}
+
+
+@with_options("trust", "config", "as_json", "trace", "debug")
+def list_tools(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The server.", autocompletion=complete_name)],
+    tool: Annotated[str | None, typer.Argument(help="Only this tool, with all that the server says of it.")] = None,
+) -> None:
+    """List the tools of one server: description and parameters. Tools that its filters deny are not shown.
+
+    Those that wait for approval are marked. Of long descriptions the beginning is shown; name a tool to see all of it.
+    """
+    with connected(name, options) as client:
+        tools, problem = client.list_tools(), client.last_error
+        blocked = list(client.blocked_tools.values())
+    found = [*tools, *blocked]
+    if tool is not None:
+        found = [known for known in found if known.name == tool]
+        if not found:
+            raise unknown_name("tool", tool, [known.name for known in (*tools, *blocked)], place=f" on server {name!r}")
+    if options.json:
+        definitions = [_definition(known) | {"blocked": known in blocked} for known in found]
+        terminal.print_json({"server": name, "tools": definitions})
+    elif tool is not None:
+        terminal.show(tool_details(found[0], blocked=found[0] in blocked))
+    elif found:
+        terminal.show(tool_sections([(known, known in blocked) for known in found]))
+    else:
+        terminal.say(f"{name} offers no tools{'' if problem is None else f': {problem}'}")
+    if not options.json and any(known in blocked for known in found):
+        command = options.command("approve", name)
+        terminal.say(f"Blocked until you have seen what changed: {command}", "red")
+
+
+def _definition(tool: MCPTool) -> dict[str, Any]:
+    """The tool in the words of the protocol."""
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }

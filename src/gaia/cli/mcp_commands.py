@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 
 import typer
@@ -12,13 +11,15 @@ from gaia.cli.approving import approve
 from gaia.cli.authorizing import login, logout
 from gaia.cli.bench import bench
 from gaia.cli.calling import call
-from gaia.cli.configuring import AddCommand, add, remove
+from gaia.cli.configuring import AddCommand, add, disable, enable, remove
 from gaia.cli.dashboard import dashboard
 from gaia.cli.demo import demo
 from gaia.cli.doctor import doctor, test_client
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
-from gaia.cli.options import Options, with_options
+from gaia.cli.options import Options, add_command, with_options
+from gaia.cli.prompts import get_prompt, list_prompts
+from gaia.cli.resources import list_resources, read_resource
 from gaia.cli.serve import bridge, serve
 from gaia.cli.trusting import trust_project
 from gaia.cli.watch import watch
@@ -35,10 +36,7 @@ def mcp(options: Options) -> None:
 
 
 def _add(name: str, command: Callable[..., None], *examples: str, cls: type[TyperCommand] | None = None) -> None:
-    # After a line with a backspace alone, the paragraph is shown as it is.
-    lines = [inspect.getdoc(command) or "", "", "\b", "Examples:", *(f"  {example}" for example in examples)]
-    # In the list of commands the first line is shown whole.
-    app.command(name, cls=cls, help="\n".join(lines), short_help=lines[0].splitlines()[0])(command)
+    add_command(app, name, command, *examples, cls=cls)
 
 
 _add(
@@ -46,17 +44,31 @@ _add(
     add,
     'gaia mcp add time "uvx mcp-server-time"',
     "gaia mcp add git --env GIT_PAGER=cat -- mcp-server-git --repository .",
+    "gaia mcp add files --allow 'read_*' --allow list_directory \"npx -y @modelcontextprotocol/server-filesystem .\"",
     cls=AddCommand,
 )
 _add("remove", remove, "gaia mcp remove time")
+_add("enable", enable, "gaia mcp enable time")
+_add("disable", disable, "gaia mcp disable time", "gaia mcp disable time --config team.json")
 _add("list", list_servers, "gaia mcp list", "gaia mcp list --no-connect --json")
-_add("tools", list_tools, "gaia mcp tools time")
+_add("tools", list_tools, "gaia mcp tools time", "gaia mcp tools time get_current_time")
 _add(
     "call",
     call,
     "gaia mcp call time get_current_time timezone=Europe/Berlin",
     """gaia mcp call time get_current_time '{"timezone": "UTC"}' --timeout 5""",
+    "gaia mcp call notes add text=@note.md",
+    "gaia mcp call notes add @arguments.json",
 )
+_add("resources", list_resources, "gaia mcp resources notes", "gaia mcp resources notes --json")
+_add(
+    "read",
+    read_resource,
+    "gaia mcp read notes file:///notes/today.md",
+    "gaia mcp read notes file:///notes/plan.png --output plan.png",
+)
+_add("prompts", list_prompts, "gaia mcp prompts notes")
+_add("prompt", get_prompt, "gaia mcp prompt notes summarize topic=travel", "gaia mcp prompt notes review text=@note.md")
 _add("login", login, "gaia mcp login notes", "gaia mcp login notes --no-browser", "gaia mcp login notes --scope write")
 _add("logout", logout, "gaia mcp logout notes")
 _add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool get_current_time --yes")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["Options", "TimeoutOption", "say_warnings", "with_options"]
+__all__ = ["Options", "TimeoutOption", "add_command", "say_warnings", "with_options"]
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="PATH", help="Use this configuration file and no other.")
@@ -45,6 +48,10 @@ class Options:
     debug: bool = False
     trust: bool = False
     trace: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    """When the command began: a reading of the monotonic clock."""
+    given: frozenset[str] = frozenset()
+    """The parameters of the command that stand on its command line, which those of the environment do not."""
     verbatim: bool = False
     """Whether the words of the command stand after ``--``: they are taken as they are."""
 
@@ -79,6 +86,14 @@ class Options:
             timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _EXPORT_SECONDS
             telemetry.configure(trace, export_timeout=timeout)
 
+    def command(self, *words: str) -> str:
+        """A ``gaia mcp`` command for the user to copy, quoted for a shell, with the ``--config`` of this one."""
+        config = [] if self.config_file is None else ["--config", str(self.config_file)]
+        command, *names = words
+        # A name that begins with a dash would be an option.
+        end = ["--"] if any(name.startswith("-") for name in names) else []
+        return shlex.join(["gaia", "mcp", command, *config, *end, *names])
+
     def load_config(self, *, create: bool = False) -> MCPConfig:
         """The configured servers, to read or to change; what is most likely a mistake in them is said to the user.
 
@@ -101,6 +116,20 @@ def say_warnings(servers: MCPConfig) -> None:
             terminal.say(f"Warning: {warning}", "yellow", console=terminal.err())
 
 
+def add_command(
+    group: typer.Typer,
+    name: str,
+    command: Callable[..., None],
+    *examples: str,
+    cls: type[TyperCommand] | None = None,
+) -> None:
+    """Add a command to a group. Its help is its docstring, and the examples."""
+    # After a line with a backspace alone, the paragraph is shown as it is.
+    lines = [inspect.getdoc(command) or "", "", "\b", "Examples:", *(f"  {example}" for example in examples)]
+    # In the list of commands the first line is shown whole.
+    group.command(name, cls=cls, help="\n".join(lines), short_help=lines[0].splitlines()[0])(command)
+
+
 def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options named in `shared`, which are parameters of `Options.add`, as its parameter `options`.
 
@@ -113,6 +142,10 @@ def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callabl
 
         def run(ctx: typer.Context, **given: Any) -> None:
             options = ctx.ensure_object(Options)
+            sources = {name: ctx.get_parameter_source(name) for name in given}
+            options.given = frozenset(
+                name for name, source in sources.items() if source and source.name == "COMMANDLINE"
+            )
             options.add(**{name: given.pop(name) for name in shared})
             made = {
                 name: parts[name](**{parameter.name: given.pop(parameter.name) for parameter in taken})

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gaia.mcp.client.supervision.status import ServerStatus
-    from gaia.mcp.client.tool import MCPTool
     from gaia.mcp.doctor import Check
 
 __all__ = [
@@ -22,12 +21,11 @@ __all__ = [
     "latency_table",
     "microseconds",
     "milliseconds",
-    "parameters",
+    "plain_table",
     "server_table",
     "sparkline",
     "status_table",
     "step_table",
-    "tool_table",
 ]
 
 _STATE_STYLES = {"ready": "green", "enabled": "green", "failed": "red", "invalid": "red", "disabled": "dim"}
@@ -45,25 +43,14 @@ _SPARKS = 12
 
 def server_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """One line for each server: name, state, number of tools, source file."""
-    table = _table("name", "state", "tools", "source", right=("tools",))
+    table = plain_table("name", "state", "tools", "source", right=("tools",))
     for row in rows:
         table.add_row(
             text(one_line(row["name"])),
-            text(f"{row['state']}, in a sandbox" if row.get("sandbox") else row["state"], _style_of(row["state"])),
+            text(_state_of(row), _style_of(row["state"])),
             text(_or_nothing(row["tools"])),
             text(one_line(_or_nothing(row["source"]))),
         )
-    return table
-
-
-def tool_table(tools: Iterable[MCPTool], blocked: Iterable[MCPTool] = ()) -> Table:
-    """One line for each tool: name, first line of its description, parameters. The `blocked` ones are marked."""
-    table = _table("tool", "description", "parameters")
-    for style, note, group in (("bold", "", tools), ("red", " (blocked)", blocked)):
-        for tool in group:
-            first, *_ = tool.description.strip().splitlines() or [""]
-            name = text(f"{one_line(tool.name)}{note}", style)
-            table.add_row(name, text(one_line(first)), text(one_line(parameters(tool))))
     return table
 
 
@@ -83,7 +70,7 @@ def status_table(
     what does not fit is cut off.
     """
     figures_of = ("generation", "restarts", "in flight", "queued", "p50", "p95")
-    table = _table("name", "state", *figures_of, right=figures_of)
+    table = plain_table("name", "state", *figures_of, right=figures_of)
     table.expand = live
     if live:
         table.add_column("round trips", no_wrap=True, min_width=_SPARKS)
@@ -119,7 +106,7 @@ def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> st
 
 def step_table(steps: Iterable[Mapping[str, Any]]) -> Table:
     """One line for each step of a test: verdict, name, time, what was found."""
-    table = _table("", "step", "time", "", right=("time",))
+    table = plain_table("", "step", "time", "", right=("time",))
     for step in steps:
         verdict = text("✓", "green") if step["ok"] else text("✗", "red")
         table.add_row(verdict, text(step["name"]), text(milliseconds(step["seconds"])), text(one_line(step["detail"])))
@@ -130,7 +117,7 @@ def check_table(checks: Sequence[Check]) -> Table:
     """One line for each check of an examination, and its remedy below it: verdict, name, time, what was found."""
     from gaia.mcp.doctor.examination import NOT_REACHED
 
-    table = _table("", "check", "time", "", right=("time",))
+    table = plain_table("", "check", "time", "", right=("time",))
     table.show_header = False
     unreached = [check.name for check in checks if check.detail == NOT_REACHED]
     for check in checks:
@@ -149,21 +136,10 @@ def check_table(checks: Sequence[Check]) -> Table:
     return table
 
 
-def parameters(tool: MCPTool) -> str:
-    """``name: type`` for each parameter, in brackets if it may be left out."""
-    from gaia.mcp.client.parameters import gaia_parameters
-
-    described = []
-    for name, facts in gaia_parameters(tool.input_schema).items():
-        signature = f"{name}: {facts['type']}"
-        described.append(signature if facts["required"] else f"[{signature}]")
-    return ", ".join(described)
-
-
 def latency_table(rows: Iterable[tuple[str, Sequence[float], float]]) -> Table:
     """For each row its name, the latencies p50, p95, p99 and the longest, in seconds; and calls per second."""
     columns = ("p50", "p95", "p99", "longest", "calls/s")
-    table = _table("", *columns, right=columns)
+    table = plain_table("", *columns, right=columns)
     for name, latencies, rate in rows:
         words = [microseconds(latency) for latency in latencies]
         table.add_row(name, *words, f"{rate:,.0f}")
@@ -188,7 +164,8 @@ def microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} µs" if seconds < 0.0009995 else milliseconds(seconds)
 
 
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """A table without lines, whose long words are folded."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -196,6 +173,12 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
         # Long words, such as paths, are broken and never cut off.
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
+
+
+def _state_of(row: Mapping[str, Any]) -> str:
+    waited = row.get("waited")
+    state = row["state"] if waited is None else f"{row['state']} after {waited:g} s"
+    return f"{state}, in a sandbox" if row.get("sandbox") else state
 
 
 def _style_of(state: str) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from gaia.cli.command_errors import USAGE, CommandFailed
 from gaia.cli.options import Options, with_options
-from gaia.cli.serve_options import ThreadsOption, announce, http_options, load, run_server
+from gaia.cli.serve_options import HTTP_ONLY, ThreadsOption, announce, http_options, load, run_server
 from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
@@ -72,6 +72,16 @@ def load_mcp_agent(target: str) -> MCPAgent:
 
 
 def _run(make: Callable[[], Offering], transport: Transport, http: HttpOptions, threads: int, options: Options) -> None:
+    without_effect = sorted(HTTP_ONLY & options.given)
+    if transport is Transport.STDIO and without_effect:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
+        raise CommandFailed(
+            f"{names}: for a server over HTTP only, and this one would use standard input and output",
+            exit_code=USAGE,
+            hint="Add --transport http, or leave this out.",
+            error_type="usage",
+        )
+
     def run() -> None:
         from gaia.serving.extra import require
 

@@ -12,6 +12,7 @@ from gaia.cli.options import Options
 from gaia.serving.options import HttpOptions, UnsafeOptions
 
 __all__ = [
+    "HTTP_ONLY",
     "AllowHostOption",
     "HostOption",
     "PortOption",
@@ -58,6 +59,10 @@ def http_options(
     """What the command line says about the HTTP server."""
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     return HttpOptions(host, port, token, hosts, origins, allow_anonymous, max_body=max_body, shutdown_grace=grace)
+
+
+HTTP_ONLY = frozenset({"host", "port", "token", "allow_host", "allow_origin", "allow_anonymous", "grace"})
+"""The parameters of `http_options` that mean nothing to a server on standard input and output."""
 
 
 def load(target: str, base: type[AgentT]) -> AgentT:

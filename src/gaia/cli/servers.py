@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import CommandFailed, unknown_name
 from gaia.cli.options import Options
+from gaia.cli.questions import Questions
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["complete_name", "connected", "entry_of", "make_client", "waiting_for"]
+__all__ = ["complete_name", "connected", "entry_of", "make_client", "timeout_of", "waiting_for"]
 
 
 _PLAIN = re.compile(r"[\w][\w.@:+-]*")
@@ -34,8 +34,12 @@ def entry_of(config: MCPConfig, name: str) -> Any:
     return entries[name]
 
 
-def make_client(name: str, servers: MCPConfig, options: Options, **keys: Any) -> MCPClient:
+def make_client(
+    name: str, servers: MCPConfig, options: Options, questions: Questions | None = None, **keys: Any
+) -> MCPClient:
     """A client of a configured server that is not connected yet; `keys` count instead of those of its entry.
+
+    `questions` answer what the server asks; without them it cannot ask.
 
     Raises ConfigError for an entry that cannot be used, and CommandFailed if there is none.
     """
@@ -47,27 +51,46 @@ def make_client(name: str, servers: MCPConfig, options: Options, **keys: Any) ->
     if (problem := servers.problems.get(name)) is not None:
         raise ConfigError(problem)
     try:
-        return MCPClient.from_config(name, {**entry, **keys}, debug=options.debug, pins=pins_of(servers, name))
+        return MCPClient.from_config(
+            name,
+            {**entry, **keys},
+            debug=options.debug,
+            pins=pins_of(servers, name),
+            on_elicitation=None if questions is None else questions.on_elicitation,
+        )
     except ValueError as error:
         raise ConfigError(f"{error}; its entry is in {servers.source_of(name)}") from error
 
 
+def timeout_of(name: str, servers: MCPConfig) -> float:
+    """How long one call of a configured server may take, in seconds."""
+    from gaia.mcp.client.server_config import ServerConfig
+
+    return ServerConfig.from_dict(name, servers.get_server(name)).timeout
+
+
 @contextlib.contextmanager
-def connected(name: str, options: Options, servers: MCPConfig | None = None, **keys: Any) -> Iterator[MCPClient]:
+def connected(
+    name: str,
+    options: Options,
+    servers: MCPConfig | None = None,
+    questions: Questions | None = None,
+    **keys: Any,
+) -> Iterator[MCPClient]:
     """The client of a configured server, connected; on leaving, however that is, the server has been stopped.
 
-    `servers` are loaded if they are not given; `keys` count instead of those of the server's entry.
+    `servers` are loaded if they are not given; `questions` and `keys` are as for `make_client`.
 
     A server that is named is started even if it is disabled. Raises CommandFailed if it cannot be started.
     """
-    client = make_client(name, servers or load_to_start(options), options, **keys)
+    client = make_client(name, servers or load_to_start(options), options, questions, **keys)
     try:
         with waiting_for(f"Starting {name}", options):
             ready = client.connect()
         if not ready:
             raise CommandFailed(
                 f"server {name!r} could not be started: {client.last_error}",
-                hint=f"`gaia mcp test-client {shlex.quote(name)}` shows where it fails.",
+                hint=f"`{options.command('test-client', name)}` shows where it fails.",
                 error_type="server_unavailable",
             )
         yield client

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["answer", "can_ask", "clean", "err", "one_line", "out", "print_json", "say", "show", "text", "yes"]
+__all__ = ["answer", "ask", "can_ask", "clean", "err", "one_line", "out", "print_json", "say", "show", "text", "yes"]
 
 _UNLIMITED = 10_000
 """Columns of what is not a terminal: a program that reads a table wants no wrapped lines."""
@@ -74,11 +74,20 @@ def can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def ask(question: str) -> str | None:
+    """Ask on standard error; the line that is typed, or None at the end of the input (Ctrl-D)."""
+    sys.stderr.write(f"{one_line(question)} ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        sys.stderr.write("\n")
+        return None
+    return line.rstrip("\r\n")
+
+
 def yes(question: str) -> bool:
     """Ask on standard error. Anything but yes is no, and so is the end of the input."""
-    sys.stderr.write(f"{one_line(question)} [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().casefold() in {"y", "yes"}
+    return (ask(f"{question} [y/N]") or "").strip().casefold() in {"y", "yes"}
 
 
 def _console(*, stderr: bool) -> Console:

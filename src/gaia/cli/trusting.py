@@ -58,6 +58,10 @@ def trust_project(
     Shows what they run, and what has changed since the file was trusted. It is trusted as it is: a change of it
     is asked about again. Your own file in ~/.gaia, and one that is named with --config, need no trust.
     """
+    if (show and (revoke or assume_yes or path is not None)) or (revoke and assume_yes):
+        raise CommandFailed(
+            "--list goes alone, and --revoke not together with --yes", exit_code=USAGE, error_type="usage"
+        )
     if show:
         _list(options)
         return

@@ -70,9 +70,9 @@ def configure(
 ) -> Telemetry:
     """Record traces and metrics of this process. Call it once, before the first call is made.
 
-    `traces` is where spans go: ``"console"`` (lines on standard error), ``"otlp"`` (OTLP over HTTP, metrics too), or
-    the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port` serves the metrics for
-    Prometheus on 127.0.0.1, at ``/metrics``; 0 is any free port.
+    `traces` is where spans go: ``"console"`` (a tree for each trace, on standard error), ``"otlp"`` (OTLP over HTTP,
+    metrics too), or the path of a file that ends in ``.jsonl``. None records no traces. `prometheus_port` serves the
+    metrics for Prometheus on 127.0.0.1, at ``/metrics``; 0 is any free port.
 
     `service_name`, `sample_ratio` (0 to 1, of the traces that begin here), `endpoint` (``http://localhost:4318``),
     `headers` and `export_timeout` (seconds that one export may take, attempts included) are what OpenTelemetry's own
@@ -175,13 +175,15 @@ class _Otlp(NamedTuple):
 
 
 def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
-    from gaia.telemetry.exporters import JsonLinesExporter, readable_line
+    from gaia.telemetry.exporters import JsonLinesExporter
 
     if traces == "console":
+        from gaia.telemetry.trace_tree import TraceTree
+
         # Standard output belongs to results and to protocols.
-        return SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr, formatter=readable_line))
+        return TraceTree(sys.stderr)
     if traces == "otlp":
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -47,8 +47,10 @@ class JsonLinesExporter(SpanExporter):
             os.close(descriptor)
 
 
-def readable_line(span: ReadableSpan) -> str:
-    """One line for a person: ``span tools/call echo CLIENT 1.2 ms  trace=… attribute=value``.
+def readable_line(span: ReadableSpan, *, with_ids: bool = True) -> str:
+    """One line for a person: ``span tools/call echo CLIENT 1.2 ms  trace=… attribute=value``, with its line break.
+
+    The ids of trace, span and parent are left out without `with_ids`.
 
     Names and values may come from servers: what a terminal would act on is shown escaped.
     """
@@ -57,9 +59,9 @@ def readable_line(span: ReadableSpan) -> str:
     parts = [f"span {span.name} {span.kind.name} {milliseconds:.1f} ms"]
     if not span.status.is_unset:
         parts.append(f"{span.status.status_code.name} {span.status.description or ''}".rstrip())
-    if context is not None:
+    if with_ids and context is not None:
         parts.append(f"trace={context.trace_id:032x} span={context.span_id:016x}")
-    if span.parent is not None:
+    if with_ids and span.parent is not None:
         parts.append(f"parent={span.parent.span_id:016x}")
     parts += [f"{key}={value!r}" for key, value in (span.attributes or {}).items()]
     parts += [f"[{event.name}]" for event in span.events]

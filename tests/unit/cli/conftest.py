@@ -1,10 +1,18 @@
 """The `gaia` command as a user has it: a process of its own, with a home and a working directory of the test's."""
 
+import codecs
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import re
+import signal
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import termios
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +99,62 @@ def start(
         )
 
     return start_mcp
+
+
+class Screen:
+    """What a command has written to its terminal, and its exit status."""
+
+    def __init__(self, drawn: str, exit_code: int) -> None:
+        self.drawn = drawn
+        self.exit_code = exit_code
+
+    @property
+    def text(self) -> str:
+        """Without terminal sequences."""
+        return re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", self.drawn).replace("\r\n", "\n")
+
+
+@pytest.fixture
+def at_terminal(starts_programs: None, gaia_argv: list[str], environment: dict[str, str]) -> Callable[..., Screen]:
+    r"""Run ``gaia mcp`` on a terminal of its own.
+
+    ``answers`` are pairs: when the first text has been drawn, after what was drawn for the pair before, the second one
+    is typed. ``\x03`` is Ctrl-C.
+    """
+
+    def run_mcp(
+        *words: object, answers: Sequence[tuple[str, str]] = (), columns: int = 100, **variables: str
+    ) -> Screen:
+        controller, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        process = subprocess.Popen(
+            [*gaia_argv, "mcp", *map(str, words)],
+            env=environment | {"TERM": "xterm-256color"} | variables,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        waiting, drawn, seen = list(answers), "", 0
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # What Linux says when the last process has closed the terminal.
+        with open(controller, "r+b", buffering=0) as screen, contextlib.suppress(OSError):
+            while chunk := screen.read(65536):
+                drawn += decoder.decode(chunk)
+                while waiting and (found := drawn.find(waiting[0][0], seen)) >= 0:
+                    seen = found + len(waiting[0][0])
+                    typed = waiting.pop(0)[1]
+                    if typed == "\x03":
+                        # It is not the terminal that controls the process, so it would only be a character.
+                        os.killpg(process.pid, signal.SIGINT)
+                    else:
+                        screen.write(typed.encode())
+        exit_code = process.wait(20)
+        assert waiting == [], f"was never asked, in: {drawn}"
+        return Screen(drawn, exit_code)
+
+    return run_mcp
 
 
 @pytest.fixture

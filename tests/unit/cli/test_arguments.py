@@ -1,5 +1,8 @@
 """From typed words to the arguments of a tool."""
 
+import io
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,3 +81,62 @@ def test_words_that_are_no_arguments_are_a_usage_error(words: list[str], message
         arguments.parse(words)
 
     assert caught.value.exit_code == USAGE
+
+
+class TestFiles:
+    def test_a_file_has_the_object(self, tmp_path: Path) -> None:
+        file = tmp_path / "arguments.json"
+        file.write_text('\ufeff{"a": 1}', encoding="utf-8")
+
+        assert arguments.parse([f"@{file}"]) == {"a": 1}
+
+    @pytest.mark.parametrize("word", ["-", "@-"])
+    def test_standard_input_has_the_object(self, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": "\xc3\xbc"}')))
+
+        assert arguments.parse([word]) == {"a": "ü"}
+
+    def test_a_value_may_be_the_text_of_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "note.md").write_text("# One\ntwo\n")
+        schema = typed(text={"type": "string"}, count={"type": "integer"})
+        (tmp_path / "count").write_text("5\n")
+
+        given = resolve(schema, f"text=@{tmp_path / 'note.md'}", f"count=@{tmp_path / 'count'}")
+        assert given == {"text": "# One\ntwo\n", "count": 5}
+
+    def test_two_signs_are_for_a_value_that_begins_with_one(self) -> None:
+        assert resolve({}, "to=@@ann", "cc=a@b") == {"to": "@ann", "cc": "a@b"}
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"[1]", "are JSON, but not an object"),
+            (b"{", "are not valid JSON"),
+            (b'{"a": NaN}', "are not usable JSON"),
+            (b"\xff", "is no UTF-8 text"),
+            (None, "cannot be read: No such file or directory"),
+        ],
+    )
+    def test_what_cannot_be_used_names_the_file(self, content: bytes | None, said: str, tmp_path: Path) -> None:
+        file = tmp_path / "arguments.json"
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(CommandFailed, match=re.escape(said)) as failure:
+            arguments.parse([f"@{file}"])
+
+        assert str(file) in failure.value.message
+        assert failure.value.exit_code == USAGE
+
+    def test_a_missing_file_of_a_value_says_how_to_write_the_sign(self) -> None:
+        with pytest.raises(CommandFailed, match="write to=@@ann for a value that begins with @"):
+            arguments.parse(["to=@ann"])
+
+    def test_a_person_is_told_that_the_text_is_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        typed_text = io.TextIOWrapper(io.BytesIO(b"{}"))
+        monkeypatch.setattr(typed_text, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stdin", typed_text)
+
+        assert arguments.parse(["-"]) == {}
+        assert "Ctrl-D" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """`gaia mcp bench`, against the demo server."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ def test_the_demo_server_is_measured_without_being_asked_for_one(invoke_json: Ca
         assert 0 < figures["p50"] <= figures["p95"] <= figures["p99"] <= figures["max"] <= figures["seconds"]
         assert figures["calls_per_second"] == pytest.approx(40 / figures["seconds"])
     assert sum(bucket["calls"] for bucket in document["histogram"]) == 40
-    assert document["raw_pipe"]["ratio"] > 0
+    raw = document["raw_pipe"]
+    assert raw["ratio"] == pytest.approx(raw["supervised"]["median"] / raw["median"])
 
 
 def test_people_get_a_table_and_a_histogram(run: Callable[..., Any]) -> None:
@@ -35,7 +37,16 @@ def test_people_get_a_table_and_a_histogram(run: Callable[..., Any]) -> None:
     assert lines[1].startswith("one caller")
     assert lines[2].startswith("2 callers")
     assert any(line.endswith(tuple("0123456789")) and "█" in line for line in lines)
-    assert "times a bare pipe" in lines[-1]
+    # What is compared is named, and the figures agree with each other.
+    assert lines[-3] == "Supervised next to a bare pipe, medians of 1000 calls each, taken in turns:"
+    raw, supervised, more = (
+        float(match[1]) * (1000 if match[2] == "ms" else 1)
+        for match in re.finditer(r"([\d.]+) (µs|ms)", f"{lines[-2]}\n{lines[-1]}")
+    )
+    ratio = re.search(r"or ([\d.]+) times the bare pipe$", lines[-1])
+    assert ratio is not None
+    assert float(ratio[1]) == pytest.approx(supervised / raw, rel=0.05)
+    assert more == pytest.approx(supervised - raw, abs=11)
 
 
 class TestServersOfTheUser:
@@ -79,6 +90,7 @@ class TestServersOfTheUser:
     [
         (["--server", "mine"], "--server and --tool go together"),
         (["--tool", "echo"], "--server and --tool go together"),
+        (["--arguments", "{}"], "--arguments: for a tool that --server and --tool name"),
         (["--server", "mine", "--tool", "echo"], "there is no server named 'mine'"),
         (["--server", "mine", "--tool", "echo", "--arguments", "[1]"], "expected a JSON object, got '[1]'"),
         (["--server", "mine", "--tool", "echo", "--arguments", "{"], "not valid JSON"),

@@ -194,3 +194,71 @@ def test_progress_is_a_bar_for_who_looks_and_nothing_for_a_pipe(
     assert "sleep" in drawn
     assert "━" in drawn
     assert run(*words).stderr == ""
+
+
+@pytest.mark.parametrize("words", [["@arguments.json"], ["text=@note.md"]])
+def test_arguments_may_come_from_a_file(
+    words: list[str], demo: None, invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "arguments.json").write_text('{"text": "# A note"}')
+    (tmp_path / "note.md").write_text("# A note")
+
+    assert invoke("call", "demo", "echo", *words).stdout == "# A note\n"
+
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "string", "enum": ["s", "m"], "enumNames": ["Small", "Medium"]},
+        "count": {"type": "integer", "minimum": 1},
+        "note": {"type": "string", "default": "none"},
+    },
+    "required": ["size", "count"],
+}
+
+
+class TestQuestionsOfTheServer:
+    @pytest.fixture(autouse=True)
+    def configured(self, configure: Callable[..., Path], fault_server: Callable[..., dict[str, Any]]) -> None:
+        """Its tool asks for a form, and returns the answer."""
+        question = {
+            "method": "elicitation/create",
+            "params": {"message": "Which\none?", "requestedSchema": FORM},
+        }
+        faults = [{"tool": "client_answers", "server_requests": [question]}]
+        # In the stateless era, servers do not send requests.
+        configure(it=fault_server(faults=faults) | {"protocol": "handshake"})
+
+    def test_are_answered_at_the_terminal(self, at_terminal: Callable[..., Any]) -> None:
+        screen = at_terminal(
+            "call",
+            "it",
+            "client_answers",
+            answers=[("[y/N]", "y\r"), ("size", "Large\r"), ("size", "medium\r"), ("count", "2\r"), ("note", "\r")],
+        )
+
+        assert screen.exit_code == 0
+        assert "The server 'it' asks:\n    Which\n    one?\n" in screen.text
+        assert "2. Medium" in screen.text
+        assert "'Large' is not one of the choices" in screen.text
+        (answer,) = json.loads(screen.text[screen.text.rindex("[{") :].replace("\n", ""))
+        assert answer["result"]["content"] == {"size": "m", "count": 2, "note": "none"}
+
+    def test_are_left_by_ctrl_c_with_the_server_stopped(self, at_terminal: Callable[..., Any]) -> None:
+        screen = at_terminal("call", "it", "client_answers", answers=[("[y/N]", "y\r"), ("size", "\x03")])
+
+        assert screen.exit_code == 130
+        assert "Traceback" not in screen.text
+
+    def test_are_declined_without_a_terminal(self, invoke: Callable[..., Any]) -> None:
+        result = invoke("call", "it", "client_answers")
+
+        assert result.exit_code == 0
+        assert '"action": "decline"' in result.stdout
+        assert "asked a question, which was declined" in " ".join(result.stderr.split())
+
+    def test_are_declined_for_programs(self, invoke: Callable[..., Any]) -> None:
+        result = invoke("call", "it", "client_answers", "--json")
+
+        assert "decline" in json.loads(result.stdout)["content"][0]["text"]
+        assert "asked a question, which was declined" in " ".join(result.stderr.split())

@@ -1,6 +1,7 @@
-"""`gaia mcp add` and `gaia mcp remove`."""
+"""`gaia mcp add`, `remove`, `enable` and `disable`."""
 
 import json
+import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -266,3 +267,104 @@ class TestUrls:
         assert result.exit_code == 2
         assert said in " ".join(result.output.replace("│", " ").split())
         assert "sesame" not in result.output
+
+
+def test_tools_may_be_allowed_and_denied(invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+    result = invoke("add", "files", "--allow", "read_*", "--allow", "list", "--deny", "read_secret", "uvx x")
+
+    assert saved()["files"]["enabledTools"] == ["read_*", "list"]
+    assert saved()["files"]["disabledTools"] == ["read_secret"]
+    assert 'disabledTools: ["read_secret"]' in result.stdout
+
+
+def test_what_was_saved_is_shown(invoke: Callable[..., Any]) -> None:
+    result = invoke("add", "time", "--env", "API_TOKEN=hush-hush", "uvx 'a b'")
+
+    assert "  runs: uvx 'a b'" in result.stdout
+    assert "hush-hush" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["git", "server", "--repository", "a b"], "gaia mcp add git -- server --repository 'a b'"),
+        (["--env", "A=1", "--force", "git", "npx", "-y", "x"], "gaia mcp add --env A=1 --force git -- npx -y x"),
+        (["--config", "c.json", "git", "npx", "-y"], "gaia mcp add --config c.json git -- npx -y"),
+        (["--repository", "x"], "`gaia mcp add --help` shows the options."),
+        (["git", "--repository=x"], "`gaia mcp add --help` shows the options."),
+    ],
+)
+def test_an_unknown_option_is_answered_with_how_to_write_the_command(
+    words: list[str], hint: str, invoke: Callable[..., Any], home: Path
+) -> None:
+    result = invoke("add", *words)
+
+    assert result.exit_code == 2
+    assert "there is no option -" in result.stderr
+    assert result.stderr.splitlines()[-1].strip() == hint
+    assert not (home / ".gaia" / "mcp_servers.json").exists()
+
+
+def test_the_command_of_the_hint_is_what_was_meant(
+    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+) -> None:
+    refused = invoke("add", "git", "server", "--repository", "a b")
+    gaia, mcp, *words = shlex.split(refused.stderr.splitlines()[-1])
+    assert (gaia, mcp) == ("gaia", "mcp")
+    invoke(*words)
+
+    assert saved() == {"git": {"command": "server", "args": ["--repository", "a b"]}}
+
+
+def test_an_option_without_its_value_is_told_as_such(invoke: Callable[..., Any]) -> None:
+    assert "--timeout" in invoke("add", "git", "server", "--timeout").stderr
+
+
+class TestDisabling:
+    @pytest.fixture(autouse=True)
+    def files(self, configure: Callable[..., Path], tmp_path: Path) -> None:
+        configure(mine={"command": "x", "note": 1}, shared={"command": "global"})
+        local = {"mcpServers": {"shared": {"command": "local"}}, "other": True}
+        (tmp_path / "mcp_servers.json").write_text(json.dumps(local))
+
+    def test_changes_the_file_that_counts_and_names_it(
+        self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]], home: Path, tmp_path: Path
+    ) -> None:
+        result = invoke("disable", "mine")
+
+        assert result.stdout == f"Disabled 'mine' in {home / '.gaia' / 'mcp_servers.json'}\n"
+        assert saved() == {"mine": {"command": "x", "note": 1, "disabled": True}, "shared": {"command": "global"}}
+
+        result = invoke("disable", "shared")
+        local = json.loads((tmp_path / "mcp_servers.json").read_text())
+        assert result.stdout == f"Disabled 'shared' in {tmp_path / 'mcp_servers.json'}\n"
+        assert local == {"mcpServers": {"shared": {"command": "local", "disabled": True}}, "other": True}
+        assert saved()["shared"] == {"command": "global"}
+
+    def test_enabling_restores_the_entry(self, invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]) -> None:
+        before = saved()
+        invoke("disable", "mine")
+        assert invoke("enable", "mine").exit_code == 0
+
+        assert saved() == before
+
+    def test_nothing_is_written_if_it_is_so_already(
+        self, invoke: Callable[..., Any], invoke_json: Callable[..., Any], home: Path
+    ) -> None:
+        file = home / ".gaia" / "mcp_servers.json"
+        before = file.stat().st_mtime_ns, file.stat().st_ino
+
+        assert "is enabled already" in invoke("enable", "mine").stdout
+        assert invoke_json("enable", "mine") == {
+            "name": "mine",
+            "disabled": False,
+            "file": str(file),
+            "changed": False,
+        }
+        assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
+
+    def test_an_unknown_server_is_a_usage_error(self, invoke: Callable[..., Any]) -> None:
+        result = invoke("disable", "min")
+
+        assert result.exit_code == 2
+        assert "did you mean 'mine'?" in result.stderr

@@ -1,12 +1,16 @@
 """`gaia mcp list` and `gaia mcp tools`."""
 
 import json
+import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gaia.mcp.client import MCPClientManager
 
 
 def test_no_servers_is_no_error(invoke: Callable[..., Any], home: Path) -> None:
@@ -91,15 +95,141 @@ def test_servers_start_side_by_side_and_are_stopped(
     assert processes_of() == []
 
 
+class TestServersThatDoNotAnswer:
+    """A server that hangs at its start does not keep the others from being shown."""
+
+    @pytest.fixture(autouse=True)
+    def configured(self, configure: Callable[..., Path], fault_server: Callable[..., dict[str, Any]]) -> None:
+        configure(
+            bad={"command": "no-such-program-anywhere"},
+            hung=fault_server(start_delay=60),
+            mute=fault_server(faults=[{"on": "*", "hang": True}]),
+        )
+
+    def test_are_shown_as_starting_after_the_time(self, invoke: Callable[..., Any]) -> None:
+        result = invoke("list", "--timeout", "0.8")
+
+        assert result.exit_code == 0
+        rows = {line.split()[0]: line for line in result.stdout.splitlines()}
+        assert "starting after 0.8 s" in rows["hung"]
+        assert "starting after 0.8 s" in rows["mute"]
+        assert re.search("gaia mcp doctor (bad|hung) finds out more", result.stdout)
+
+    def test_are_starting_for_programs_too(self, invoke_json: Callable[..., Any]) -> None:
+        rows = {row["name"]: row for row in invoke_json("list", "--timeout", "0.8")["servers"]}
+
+        assert (rows["hung"]["state"], rows["hung"]["waited"], rows["hung"]["tools"]) == ("starting", 0.8, None)
+
+    def test_are_stopped_only_after_the_answer(
+        self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers = []
+        stop = MCPClientManager.disconnect_all
+
+        def note_answer(manager: MCPClientManager) -> None:
+            answers.append(sys.stdout.buffer.getvalue())  # type: ignore[attr-defined]  # the runner's
+            stop(manager)
+
+        monkeypatch.setattr(MCPClientManager, "disconnect_all", note_answer)
+        result = invoke("list", "--timeout", "0.8")
+
+        assert answers[0] == result.stdout_bytes
+
+    def test_are_seen_starting_on_a_terminal(self, at_terminal: Callable[..., Any]) -> None:
+        screen = at_terminal("list", "--timeout", "2", columns=40)
+
+        assert screen.exit_code == 0
+        # The table was drawn, and drawn again over itself.
+        assert screen.text.count("hung") > 1
+        assert "\x1b[2K" in screen.drawn
+        last = screen.text[screen.text.rindex("name ") :]
+        assert "after 2 s" in last
+        assert max(map(len, re.split(r"[\r\n]", last))) <= 40
+
+
+def test_a_time_to_wait_makes_no_sense_where_nothing_is_waited_for(invoke: Callable[..., Any]) -> None:
+    result = invoke("list", "--no-connect", "--timeout", "1")
+
+    assert result.exit_code == 2
+    assert "--timeout" in result.stderr
+
+
+def test_nothing_is_redrawn_or_coloured_for_a_pipe(
+    configure: Callable[..., Path], run: Callable[..., Any], demo_server: dict[str, Any]
+) -> None:
+    configure(demo=demo_server)
+    result = run("list", "--timeout", "30")
+
+    assert [line.split()[:3] for line in result.stdout.splitlines()] == [
+        ["name", "state", "tools"],
+        ["demo", "ready", "6"],
+    ]
+    assert result.stderr == ""
+    assert "\x1b" not in result.stdout
+
+
 def test_tools_are_listed_with_description_and_parameters(
     configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
 ) -> None:
     configure(demo=demo_server)
-    lines = {line.split()[0]: line for line in invoke("tools", "demo").stdout.splitlines()}
+    sections = {section.split()[0]: section.splitlines() for section in invoke("tools", "demo").stdout.split("\n\n")}
 
-    assert "Add two numbers." in lines["add"]
-    assert lines["add"].endswith("a: number, b: number")
-    assert lines["crash"].endswith("[exit_code: integer]")
+    assert sections["add"] == ["add", "  Add two numbers.", "    a  number  required", "    b  number  required"]
+    assert sections["crash"][2] == "    exit_code  integer  default 1"
+
+
+LONG_TOOL = {
+    "name": "long",
+    "title": "A long one",
+    "description": f"{'word ' * 100}end.\n\nA second paragraph.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "mode": {"enum": ["fast", "slow"], "default": "slow", "description": f"{'more ' * 100}end."},
+            "other": {"type": "string"},
+        },
+    },
+    "annotations": {"readOnlyHint": True},
+}
+
+
+def test_an_overview_has_the_beginning_of_long_texts_and_a_named_tool_all_of_them(
+    configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+) -> None:
+    configure(it=fault_server(tools=[LONG_TOOL, {"name": "short"}], only_tools=True))
+    overview, details = invoke("tools", "it").stdout, invoke("tools", "it", "long").stdout
+
+    assert "word word …" in overview
+    assert "second paragraph" not in overview
+    assert 'mode   string  default "slow"  more' in overview
+    assert 'one of "fast", "slow"' in overview
+    assert "other  string  optional" in overview
+    assert details.count("word") == details.count("more") == 100
+    assert "A second paragraph." in details
+    assert "readOnlyHint: true" in details
+    assert "short" not in details
+
+
+def test_a_named_tool_has_to_exist(
+    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
+) -> None:
+    configure(demo=demo_server)
+    result = invoke("tools", "demo", "ad")
+
+    assert result.exit_code == 2
+    assert "did you mean 'add'?" in result.stderr
+
+
+def test_long_texts_are_folded_on_a_terminal(
+    configure: Callable[..., Path], at_terminal: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
+) -> None:
+    configure(it=fault_server(tools=[LONG_TOOL], only_tools=True))
+    screen = at_terminal("tools", "it", "long", columns=40, NO_COLOR="1")
+    shown = screen.text[screen.text.index("long") :].splitlines()
+
+    assert max(map(len, shown)) <= 40
+    assert " ".join(screen.text.split()).count("word") == 100
+    assert "\x1b[1m" not in screen.drawn
 
 
 def test_denied_tools_are_not_shown(
@@ -140,8 +270,7 @@ def test_a_server_cannot_write_to_the_terminal(
 
     assert not {char for char in written if not char.isprintable() and char != "\n"}
     if command[0] == "tools":
-        assert "[red]First[/red]" in written
-        assert "second" not in written
+        assert "  [red]First[/red]line second\n" in written
 
 
 def test_neither_can_it_through_spans(

@@ -1,23 +1,61 @@
 """The group `gaia mcp`: its commands, their help, and options that may stand before or after a command's name."""
 
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-COMMANDS = ("add", "remove", "list", "tools", "call", "test-client", "watch", "import", "demo")
+from gaia.cli.main import app
+from gaia.cli.options import Options
+
+COMMANDS = ("add", "remove", "enable", "disable", "list", "tools", "call", "resources", "read", "prompts", "prompt")
+
+
+def every_command(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command with its path: ``("mcp", "add")``."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+ALL = dict(every_command(typer.main.get_command(app)))
+
+
+def examples_of(path: tuple[str, ...]) -> list[str]:
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"}).stdout
+    section = shown.partition("Examples:\n")[2].partition("\n\n")[0]
+    return [line.strip() for line in section.splitlines()]
+
+
+def test_all_commands_are_found() -> None:
+    assert {("mcp", command) for command in COMMANDS} | {("api", "serve")} <= ALL.keys()
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_each_command_explains_itself_with_examples_that_can_be_typed(path: tuple[str, ...]) -> None:
+    examples = examples_of(path)
+
+    assert examples
+    for example in examples:
+        words = [word for word in shlex.split(example) if not word.startswith("GAIA_SERVE_TOKEN=")]
+        assert words[: len(path) + 1] == ["gaia", *path]
+        # Raises for what the command does not take.
+        with ALL[path].make_context(path[-1], words[len(path) + 1 :], obj=Options()):
+            pass
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself_with_examples(command: str, invoke: Callable[..., Any]) -> None:
-    result = invoke(command, "--help")
+def test_the_shared_options_are_explained(command: str, invoke: Callable[..., Any]) -> None:
+    shown = invoke(command, "--help").stdout
 
-    assert result.exit_code == 0
-    assert f"  gaia mcp {command}" in result.stdout.partition("Examples:")[2]
-    for option in ("--config", "--json", "--debug"):
-        assert option in result.stdout
+    assert [option for option in ("--config", "--json", "--debug") if option not in shown] == []
 
 
 def test_the_group_lists_its_commands(invoke: Callable[..., Any]) -> None:

@@ -59,13 +59,27 @@ def test_options_are_checked_and_shown_where_the_part_stands(app: typer.Typer) -
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    ("file", "words", "command"),
+    [
+        (None, ["doctor", "time"], "gaia mcp doctor time"),
+        (None, ["read", "it's", "a:$(x)"], """gaia mcp read 'it'"'"'s' 'a:$(x)'"""),
+        (Path("my file.json"), ["doctor", "time"], "gaia mcp doctor --config 'my file.json' time"),
+        (None, ["doctor", "-x"], "gaia mcp doctor -- -x"),
+    ],
+)
+def test_a_command_to_copy_is_quoted_and_reads_the_same_file(file: Path | None, words: list[str], command: str) -> None:
+    assert Options(config_file=file).command(*words) == command
+
+
 class TestWarnings:
     """What is most likely a mistake in the configuration files."""
 
     COMMANDS = (
         *(["list"], ["list", "--no-connect"], ["doctor"], ["test-client", "time"], ["watch", "--once"]),
         *(["tools", "time"], ["call", "time", "now"], ["add", "new", "x"], ["remove", "time"], ["import", "--dry-run"]),
-        *(["approve", "time"], ["login", "time"], ["logout", "time"]),
+        *(["approve", "time"], ["login", "time"], ["logout", "time"], ["enable", "time"], ["disable", "time"]),
+        *(["resources", "time"], ["read", "time", "a:b"], ["prompts", "time"], ["prompt", "time", "greet"]),
     )
 
     @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -9,7 +9,6 @@ from gaia.cli import rendering, terminal
 from gaia.cli.rendering import bar, microseconds, milliseconds, sparkline
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
-from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.doctor import Check, Verdict
 from gaia.mcp.doctor.examination import NOT_REACHED
 
@@ -81,22 +80,10 @@ class TestTables:
         assert row.startswith(f"{HARMLESS} ")
         assert row.split()[-2:] == ["-", "x" * 500]
 
-    def test_of_a_description_the_first_line_is_shown(self, lines: Lines) -> None:
-        schema = {
-            "type": "object",
-            "properties": {"a": {"type": "number"}, "b": {"type": "string"}},
-            "required": ["a"],
-        }
-        tools = [MCPTool("add", "\n  Adds.\nAnd more.", schema), MCPTool(HOSTILE, "", {})]
+    def test_a_server_that_has_not_answered_says_for_how_long(self, lines: Lines) -> None:
+        found = {"name": "it", "state": "starting", "tools": None, "source": "f", "waited": 5.0, "sandbox": True}
 
-        _, add, hostile = lines(rendering.tool_table(tools))
-        assert add.split(maxsplit=2) == ["add", "Adds.", "a: number, [b: string]"]
-        assert hostile == HARMLESS
-
-    def test_blocked_tools_are_marked(self, lines: Lines) -> None:
-        tool = MCPTool("add", "Adds.", {})
-
-        assert lines(rendering.tool_table([], [tool]))[1].startswith("add (blocked)")
+        assert lines(rendering.server_table([found]))[1].startswith("it    starting after 5 s, in a sandbox")
 
     def test_a_status_has_its_last_error_whole_unless_it_is_live(self, lines: Lines) -> None:
         status = ServerStatus(name="it", state=ServerState.FAILED, last_error="no licence " * 40, latency_p50=0.002)

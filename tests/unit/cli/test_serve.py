@@ -65,3 +65,36 @@ def test_missing_packages_are_named_before_an_agent_is_made(
     assert result.exit_code == 2
     assert f"Serving needs {missing}" in result.stderr
     assert install_command("serve") in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "bridge"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--port", "8000"],
+        ["--token", "secret-token"],
+        ["--host", "127.0.0.1"],
+        ["--allow-host", "x"],
+        ["--allow-origin", "x"],
+        ["--allow-anonymous"],
+        ["--grace", "1"],
+    ],
+)
+def test_options_of_http_without_http_are_a_usage_error(
+    command: str, words: list[str], invoke: Callable[..., Any]
+) -> None:
+    result = invoke(command, QUIET, *words)
+
+    assert result.exit_code == 2
+    assert f"{words[0]}: for a server over HTTP only" in result.stderr
+    assert "--transport http" in result.stderr
+    assert "secret-token" not in result.stderr
+
+
+def test_a_token_in_the_environment_is_no_option(invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAIA_SERVE_TOKEN", "secret-token")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    result = invoke("serve", QUIET, "--max-body", "2048", "--threads", "2")
+
+    # It got as far as looking for the packages.
+    assert "Serving needs" in result.stderr

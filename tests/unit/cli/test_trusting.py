@@ -299,3 +299,11 @@ class TestImport:
         (home / ".mcp.json").write_text(json.dumps({"mcpServers": {"mine": {"command": "x"}}}))
         monkeypatch.chdir(home)
         assert invoke("import").exit_code == 0
+
+
+@pytest.mark.parametrize("words", [["--list", "--revoke"], ["--list", "."], ["--list", "--yes"], ["--revoke", "--yes"]])
+def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], invoke: Callable[..., Any]) -> None:
+    result = invoke("trust", *words)
+
+    assert result.exit_code == 2
+    assert "--list goes alone" in result.stderr

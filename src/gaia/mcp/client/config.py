@@ -11,7 +11,7 @@ import contextlib
 import copy
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,7 +167,7 @@ class MCPConfig:
             entry = keep_variables(entry, self._merged.entries.get(name), os.environ)
         _log_unknown_keys(file, {name: entry})
         if file is not None:
-            self._save(file, name, entry)
+            self._save(file, name, lambda _: entry)
         with self._lock:
             if file is None:
                 self._layers[None][name] = entry
@@ -191,13 +191,40 @@ class MCPConfig:
         if self._local in files:
             config_files.refuse_link_out(self._local)
         for file in files:
-            self._save(file, name, None)
+            self._save(file, name, lambda _: None)
         with self._lock:
             # From a file that is not among `files`, another process has removed it.
             for place in places:
                 self._layers[place].pop(name, None)
             self._merge()
         return files
+
+    def set_disabled(self, name: str, disabled: bool) -> bool:
+        """Change ``disabled`` of a server where its entry counts, which `source_of` names, and nothing else of it.
+
+        False if there was nothing to change. Raises ConfigError if the file cannot be saved, if the entry is no object,
+        and if there is no such server.
+        """
+
+        def change(entry: Any) -> _Entry:
+            if not isinstance(entry, dict):
+                reason = "there is no such server" if entry is None else "its entry is not an object"
+                raise ConfigError(f"server {name!r}: {reason}; it cannot be {'disabled' if disabled else 'enabled'}")
+            rest = {key: value for key, value in entry.items() if key != "disabled"}
+            return {**entry, "disabled": True} if disabled else rest
+
+        before = self._merged.entries.get(name)
+        after = change(before)
+        if self.get_server(name).get("disabled", False) is disabled:
+            return False
+        file = self.source_of(name)
+        if file is not None:
+            self._save(file, name, change)
+            return True
+        with self._lock:
+            self._layers[None][name] = after
+            self._merge()
+        return True
 
     def get_server(self, name: str) -> dict[str, Any]:
         """A copy of a server's entry as it is written, variables not expanded; empty if there is none."""
@@ -237,8 +264,11 @@ class MCPConfig:
         # Replaced as a whole and never changed, so readers need no lock.
         self._merged = _Merged(entries, servers, problems)
 
-    def _save(self, file: Path, name: str, entry: _Entry | None) -> None:
-        """Set one entry of a file, or remove it if `entry` is None."""
+    def _save(self, file: Path, name: str, change: Callable[[Any], _Entry | None]) -> None:
+        """Set one entry of a file to what `change` makes of it, or remove it if that is None.
+
+        `change` is given the entry that the file has at this moment, or None.
+        """
         if file == self._local:
             config_files.refuse_link_out(file)
         with json_file.locked(file) as target:
@@ -246,6 +276,7 @@ class MCPConfig:
             document = json_file.decode(file, before, config_files.EXAMPLE)
             entries_of(file, document)
             defining = [key for key in config_files.SECTIONS if name in document.get(key, {})]
+            entry = change(document[defining[0]][name] if defining else None)
             if entry is None:
                 for key in defining:
                     del document[key][name]
@@ -266,11 +297,11 @@ class MCPConfig:
                 else:
                     self._layers[file][name] = entry
                 self._merge()
-        change = "removed" if entry is None else "replaced" if defining else "added"
+        what = "removed" if entry is None else "replaced" if defining else "added"
         if exposed := plain_secrets(entry or {}):
-            logger.warning("config_saved", file=str(file), server=name, change=change, plain_secrets=exposed)
+            logger.warning("config_saved", file=str(file), server=name, change=what, plain_secrets=exposed)
         elif changed:
-            logger.info("config_saved", file=str(file), server=name, change=change)
+            logger.info("config_saved", file=str(file), server=name, change=what)
 
 
 def _read(file: Path) -> dict[str, Any]:

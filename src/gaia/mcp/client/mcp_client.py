@@ -140,18 +140,21 @@ class MCPClient:
         *,
         pins: ServerPins | None = None,
         on_authorization: OnAuthorization | None = None,
+        on_elicitation: OnElicitation | None = None,
     ) -> MCPClient:
         """A client for one entry of ``mcpServers``; docs/configuration.md describes the keys. Not connected yet.
 
         `timeout`, in seconds, is used when the entry has none. ``${VAR}`` is expanded whenever the server is started.
         `pins` are where the constructor has them. `on_authorization` takes a person to where they log in, if a server
         that is reached over HTTP wants that; without it, it is done beforehand, with ``gaia mcp login``.
+        `on_elicitation` is the constructor's.
         Raises ValueError for an entry that cannot be used, saying which key is wrong.
         """
         server = ServerConfig.from_dict(name, config)
         timeout = server.timeout if "timeout" in config else timeout
         settings = settings_of(server, pins, own_restart="restart" in config)
-        return cls(name, transport_for(server, timeout, debug, on_authorization), debug, **settings)
+        transport = transport_for(server, timeout, debug, on_authorization)
+        return cls(name, transport, debug, on_elicitation=on_elicitation, **settings)
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:

@@ -909,6 +909,52 @@ class TestNamedFiles:
             MCPConfig(some_file)
 
 
+class TestDisabling:
+    def test_only_disabled_is_changed_in_the_file_that_counts(self, some_file: Path) -> None:
+        write(some_file, {"mcpServers": {"time": {**TIME, "note": 1}, "acer": ACER}, "other": True})
+        config = MCPConfig(some_file)
+
+        assert config.set_disabled("time", True)
+        document = {"mcpServers": {"time": {**TIME, "note": 1, "disabled": True}, "acer": ACER}, "other": True}
+        assert json.loads(some_file.read_text()) == document
+        assert config.get_server("time")["disabled"] is True
+        assert config.set_disabled("time", False)
+        assert json.loads(some_file.read_text())["mcpServers"]["time"] == {**TIME, "note": 1}
+
+    def test_what_another_process_has_changed_meanwhile_stays(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        write(some_file, {"mcpServers": {"time": {**TIME, "note": 2}}})
+
+        assert config.set_disabled("time", True)
+        assert json.loads(some_file.read_text())["mcpServers"]["time"]["note"] == 2
+
+    def test_nothing_is_saved_if_it_is_so_already(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))
+        some_file.unlink()
+
+        assert not config.set_disabled("time", False)
+        assert not some_file.exists()
+
+    def test_in_memory_it_is_changed_there(self) -> None:
+        config = MCPConfig.in_memory({"time": TIME})
+
+        assert config.set_disabled("time", True)
+        assert config.get_server("time") == {**TIME, "disabled": True}
+
+    def test_a_value_that_is_no_boolean_is_replaced(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": {**TIME, "disabled": "yes"}}}))
+
+        assert config.set_disabled("time", False)
+        assert config.problems == {}
+
+    @pytest.mark.parametrize(("entry", "reason"), [(None, "no such server"), (5, "not an object")])
+    def test_what_is_no_server_is_an_error(self, entry: object, reason: str, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {} if entry is None else {"time": entry}}))
+
+        with pytest.raises(ConfigError, match=reason):
+            config.set_disabled("time", True)
+
+
 class TestLogOfSaves:
     @pytest.fixture
     def saves(self, caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, Any]]]:
