@@ -234,7 +234,7 @@ class MCPClientManager:
             raise ValueError(problem)
         entry = self.config.get_servers().get(name)
         if entry is None:
-            raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_servers())}")
+            raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_entries())}")
         if entry.get("disabled"):
             raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
         client = self._make_client(name, entry, self.config.source_of(name))
@@ -508,6 +508,8 @@ class MCPClientManager:
             return None
 
     def _refuse(self, name: str, problem: str) -> None:
+        # The log event and the status have the name of the server already.
+        problem = problem.replace(f"server {name!r}: ", "", 1)
         logger.warning("server_config_unusable", server=name, error=problem)
         self._registry.refused(name, problem)
 
