@@ -264,8 +264,7 @@ class MCPClientManager:
         ``starting`` during an attempt. Calling this again tries it at once. A server whose configuration cannot be
         used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
-        if timeout not in (None, 0):
-            require_seconds("timeout", timeout)
+        _require_wait(timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
         entries, problems = self.config.get_servers(), self.config.problems
         self._registry.expect(self.config.get_entries())
@@ -329,8 +328,7 @@ class MCPClientManager:
         server that has exited by itself counts as ready, because the next call starts it. Does not start servers:
         call `load_from_config` first. Raises ValueError for a `timeout` that is no duration.
         """
-        if timeout not in (None, 0):
-            require_seconds("timeout", timeout)
+        _require_wait(timeout)
 
         def is_over() -> bool:
             absences = self._absences(status.name for status in self.status())
@@ -347,8 +345,7 @@ class MCPClientManager:
         itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a
         `timeout` that is no duration.
         """
-        if timeout not in (None, 0):
-            require_seconds("timeout", timeout)
+        _require_wait(timeout)
         if not names:
             names = tuple(name for name in self.config.get_entries() if not self._is_disabled(name))
         self._readiness.wait(lambda: all(absence.is_final for absence in self._absences(names)), timeout)
@@ -535,6 +532,12 @@ class MCPClientManager:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
             self._readiness.changed()
+
+
+def _require_wait(timeout: float | None) -> None:
+    """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
+    if timeout not in (None, 0):
+        require_seconds("timeout", timeout)
 
 
 def _disconnect(name: str, client: MCPClient) -> None:

@@ -185,7 +185,6 @@ class TestConnecting:
         assert not session.is_connected()
         assert transport.starts == 1
 
-
     def test_the_probe_leaves_time_for_the_handshake_whatever_the_timeout(
         self, make: Make, fake_clock: FakeClock
     ) -> None:
