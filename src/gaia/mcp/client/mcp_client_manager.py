@@ -24,7 +24,7 @@ from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
-from gaia.mcp.client.server_config import OutputMode, PinMode
+from gaia.mcp.client.server_config import OutputMode, PinMode, without_name
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
@@ -424,9 +424,9 @@ class MCPClientManager:
 
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
-        if self._registry.is_reserved(name):
+        if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
-            self._readiness.wait(lambda: not self._registry.is_reserved(name), _TO_BEGIN_SECONDS)
+            self._readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)
         return self._registry.route_to_absent(name)
 
     def submit_tool(
@@ -505,8 +505,7 @@ class MCPClientManager:
             return None
 
     def _refuse(self, name: str, problem: str) -> None:
-        # The log event and the status have the name of the server already.
-        problem = problem.replace(f"server {name!r}: ", "", 1)
+        problem = without_name(problem, name)
         logger.warning("server_config_unusable", server=name, error=problem)
         self._registry.refused(name, problem)
 
