@@ -108,7 +108,9 @@ def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:
 
 def _row_read(servers: MCPConfig, name: str) -> dict[str, Any]:
     if (problem := servers.problems.get(name)) is not None:
-        return _row(servers, name, "invalid", error=problem)
+        from gaia.mcp.client.server_config import without_name
+
+        return _row(servers, name, "invalid", error=without_name(problem, name))
     return _row(servers, name, "disabled" if servers.get_server(name).get("disabled") else "enabled")
 
 

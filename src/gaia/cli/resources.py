@@ -48,18 +48,7 @@ def _resources(client: MCPClient) -> list[dict[str, Any]]:
 
 
 def _templates(client: MCPClient) -> list[dict[str, Any]]:
-    from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
-    from gaia.mcp.errors import JsonRpcError
-
-    if "resources" not in client.capabilities:
-        return []
-    try:
-        return client.list_resource_templates()
-    except JsonRpcError as error:
-        # Many servers with resources have no templates, and do not know the method.
-        if error.code != METHOD_NOT_FOUND:
-            raise
-        return []
+    return client.list_resource_templates() if "resources" in client.capabilities else []
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")

@@ -11,9 +11,7 @@ from starlette.responses import Response
 from gaia.dashboard import page_requests, responses
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.errors import JsonRpcError
 from gaia.serving.threads import WorkerThreads
-from gaia.telemetry import attributes as names
 
 __all__ = ["ServerContent"]
 
@@ -69,14 +67,4 @@ class ServerContent:
 
 
 def _resources(client: MCPClient) -> Json:
-    return {"resources": client.list_resources(), "templates": _templates(client)}
-
-
-def _templates(client: MCPClient) -> list[Json]:
-    try:
-        return client.list_resource_templates()
-    except JsonRpcError as error:
-        # Many servers that have resources do not know this method.
-        if error.code == names.METHOD_NOT_FOUND:
-            return []
-        raise
+    return {"resources": client.list_resources(), "templates": client.list_resource_templates()}

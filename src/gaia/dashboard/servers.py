@@ -12,6 +12,7 @@ from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.server_config import without_name
 from gaia.mcp.client.supervision.events import (
     Event,
     GaveUp,
@@ -107,7 +108,8 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
             row["retry_at"] = None if retry_in is None else round(time.time() + retry_in)
             rows.append(row)
         elif name in problems:
-            rows.append({"name": name, "state": "failed", "last_error": problems[name], "ready_since": None})
+            problem = without_name(problems[name], name)
+            rows.append({"name": name, "state": "failed", "last_error": problem, "ready_since": None})
         else:
             off = bool(configured[name].get("disabled"))
             rows.append(

@@ -237,13 +237,18 @@ class MCPClientMixin(ConstructionHook):
         manager = self._mcp_manager
         self._mcp_state.tools.expect(manager.config.get_servers())
         manager.load_from_config()
+        registered = self._follow_connected_mcp_servers(manager)
+        self._print_mcp_info(load_summary(manager))
+        return registered
+
+    def _follow_connected_mcp_servers(self, manager: Any) -> int:
+        """Register the tools of all connected servers. Returns how many servers these are."""
         registered = 0
         for name in manager.list_servers():
             if (client := manager.get_client(name)) is not None:
                 self._follow_mcp_tools(client)
                 registered += 1
         self._rebuild_mcp_prompt()
-        self._print_mcp_info(load_summary(manager))
         return registered
 
     def require_mcp_servers(self, *names: str, timeout: float | None = 30.0) -> None:
@@ -254,10 +259,7 @@ class MCPClientMixin(ConstructionHook):
         """
         manager = self._mcp_manager
         manager.require(*names, timeout=timeout)
-        for name in manager.list_servers():
-            if (client := manager.get_client(name)) is not None:
-                self._follow_mcp_tools(client)
-        self._rebuild_mcp_prompt()
+        self._follow_connected_mcp_servers(manager)
 
     def disconnect_mcp_server(self, name: str) -> None:
         """Unregister the server's tools, stop it, and remove it from the configuration.

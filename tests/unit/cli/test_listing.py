@@ -69,6 +69,7 @@ def test_each_server_comes_from_the_file_that_counts(
         ("text", "invalid", str(of_user)),
         ("yes", "invalid", str(of_project)),
     ]
+    assert rows[3]["error"] == f"{of_project}: disabled: expected a boolean, got a string"
 
 
 def test_a_sandbox_is_shown(configure: Callable[..., Path], invoke: Callable[..., Any]) -> None:

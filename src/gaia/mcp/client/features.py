@@ -6,9 +6,10 @@ from typing import Any
 
 from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.pinning.lock_file import pins_of_prompts
+from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
-from gaia.mcp.errors import NotOffered
+from gaia.mcp.errors import JsonRpcError, NotOffered
 
 __all__ = ["ServerFeatures"]
 
@@ -33,7 +34,13 @@ class ServerFeatures:
         return self._trips.list_all("resources/list", "resources")
 
     def list_resource_templates(self) -> list[Json]:
-        return self._trips.list_all("resources/templates/list", "resourceTemplates")
+        try:
+            return self._trips.list_all("resources/templates/list", "resourceTemplates")
+        except JsonRpcError as error:
+            # Many servers that have resources have no templates, and do not know this method.
+            if error.code != METHOD_NOT_FOUND:
+                raise
+            return []
 
     def read_resource(self, uri: str) -> Json:
         return self._trips.send("resources/read", {"uri": uri})

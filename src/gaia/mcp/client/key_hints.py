@@ -13,11 +13,11 @@ _LIMITING_KEYS = frozenset(
 """If one of these is misspelt and left aside, what it forbids is permitted. So that is an error, unlike other keys."""
 
 _DENY = r"(deny|denied|disallow(ed)?|excluded?|block(ed)?|forbid(den)?|disabled?)"
-_ALLOW = r"(allow(ed)?|included?|permit(ted)?|enabled?|only)"
+_ALLOW = r"(allow(ed)?|included?|permit(ted)?|enabled?)"
 _LIMITING_WORDS = (
     (r"(is)?(enabled?|active|disable)", "disabled"),
     (rf"{_DENY}(tools?|list)?|tools?{_DENY}|blacklist", "disabledTools"),
-    (rf"{_ALLOW}(tools?|list)|{_ALLOW[:-1]}s)|tools?({_ALLOW}|filters?)?|whitelist", "enabledTools"),
+    (rf"{_ALLOW}(tools?|list)?|only(tools?|list)|tools?({_ALLOW}|only|filters?)?|whitelist", "enabledTools"),
     (r"pins?|pinned(tools?)?", "pinTools"),
     (r"sandbox\w*", "sandbox"),
 )

@@ -38,7 +38,7 @@ from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import ToolDenied
+from gaia.mcp.errors import ServerUnavailable, ToolDenied
 
 __all__ = ["MCPClient", "MCPTool"]
 
@@ -49,8 +49,8 @@ _MAX_INSTRUCTIONS = 64 * 1024
 class MCPClient:
     """Talks to one MCP server, and keeps it alive if its transport can be supervised (`StdioTransport` can).
 
-    All methods may be called from any thread. As a context manager it connects on entering (RuntimeError if that
-    fails) and disconnects on leaving.
+    All methods may be called from any thread. As a context manager it connects on entering (`ServerUnavailable`, a
+    RuntimeError, if that fails) and disconnects on leaving.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class MCPClient:
     def __enter__(self) -> MCPClient:
         if not self.connect():
             reason = self.last_error or "it was disconnected meanwhile"
-            raise RuntimeError(f"Failed to connect to server {self.name!r}: {reason}")
+            raise ServerUnavailable(f"Failed to connect to server {self.name!r}: {reason}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -419,7 +419,10 @@ class MCPClient:
         return self._features.list_resources()
 
     def list_resource_templates(self) -> list[dict[str, Any]]:
-        """``{"uriTemplate": …, "name": …}`` each, and what the server adds of title, description, mimeType."""
+        """``{"uriTemplate": …, "name": …}`` each, and what the server adds of title, description, mimeType.
+
+        Empty for a server that does not know the method, as many do that have resources.
+        """
         return self._features.list_resource_templates()
 
     def read_resource(self, uri: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
-from gaia.mcp.client.server_config import OutputMode, PinMode
+from gaia.mcp.client.server_config import OutputMode, PinMode, without_name
 from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
@@ -234,7 +234,7 @@ class MCPClientManager:
             raise ValueError(problem)
         entry = self.config.get_servers().get(name)
         if entry is None:
-            raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_servers())}")
+            raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_entries())}")
         if entry.get("disabled"):
             raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
         client = self._make_client(name, entry, self.config.source_of(name))
@@ -264,8 +264,7 @@ class MCPClientManager:
         ``starting`` during an attempt. Calling this again tries it at once. A server whose configuration cannot be
         used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
-        if timeout not in (None, 0):
-            require_seconds("timeout", timeout)
+        _require_wait(timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
         entries, problems = self.config.get_servers(), self.config.problems
         self._registry.expect(self.config.get_entries())
@@ -329,8 +328,7 @@ class MCPClientManager:
         server that has exited by itself counts as ready, because the next call starts it. Does not start servers:
         call `load_from_config` first. Raises ValueError for a `timeout` that is no duration.
         """
-        if timeout not in (None, 0):
-            require_seconds("timeout", timeout)
+        _require_wait(timeout)
 
         def is_over() -> bool:
             absences = self._absences(status.name for status in self.status())
@@ -347,8 +345,7 @@ class MCPClientManager:
         itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a
         `timeout` that is no duration.
         """
-        if timeout not in (None, 0):
-            require_seconds("timeout", timeout)
+        _require_wait(timeout)
         if not names:
             names = tuple(name for name in self.config.get_entries() if not self._is_disabled(name))
         self._readiness.wait(lambda: all(absence.is_final for absence in self._absences(names)), timeout)
@@ -427,9 +424,9 @@ class MCPClientManager:
 
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
-        if self._registry.is_reserved(name):
+        if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
-            self._readiness.wait(lambda: not self._registry.is_reserved(name), _TO_BEGIN_SECONDS)
+            self._readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)
         return self._registry.route_to_absent(name)
 
     def submit_tool(
@@ -508,6 +505,7 @@ class MCPClientManager:
             return None
 
     def _refuse(self, name: str, problem: str) -> None:
+        problem = without_name(problem, name)
         logger.warning("server_config_unusable", server=name, error=problem)
         self._registry.refused(name, problem)
 
@@ -533,6 +531,12 @@ class MCPClientManager:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
             self._readiness.changed()
+
+
+def _require_wait(timeout: float | None) -> None:
+    """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
+    if timeout not in (None, 0):
+        require_seconds("timeout", timeout)
 
 
 def _disconnect(name: str, client: MCPClient) -> None:

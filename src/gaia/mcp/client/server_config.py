@@ -30,6 +30,7 @@ __all__ = [
     "secrets",
     "unknown_keys",
     "variables_in",
+    "without_name",
 ]
 
 ServerType = Literal["stdio", "http", "sse", "streamable-http"]
@@ -186,6 +187,11 @@ def unknown_keys(mapping: object) -> dict[str, str | None]:
 def remarks_on_keys(mapping: object) -> list[str]:
     """What to say about the keys of an entry that nothing reads, most likely misspelt ones."""
     return [remark(key, similar) for key, similar in unknown_keys(mapping).items()]
+
+
+def without_name(problem: str, name: str) -> str:
+    """What is wrong with the entry of the server `name`, for a place that shows this name already."""
+    return problem.replace(f"server {name!r}: ", "", 1)
 
 
 def plain_secrets(mapping: Mapping[str, Any]) -> list[str]:

@@ -242,31 +242,31 @@ class ServerRegistry:
                     for unique, (server, tool) in assign(tools, self._known.copy()).items()
                 }
 
-    def is_reserved(self, name: str) -> bool:
+    def is_about_to_start(self, tool_name: str) -> bool:
         """Whether the server of a tool, by the tool's namespaced name, is about to be started."""
-        server = self.owner_of(name)
+        server = self.owner_of(tool_name)
         client = None if server is None else self._starting.get(server)
         return client is not None and client.state is ServerState.CREATED
 
-    def route_to_absent(self, name: str) -> Route | None:
+    def route_to_absent(self, tool_name: str) -> Route | None:
         """The way of a call to a server that has not listed its tools; None if the server has, or there is none.
 
         Its client refuses the call and says why, or has it wait for a start under way.
         """
-        server = self.owner_of(name)
+        server = self.owner_of(tool_name)
         client = None if server is None else self.client_of(server)
         if server is None or client is None or client.state is ServerState.CREATED:
             return None
         if self.connected.get(server) is client and (client.is_connected() or client.tool_calls.catalog.listed):
             return None
-        own_name = name.removeprefix(f"mcp_{server}_")
-        return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=name))
+        own_name = tool_name.removeprefix(f"mcp_{server}_")
+        return Route(client, MCPTool(own_name, "", {}, server=server, namespaced_name=tool_name))
 
-    def owner_of(self, name: str) -> str | None:
+    def owner_of(self, tool_name: str) -> str | None:
         """The server that a namespaced name belongs to, whether it has such a tool or not."""
         with self._lock:
             known = self._known.copy()
-        return max((server for server in known if name.startswith(f"mcp_{server}_")), key=len, default=None)
+        return max((server for server in known if tool_name.startswith(f"mcp_{server}_")), key=len, default=None)
 
     def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
         """Why no route has this name: its server is not connected, or permits no calls of it, or none has the tool."""

@@ -253,12 +253,14 @@ def new_session(
         return DirectSession(name, transport, identity, negotiation, observer, clock)
     require_seconds("timeout", transport.timeout)
     observer.network = transport.network
+    # A server of the handshake era that does not answer the probe must have time left to answer `initialize`.
+    probe_timeout = min(options.probe_timeout, transport.timeout / 2)
     return SupervisedSession(
         SupervisionContext(
             name=name,
             transport=transport,
             identity=identity,
-            negotiation=Negotiation(options.protocol, options.probe_timeout),
+            negotiation=Negotiation(options.protocol, probe_timeout),
             policy=options.restart_policy or RestartPolicy(),
             health_interval=options.health_interval,
             health_timeout=options.health_timeout,

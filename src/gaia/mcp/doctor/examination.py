@@ -12,7 +12,7 @@ import msgspec
 
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.server_config import ServerConfig, expand, remarks_on_keys
+from gaia.mcp.client.server_config import ServerConfig, expand, remarks_on_keys, without_name
 from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,
@@ -129,7 +129,7 @@ class _Examination:
             server = ServerConfig.from_dict(name, config)
             expanded = expand(server, os.environ)
         except ConfigError as error:
-            yield failed("config", error.message.removeprefix(f"server {name!r}: "), "Mend the entry in its file.")
+            yield failed("config", without_name(error.message, name), "Mend the entry in its file.")
             return
         yield _check_config(config, server)
         stdio = server.transport == "stdio"

@@ -199,6 +199,22 @@ class TestWhatIsNotOffered:
         assert transport.channel().requests("resources/subscribe") == []
 
 
+class TestTemplates:
+    @staticmethod
+    def ask(connect: Connect, code: int) -> list[Json]:
+        client, transport = connect()
+        channel = transport.channel()
+        channel._answers["resources/templates/list"] = lambda request: channel.answer_error(request, code, "no")
+        return client.list_resource_templates()
+
+    def test_a_server_with_resources_need_not_know_the_method(self, connect: Connect) -> None:
+        assert self.ask(connect, -32601) == []
+
+    def test_any_other_error_is_one(self, connect: Connect) -> None:
+        with pytest.raises(JsonRpcError, match="no"):
+            self.ask(connect, -32602)
+
+
 class TestThePartAlone:
     """`ServerFeatures` over requests that a mock makes."""
 

@@ -439,7 +439,11 @@ class TestLoading:
         }
         assert "no licence" in str(status["dead"].last_error)
         assert "no-such-program-anywhere" in str(status["nowhere"].last_error)
-        assert "command" in str(status["unusable"].last_error)
+        problem = "command: expected a string or null, got a number"
+        assert status["unusable"].last_error == f"{manager.config.config_file}: {problem}"
+        with pytest.raises(ServerUnavailable) as refusal:
+            manager.require("unusable")
+        assert str(refusal.value) == f"server 'unusable' is unavailable: {manager.config.config_file}: {problem}"
         assert "disabled: expected a boolean, got a string" in str(status["yes"].last_error)
         assert "did you mean 'disabledTools'?" in str(status["misspelt"].last_error)
         assert "expected a config dict" in str(status["no object"].last_error)
@@ -560,8 +564,8 @@ class TestStoppingAndRestarting:
         assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.CLOSED])
 
     def test_what_cannot_be_started_or_stopped_is_named(self, manage: Manage) -> None:
-        manager = manage({"off": NPX | {"disabled": True}})
-        with pytest.raises(ValueError, match="no server 'x' is configured; the names are off"):
+        manager = manage({"off": NPX | {"disabled": True}, "unusable": {"command": 5}})
+        with pytest.raises(ValueError, match="no server 'x' is configured; the names are off, unusable"):
             manager.restart_server("x")
         with pytest.raises(ValueError, match="server 'off' is disabled"):
             manager.restart_server("off")

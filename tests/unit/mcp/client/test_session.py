@@ -185,6 +185,23 @@ class TestConnecting:
         assert not session.is_connected()
         assert transport.starts == 1
 
+    def test_the_probe_leaves_time_for_the_handshake_whatever_the_timeout(
+        self, make: Make, fake_clock: FakeClock
+    ) -> None:
+        transport = FakeTransport(timeout=2.0)
+        del transport.answers["initialize"]
+        session = make(transport, protocol="auto")
+        thread = threading.Thread(target=session.connect)
+        thread.start()
+        start = fake_clock.monotonic()
+        fake_clock.wait_for_waiter(start + 1.0)
+        fake_clock.advance(1.0)
+        transport.channel().wait_for("initialize")
+        fake_clock.wait_for_waiter(start + 2.0)
+        fake_clock.advance(1.0)
+        thread.join(PATIENCE)
+        assert session.last_error == "initialize was not answered within 1 s"
+
 
 class TestDisconnecting:
     def test_before_connecting_it_leaves_the_session_usable(self, make: Make, transport: FakeTransport) -> None:

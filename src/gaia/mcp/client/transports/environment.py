@@ -22,7 +22,7 @@ INHERITED = (
 
 _INSTALL_SETTING = re.compile(
     r"""
-    .*_PROXY                                                    # proxies, and those who need none
+    .*_PROXY                                                    # proxies, and hosts without one
     | SSL_CERT_(FILE|DIR) | REQUESTS_CA_BUNDLE | CURL_CA_BUNDLE # certificate authorities
     | NODE_EXTRA_CA_CERTS | NODE_USE_SYSTEM_CA | NODE_USE_ENV_PROXY
     | UV_(?! PROJECT | WORKING_DIR | ENV_FILE | NO_ENV_FILE     # of the application's own project
