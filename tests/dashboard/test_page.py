@@ -114,8 +114,21 @@ class TestOverview:
         expect(page.get_by_role("heading", name="bad")).to_be_visible()
         expect(page.get_by_role("main")).to_contain_text("exited with code 3")
         expect(page.get_by_role("main")).to_contain_text("no licence")
-        expect(page.get_by_role("main")).to_contain_text("gaia mcp doctor bad")
+        # The command finds the server in the file that this program was given.
+        expect(page.get_by_role("main")).to_contain_text(
+            f"gaia mcp doctor --config {served.manager.config.config_file} bad"
+        )
         expect(page.get_by_text("Tools are shown once the server is ready.")).to_be_visible()
+
+    def test_an_entry_that_cannot_be_used_is_to_be_corrected_and_not_tried_again(
+        self, serve: Serve, page: Page
+    ) -> None:
+        served = serve(it={"command": "x", "disabled": "yes"})
+        page.goto(served.dashboard.url)
+        failed = page.get_by_role("list", name="Failed servers").get_by_role("listitem")
+
+        expect(failed).to_contain_text("Correct the entry, then start this program again.")
+        expect(failed.get_by_role("button")).to_have_count(0)
 
     def test_without_servers_it_says_how_to_add_one(self, serve: Serve, page: Page) -> None:
         page.goto(serve().dashboard.url)

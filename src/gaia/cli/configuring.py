@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +23,8 @@ __all__ = ["AddCommand", "add", "disable", "enable", "remove"]
 class AddCommand(TyperCommand):
     """Remembers whether there was a ``--``, which the parser swallows: what follows one is taken word for word.
 
-    An option that does not exist most likely belongs to the server's command, and is answered with how to write that.
+    An option that does not exist most likely belongs to the server's command, and is answered with how to write that;
+    so is a whole command line in the place of the program, which is not split if other words follow.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -29,13 +32,27 @@ class AddCommand(TyperCommand):
         # The parser empties the list.
         given = args.copy()
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except Exception as error:
             unknown = getattr(error, "option_name", None)
             known = {option for parameter in self.get_params(ctx) for option in parameter.opts}
             if unknown is None or unknown in known or "--" in given:
                 raise
             raise self._unknown(ctx, given, unknown) from error
+        command = ctx.params.get("command") or []
+        if command and ("--" in given or len(command) > 1) and _is_command_line(command[0]):
+            raise self._no_program(ctx, given, command)
+        return rest
+
+    def _no_program(self, ctx: Any, given: list[str], command: list[str]) -> CommandFailed:
+        before = given.copy()
+        if "--" in before:
+            before.remove("--")
+        for word in reversed(command):
+            del before[len(before) - 1 - before[::-1].index(word)]
+        message = f"there is no program named {command[0]!r}"
+        hint = "If this is a program with arguments, write them as words of their own:\n  "
+        return CommandFailed(message, exit_code=USAGE, hint=hint + _apart(ctx, before, command), error_type="usage")
 
     def _unknown(self, ctx: Any, given: list[str], unknown: str) -> CommandFailed:
         message = f"there is no option {unknown}"
@@ -59,11 +76,24 @@ class AddCommand(TyperCommand):
             hint = "`gaia mcp add --help` shows the options."
         else:
             before, command = given[: words[1]], given[words[1] :]
-            file = ctx.ensure_object(Options).config_file
-            config = [] if file is None else ["--config", str(file)]
-            verbatim = shlex.join(["gaia", "mcp", *config, "add", *before, "--", *command])
-            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {verbatim}"
+            apart = _apart(ctx, before, command)
+            hint = f"If {unknown} is for the server's command, put the command after -- or in quotes:\n  {apart}"
         return CommandFailed(message, exit_code=USAGE, hint=hint, error_type="usage")
+
+
+def _is_command_line(program: str) -> bool:
+    """Whether this names no program, but looks like one with its arguments, such as ``uvx mcp-server-time``."""
+    words = program.split()
+    return len(words) > 1 and os.sep not in words[0] and shutil.which(program) is None
+
+
+def _apart(ctx: Any, before: list[str], command: list[str]) -> str:
+    """The command line to copy that adds this command word for word. Its first word was perhaps a line in quotes."""
+    with contextlib.suppress(ValueError):
+        command = [*shlex.split(command[0]), *command[1:]]
+    file = ctx.ensure_object(Options).config_file
+    config = [] if file is None else ["--config", str(file)]
+    return shlex.join(["gaia", "mcp", *config, "add", *before, "--", *command])
 
 
 @with_options("config", "as_json", "debug")

@@ -15,7 +15,7 @@ import typer
 from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED
 from gaia.cli.options import Options, with_options
-from gaia.cli.rendering import milliseconds
+from gaia.cli.rendering import microseconds, milliseconds
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -179,9 +179,9 @@ class _Guide:
         raw, managed = overhead.raw, overhead.managed
         lines = [
             title,
-            f"raw pipe    median {milliseconds(raw.median)}, p99 {milliseconds(raw.p99)}",
-            f"supervised  median {milliseconds(managed.median)}, p99 {milliseconds(managed.p99)}",
-            f"{overhead.ratio:.2f} times the raw pipe, {milliseconds(overhead.added)} more at the median",
+            f"raw pipe    median {microseconds(raw.median)}, p99 {microseconds(raw.p99)}",
+            f"supervised  median {microseconds(managed.median)}, p99 {microseconds(managed.p99)}",
+            f"{overhead.ratio:.2f} times the raw pipe, {microseconds(overhead.added)} more at the median",
             f"({overhead.calls} echo calls each way, in rounds that alternate)",
         ]
         facts = {"calls": overhead.calls, "raw": raw._asdict(), "managed": managed._asdict(), "ratio": overhead.ratio}

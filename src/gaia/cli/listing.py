@@ -15,7 +15,7 @@ from gaia.cli.command_errors import unknown_name
 from gaia.cli.offerings import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
-from gaia.cli.servers import complete_name, connected, waiting_for
+from gaia.cli.servers import complete_name, connected, files_of, waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> N
 
 def say_that_there_are_none(servers: MCPConfig) -> None:
     """For commands about all servers."""
-    terminal.say(f"No servers are configured in {servers.config_file}")
+    terminal.say(f"No servers are configured in {files_of(servers)}")
     terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim")
 
 

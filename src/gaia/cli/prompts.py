@@ -60,6 +60,8 @@ def get_prompt(
     servers = load_to_start(options)
     questions = Questions(options)
     with connected(name, options, servers, questions) as client:
+        if "prompts" not in client.capabilities:
+            raise CommandFailed(f"{name} offers no prompts", error_type="not_offered")
         _check(name, prompt, given, _prompts(client))
 
         def request(seconds: float | None) -> dict[str, Any]:

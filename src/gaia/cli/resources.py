@@ -69,6 +69,8 @@ def read_resource(
     servers = load_to_start(options)
     questions = Questions(options)
     with connected(name, options, servers, questions) as client:
+        if "resources" not in client.capabilities:
+            raise CommandFailed(f"{name} offers no resources", error_type="not_offered")
 
         def request(seconds: float | None) -> dict[str, Any]:
             return client.request("resources/read", {"uri": uri}, timeout=seconds)

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
     from gaia.mcp.client.config import MCPConfig
 
-__all__ = ["complete_name", "connected", "entry_of", "make_client", "timeout_of", "waiting_for"]
+__all__ = ["complete_name", "connected", "entry_of", "files_of", "make_client", "timeout_of", "waiting_for"]
 
 
 _PLAIN = re.compile(r"[\w][\w.@:+-]*")
+
+
+def files_of(config: MCPConfig) -> str:
+    """The files that were read, to say that something is in none of them."""
+    files = (config.config_file, config.load_report["global"]["path"])
+    return " or ".join(str(file) for file in dict.fromkeys(files) if file is not None)
 
 
 def entry_of(config: MCPConfig, name: str) -> Any:
@@ -30,7 +36,7 @@ def entry_of(config: MCPConfig, name: str) -> Any:
     """
     entries = config.get_entries()
     if name not in entries:
-        raise unknown_name("server", name, entries, place=f" in {config.config_file}")
+        raise unknown_name("server", name, entries, place=f" in {files_of(config)}")
     return entries[name]
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.locks import reentrant_lock
+from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.server_config import without_name
@@ -95,7 +96,8 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     """A row for each server: the configured ones in their order, then those that were added otherwise.
 
     ``ready_since`` and ``retry_at`` are in seconds since the epoch, where `ServerStatus` has the time that has passed
-    or is left: they stay the same.
+    or is left: they stay the same. ``cli_options`` are those with which a ``gaia mcp`` command finds the server, None
+    if none can, because it is in no file. ``unusable`` says that its entry has to be corrected first.
     """
     known = {status.name: status for status in manager.status()}
     configured, problems = manager.config.get_entries(), manager.config.problems
@@ -115,7 +117,15 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
             rows.append(
                 {"name": name, "state": "disabled" if off else "not started", "ready_since": None, "retry_at": None}
             )
+        rows[-1] |= {"cli_options": _cli_options(manager.config, name), "unusable": name in problems}
     return rows
+
+
+def _cli_options(config: MCPConfig, name: str) -> list[str] | None:
+    source = config.source_of(name)
+    if source is None:
+        return None
+    return ["--config", str(source)] if config.load_report["mode"] == "explicit" else []
 
 
 def describe(manager: MCPClientManager, name: str) -> dict[str, Any] | None:

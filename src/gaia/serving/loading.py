@@ -40,5 +40,5 @@ def load_agent(target: str, base: type[AgentT]) -> AgentT:
             raise AgentNotLoaded(f"{module_name!r} has no {name!r}") from None
     agent = found() if isinstance(found, type) or (callable(found) and not isinstance(found, base)) else found
     if not isinstance(agent, base):
-        raise AgentNotLoaded(f"{target!r} is no {base.__name__}, but a {type(agent).__name__}")
+        raise AgentNotLoaded(f"{target!r} is no {base.__name__}, but of type {type(agent).__name__}")
     return agent

@@ -32,7 +32,7 @@ def invoke() -> Callable[..., Result]:
     ("words", "message"),
     [
         ([CODE, DATA, CODE], "two agents are the same model: gaia-code, gaia-code, gaia-data"),
-        (["tests.silent_agent:SilentAgent"], "is no ApiAgent, but a SilentAgent"),
+        (["tests.silent_agent:SilentAgent"], "is no ApiAgent, but of type SilentAgent"),
         (["CodeAgent"], "not of the form package.module:AgentClass"),
         ([CODE, "--host", "0.0.0.0"], "can be reached from other machines"),
         ([CODE, "--token", ""], "the token is empty"),

@@ -290,6 +290,9 @@ def test_what_was_saved_is_shown(invoke: Callable[..., Any]) -> None:
         (["git", "server", "--repository", "a b"], "gaia mcp add git -- server --repository 'a b'"),
         (["--env", "A=1", "--force", "git", "npx", "-y", "x"], "gaia mcp add --env A=1 --force git -- npx -y x"),
         (["--config", "c.json", "git", "npx", "-y"], "gaia mcp add --config c.json git -- npx -y"),
+        (["git", "uvx server", "--repository", "x"], "gaia mcp add git -- uvx server --repository x"),
+        (["git", "uvx 'my server'", "-v"], "gaia mcp add git -- uvx 'my server' -v"),
+        (["git", "don't", "-v"], """gaia mcp add git -- 'don'"'"'t' -v"""),
         (["--repository", "x"], "`gaia mcp add --help` shows the options."),
         (["git", "--repository=x"], "`gaia mcp add --help` shows the options."),
     ],
@@ -314,6 +317,33 @@ def test_the_command_of_the_hint_is_what_was_meant(
     invoke(*words)
 
     assert saved() == {"git": {"command": "server", "args": ["--repository", "a b"]}}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["git", "uvx server", "--", "-v"], "gaia mcp add git -- uvx server -v"),
+        (["git", "--", "uvx server", "-v"], "gaia mcp add git -- uvx server -v"),
+        (["git", "uvx server", "more words"], "gaia mcp add git -- uvx server 'more words'"),
+    ],
+)
+def test_a_command_line_is_not_the_name_of_a_program(
+    words: list[str], shown: str, invoke: Callable[..., Any], home: Path
+) -> None:
+    result = invoke("add", *words)
+
+    assert result.exit_code == 2
+    assert "there is no program named 'uvx server'" in result.stderr
+    assert result.stderr.splitlines()[-1].strip() == shown
+    assert not (home / ".gaia" / "mcp_servers.json").exists()
+
+
+def test_the_path_of_a_program_may_contain_spaces(
+    invoke: Callable[..., Any], saved: Callable[[], dict[str, Any]]
+) -> None:
+    invoke("add", "it", "--", "/opt/my programs/server", "-v")
+
+    assert saved() == {"it": {"command": "/opt/my programs/server", "args": ["-v"]}}
 
 
 def test_an_option_without_its_value_is_told_as_such(invoke: Callable[..., Any]) -> None:

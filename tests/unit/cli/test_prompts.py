@@ -63,6 +63,15 @@ def test_a_server_without_prompts_is_no_error(
     assert (result.exit_code, result.stdout) == (0, "demo offers no prompts\n")
 
 
+def test_nothing_can_be_got_from_a_server_without_prompts(
+    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
+) -> None:
+    configure(demo=demo_server)
+    result = invoke("prompt", "demo", "greet")
+
+    assert (result.exit_code, result.stderr) == (1, "Error: demo offers no prompts\n")
+
+
 def test_messages_are_shown_without_what_a_terminal_acts_on(
     configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
 ) -> None:

@@ -56,6 +56,15 @@ def test_a_server_without_resources_is_no_error(
     assert (result.exit_code, result.stdout) == (0, "demo offers no resources\n")
 
 
+def test_nothing_can_be_read_from_a_server_without_resources(
+    configure: Callable[..., Path], invoke: Callable[..., Any], demo_server: dict[str, Any]
+) -> None:
+    configure(demo=demo_server)
+    result = invoke("read", "demo", "a:b")
+
+    assert (result.exit_code, result.stderr) == (1, "Error: demo offers no resources\n")
+
+
 def test_a_server_may_know_no_templates(
     configure: Callable[..., Path], invoke: Callable[..., Any], fault_server: Callable[..., dict[str, Any]]
 ) -> None:

@@ -34,7 +34,7 @@ def test_what_is_no_agent_for_mcp_is_a_usage_error(invoke: Callable[..., Any]) -
     result = invoke("serve", "tests.silent_agent:SilentAgent", "--transport", "http")
 
     assert result.exit_code == 2
-    assert "is no MCPAgent, but a SilentAgent" in result.stderr
+    assert "is no MCPAgent, but of type SilentAgent" in result.stderr
 
 
 @pytest.mark.parametrize(

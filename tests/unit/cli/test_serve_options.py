@@ -37,7 +37,7 @@ class TestLoad:
             ("logging", "not of the form package.module:AgentClass"),
             ("no_such_module_anywhere:Agent", "There is no module 'no_such_module_anywhere'"),
             ("logging:NoSuchAgent", "has no 'NoSuchAgent'"),
-            ("logging:Logger.manager", "is no HttpOptions, but a Manager"),
+            ("logging:Logger.manager", "is no HttpOptions, but of type Manager"),
         ],
     )
     def test_a_text_that_names_no_agent_is_a_usage_error(self, target: str, message: str) -> None:

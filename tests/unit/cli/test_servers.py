@@ -90,3 +90,16 @@ def test_nothing_is_drawn_where_nobody_looks(options: Options, capsys: pytest.Ca
         show("Examining it")
 
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_name_that_no_file_has_is_said_with_each_file_that_was_read(
+    tmp_path: Path, configure: Callable[..., Path], invoke: Callable[..., Any]
+) -> None:
+    user_file, local = configure(mine={"command": "x"}), tmp_path / "mcp_servers.json"
+    local.write_text("{}")
+    assert invoke("remove", "it").stderr == (
+        f"Error: there is no server named 'it' in {local} or {user_file}\nKnown names: mine\n"
+    )
+
+    invoke("remove", "mine")
+    assert f"No servers are configured in {local} or {user_file}\n" in invoke("list", "--no-connect").stdout

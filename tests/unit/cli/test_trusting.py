@@ -307,3 +307,14 @@ def test_options_that_would_be_ignored_are_a_usage_error(words: list[str], invok
 
     assert result.exit_code == 2
     assert "--list goes alone" in result.stderr
+
+
+def test_a_file_without_servers_needs_no_trust(
+    tmp_path: Path, configure: Callable[..., Path], invoke: Callable[..., Any]
+) -> None:
+    configure(off={"command": "x", "disabled": True})
+    (tmp_path / "mcp_servers.json").write_text('{"mcpServers": {}}')
+    result = invoke("list")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "off   disabled" in result.stdout

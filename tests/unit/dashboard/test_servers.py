@@ -141,6 +141,24 @@ class TestWithoutAServer:
         assert about is not None
         assert "disabled: expected a boolean, got a string" in about["last_error"]
 
+    def test_only_one_that_cannot_be_used_is_not_to_be_tried_again(self, manager: MCPClientManager) -> None:
+        assert [row["name"] for row in statuses(manager) if row["unusable"]] == ["yes", "text"]
+
+    def test_a_command_about_it_names_the_file_that_was_named(self, manager: MCPClientManager, tmp_path: Path) -> None:
+        assert [row["cli_options"] for row in statuses(manager)] == [["--config", str(tmp_path / "servers.json")]] * 4
+
+    def test_a_command_about_it_finds_the_files_of_the_user(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("mcp_servers.json").write_text('{"mcpServers": {"it": {"command": "x"}}}')
+        with MCPClientManager(MCPConfig()) as manager:
+            assert [row["cli_options"] for row in statuses(manager)] == [[]]
+
+    def test_no_command_can_name_one_in_memory(self) -> None:
+        manager = MCPClientManager({"it": {"command": "x", "disabled": True}})
+        assert [row["cli_options"] for row in statuses(manager)] == [None]
+
     def test_all_that_is_known_of_it_is_its_file(self, manager: MCPClientManager, tmp_path: Path) -> None:
         about = describe(manager, "later")
 

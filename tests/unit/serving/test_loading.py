@@ -44,7 +44,7 @@ def test_a_class_a_function_and_an_agent_are_found(name: str) -> None:
         (":Agent", "not of the form"),
         ("no_such_module:Agent", "There is no module 'no_such_module'"),
         ("module_to_load:Nothing", "has no 'Nothing'"),
-        ("module_to_load:number", "is no Base, but a int"),
+        ("module_to_load:number", "is no Base, but of type int"),
     ],
 )
 def test_what_is_not_found_is_told(target: str, message: str) -> None:

@@ -46,11 +46,19 @@ export function nextAttempt(server) {
 
 /** When it is tried again, in words; empty if it is not. */
 export function nextAttemptText(server) {
+  if (server.unusable) return "Correct the entry, then start this program again.";
   const at = nextAttempt(server);
   return at === null ? "" : `Next attempt at ${clock(at)}.`;
 }
 
-/** A server's name as one word of a shell. */
-export function shellWord(name) {
-  return /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+/** A `gaia mcp` command about a server, to be copied; null if the server is in no file, where no command finds it. */
+export function commandAbout(server, command) {
+  if (!server.cli_options) return null;
+  // A name that begins with a dash would be an option.
+  const name = server.name.startsWith("-") ? ["--", server.name] : [server.name];
+  return ["gaia", "mcp", command, ...server.cli_options, ...name].map(shellWord).join(" ");
+}
+
+function shellWord(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

@@ -55,7 +55,7 @@ export function controls(name, { stop = true } = {}) {
     const state = server.state;
     starter.textContent = hasFailed(server) ? "Try again now" : isOff(server) ? "Start" : "Restart";
     stopper.textContent = state === "failed" ? "Stop trying" : "Stop";
-    toggle(starter, state !== "disabled" && state !== "starting");
+    toggle(starter, state !== "disabled" && state !== "starting" && !server.unusable);
     toggle(stopper, stop && !isOff(server) && (!hasFailed(server) || state === "starting" || nextAttempt(server) !== null));
     for (const button of [starter, stopper]) button.setAttribute("aria-disabled", String(busy));
   };

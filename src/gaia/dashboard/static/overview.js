@@ -1,7 +1,7 @@
 // All servers.
 
 import { callsPanel } from "./calls.js";
-import { hasFailed, nextAttemptText, ordered, reasonOf, shellWord, stateBadge } from "./condition.js";
+import { commandAbout, hasFailed, nextAttemptText, ordered, reasonOf, stateBadge } from "./condition.js";
 import { controls } from "./controls.js";
 import { serverAddress } from "./address.js";
 import { h, nameText, panel, reconcile } from "./elements.js";
@@ -60,9 +60,10 @@ function troublePanel() {
   const fill = (item, server) => {
     const [head, why] = item.children;
     head.replaceChildren(h("a", { href: serverAddress(server.name) }, nameText(server.name)), stateBadge(server));
+    const login = server.state === "needs_authorization" ? commandAbout(server, "login") : null;
     why.replaceChildren(...[
       server.reason ? h("pre", { class: "reason", title: server.reason }, server.reason) : null,
-      server.state === "needs_authorization" ? h("p", { class: "facts" }, "To log in, run ", h("code", {}, `gaia mcp login ${shellWord(server.name)}`)) : null,
+      login ? h("p", { class: "facts" }, "To log in, run ", h("code", {}, login)) : null,
       server.next ? h("p", { class: "facts" }, server.next) : null,
     ].filter(Boolean));
     buttons.get(server.name).update(server);

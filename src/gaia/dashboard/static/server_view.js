@@ -3,7 +3,7 @@
 import { serverAddress } from "./address.js";
 import { get, Refused } from "./api.js";
 import { callsPanel } from "./calls.js";
-import { hasFailed, nextAttemptText, shellWord, stateBadge } from "./condition.js";
+import { commandAbout, hasFailed, nextAttemptText, stateBadge } from "./condition.js";
 import { controls } from "./controls.js";
 import { h, nameText, panel } from "./elements.js";
 import { crumbs, showMissing } from "./page.js";
@@ -69,7 +69,8 @@ export function serverView(name, ...rest) {
       facts.replaceChildren(...serverFacts(server));
       drawTrouble(trouble, server);
       disabled.hidden = server.state !== "disabled";
-      disabled.replaceChildren(`Disabled in ${server.source || "the configuration"}. To have it started, run `, h("code", {}, `gaia mcp enable ${shellWord(name)}`));
+      const enable = commandAbout(server, "enable");
+      disabled.replaceChildren(`Disabled ${server.source ? `in ${server.source}` : "by the program"}.`, ...(enable ? [" To have it started, run ", h("code", {}, enable)] : []));
       errors.hidden = server.stderr === null;
       stderr.textContent = server.stderr || "Nothing was written on standard error.";
       offered = new Set(server.capabilities);
@@ -112,11 +113,12 @@ function drawTrouble(trouble, server) {
   trouble.className = hasFailed(server) ? "trouble" : "trouble past";
   const next = nextAttemptText(server);
   const advice = { failed: ["To find out more, run ", "doctor"], needs_authorization: ["To log in, run ", "login"] }[server.state];
+  const command = advice ? commandAbout(server, advice[1]) : null;
   trouble.replaceChildren(...[
     h("h2", {}, hasFailed(server) ? "Why it failed" : "Last error"),
     h("pre", {}, server.last_error || ""),
     next ? h("p", {}, next) : null,
-    advice ? h("p", {}, advice[0], h("code", {}, `gaia mcp ${advice[1]} ${shellWord(server.name)}`)) : null,
+    command ? h("p", {}, advice[0], h("code", {}, command)) : null,
   ].filter(Boolean));
 }
 

@@ -69,6 +69,12 @@ class TestEnd:
         assert ended.ended
         assert (ended.result, ended.error) == ({"content": []}, None)
 
+    @pytest.mark.parametrize(
+        ("timeout", "said"), [(24.99943, "25 s"), (1.26, "1.26 s"), (0.25, "0.25 s"), (3600, "3600 s")]
+    )
+    def test_its_time_is_said_as_a_person_would(self, timeout: float, said: str) -> None:
+        assert str(call(timeout=timeout).timed_out()) == f"tools/call was not answered within {said}"
+
     def test_it_ends_with_an_error(self) -> None:
         ended, error = call(), CallTimeout("too late")
         assert ended.finish(error=error) is True
