@@ -198,7 +198,7 @@ def _number(word: str) -> Any:
         value = None
     # Python reads 1e999 as infinity, which no server can be sent.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
-        raise ValueError(f"{word!r} is no number")  # noqa: TRY004 - what a person typed has no type
+        raise ValueError(f"{word!r} is no number")
     return value
 
 
