@@ -224,11 +224,15 @@ class MCPClientManager:
         client = self._registry.client_of(name)
         if client is not None:
             client.disconnect()
-            connected = client.connect(keep_trying=True)
-            if self._registry.client_of(name) is not client:
-                # It was removed meanwhile, perhaps before it was started here.
-                client.disconnect()
-                return False
+            connected = False
+            try:
+                connected = client.connect(keep_trying=True)
+            finally:
+                # An exception of a signal handler does not undo it: the client stays one of the manager's.
+                if self._registry.client_of(name) is not client:
+                    # It was removed meanwhile, perhaps before it was started here.
+                    client.disconnect()
+                    connected = False
             return connected
         if (problem := self.config.problems.get(name)) is not None:
             raise ValueError(problem)

@@ -551,6 +551,25 @@ class TestStoppingAndRestarting:
         assert client.state is ServerState.CLOSED
         assert manager.list_servers() == []
 
+    def test_one_that_is_removed_is_not_left_running_by_an_exception_of_a_signal_handler(
+        self, fault_server: FaultServer, manage: Manage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = manage({"it": fault_server()})
+        manager.load_from_config()
+        client = manager.get_client("it")
+        assert client is not None
+        connect = client.connect
+
+        def interrupted(**options: Any) -> bool:
+            manager.disconnect_all()
+            connect(**options)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client, "connect", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.restart_server("it")
+        assert client.state is ServerState.CLOSED
+
     def test_a_start_under_way_can_be_stopped_and_not_begun_twice(
         self, fault_server: FaultServer, manage: Manage
     ) -> None:
