@@ -582,6 +582,24 @@ class TestStoppingAndRestarting:
 
         assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.CLOSED])
 
+    def test_a_server_that_another_thread_begins_to_start_is_no_failure(
+        self, manage: Manage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        manager = manage({"it": {"command": "no-such-program"}})
+        make, times = MCPClient.from_config, iter([True])
+
+        def overtaken(*given: Any, **options: Any) -> MCPClient:
+            if next(times, False):
+                # What another thread would do in this moment. The server waits for its next attempt afterwards.
+                manager._registry.reserve("it", make(*given, **options))
+            return make(*given, **options)
+
+        monkeypatch.setattr(MCPClient, "from_config", overtaken)
+        manager.load_from_config()
+
+        assert manager.status()[0].last_error is None
+        assert "already exists" not in caplog.text
+
     def test_what_cannot_be_started_or_stopped_is_named(self, manage: Manage) -> None:
         manager = manage({"off": NPX | {"disabled": True}, "unusable": {"command": 5}})
         with pytest.raises(ValueError, match="no server 'x' is configured; the names are off, unusable"):
