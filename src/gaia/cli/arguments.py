@@ -7,6 +7,7 @@ A JSON object may be in a file (``@arguments.json``) or on standard input (``-``
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,7 +90,7 @@ def _read(source: str, key: str | None = None) -> str:
 def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
     where = "the arguments" if place is None else f"the arguments {place}"
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         _refuse(f"{where} are not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})")
     except (ValueError, RecursionError) as error:
@@ -101,7 +102,7 @@ def _object(text: str, *, place: str | None = None) -> dict[str, Any]:
 
 def _json_or_string(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_number)
     except (ValueError, RecursionError):
         return text
 
@@ -109,6 +110,12 @@ def _json_or_string(text: str) -> Any:
 def _no_constant(word: str) -> NoReturn:
     # Python would read NaN and Infinity, which no server can be sent.
     raise ValueError(f"{word} is not JSON")
+
+
+def _number(word: str) -> float:
+    # It would read 1e999 as infinity, too.
+    value = float(word)
+    return value if math.isfinite(value) else _no_constant(word)
 
 
 def _says_nothing(schema: Mapping[str, Any], name: str) -> bool:

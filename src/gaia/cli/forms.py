@@ -1,12 +1,13 @@
 """A form that a server asks a person to fill in (specification, "Elicitation"), as questions on a terminal.
 
-Messages, names and descriptions are the server's text. Each line of its message is indented, so that none of them looks
-like a question of this program.
+Messages, names and descriptions are the server's text. Each line of it is indented, so that none of them looks like a
+question of this program.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,9 @@ __all__ = ["fill_in"]
 
 _MAX_MESSAGE = 4000
 """Characters of the server's message."""
+
+_MAX_NAMED, _MAX_TEXT = 20, 300
+"""Fields that are named before the form; characters of a description, of a title and of a default."""
 
 _MAX_CHOICES = 50
 """Choices that are listed; others are still accepted."""
@@ -42,10 +46,13 @@ def fill_in(request: ElicitationRequest) -> ElicitationAnswer:
     terminal.say(f"The server {request.server!r} asks:", "bold", console=console)
     message = escaped(request.message)
     for line in (message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…").splitlines():
-        terminal.say(f"    {line}", console=console)
+        _show(line)
     properties = request.requested_schema.get("properties")
     fields = properties if isinstance(properties, Mapping) else {}
-    wanted = f" It wants to know: {', '.join(map(str, fields))}." if fields else ""
+    named = [_shortened(name) for name in list(fields)[:_MAX_NAMED]]
+    if len(fields) > _MAX_NAMED:
+        named.append(f"and {len(fields) - _MAX_NAMED} more")
+    wanted = f" It wants to know: {', '.join(named)}." if fields else ""
     if not terminal.yes(f"Answer it?{wanted}"):
         return request.decline()
     while True:
@@ -78,11 +85,11 @@ def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, 
     console = terminal.err()
     choices = _choices(field)
     if description := field.get("description"):
-        terminal.say(terminal.one_line(description), "dim", console=console)
+        _show(_shortened(description), "dim")
     for number, choice in enumerate(choices[:_MAX_CHOICES], 1):
-        terminal.say(f"    {number}. {terminal.one_line(choice.title)}", console=console)
+        _show(f"{number}. {_shortened(choice.title)}")
     if len(choices) > _MAX_CHOICES:
-        terminal.say(f"    … and {len(choices) - _MAX_CHOICES} more", console=console)
+        _show(f"… and {len(choices) - _MAX_CHOICES} more")
     while True:
         typed = terminal.ask(f"{_label(name, field, required=required)}:")
         if typed is None:
@@ -101,18 +108,32 @@ def _ask(name: str, field: Mapping[str, Any], *, required: bool) -> tuple[bool, 
 
 def _label(name: str, field: Mapping[str, Any], *, required: bool) -> str:
     title = field.get("title")
-    shown = f"{title} ({name})" if isinstance(title, str) and title != name else name
+    shown = (
+        f"{_shortened(title)} ({_shortened(name)})" if isinstance(title, str) and title != name else _shortened(name)
+    )
     form = field.get("format")
-    facts = [str(field.get("type", "string")) + (f", {form}" if isinstance(form, str) else "")]
+    facts = [_shortened(field.get("type", "string")) + (f", {_shortened(form)}" if isinstance(form, str) else "")]
     if field.get("type") == "array":
         facts.append("several with commas between them")
     if field.get("type") == "boolean":
         facts.append("y or n")
     if "default" in field:
-        facts.append(f"Enter for {json.dumps(field['default'], ensure_ascii=False)}")
+        facts.append(f"Enter for {_shortened(json.dumps(field['default'], ensure_ascii=False))}")
     elif not required:
         facts.append("may be left empty")
-    return f"{shown} [{'; '.join(facts)}]"
+    return f"    {shown} [{'; '.join(facts)}]"
+
+
+def _show(line: str, style: str = "") -> None:
+    """Show a line of the server's, indented where it is wrapped too."""
+    from rich.padding import Padding
+
+    terminal.show(Padding(terminal.text(line, style), (0, 0, 0, 4), expand=False), console=terminal.err())
+
+
+def _shortened(text: object) -> str:
+    line = terminal.one_line(text)
+    return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"
 
 
 def _choices(field: Mapping[str, Any]) -> list[_Choice]:
@@ -175,8 +196,9 @@ def _number(word: str) -> Any:
         value = json.loads(word, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         value = None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{word!r} is no number")  # noqa: TRY004 - what a person typed has no type
+    # Python reads 1e999 as infinity, which no server can be sent.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
+        raise ValueError(f"{word!r} is no number")
     return value
 
 

@@ -75,8 +75,12 @@ def can_ask() -> bool:
 
 
 def ask(question: str) -> str | None:
-    """Ask on standard error; the line that is typed, or None at the end of the input (Ctrl-D)."""
-    sys.stderr.write(f"{one_line(question)} ")
+    """Ask on standard error; the line that is typed, or None at the end of the input (Ctrl-D).
+
+    Blanks before the question stay: they tell a server's question from one of this program.
+    """
+    indent = " " * (len(question) - len(question.lstrip(" ")))
+    sys.stderr.write(f"{indent}{one_line(question)} ")
     sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:

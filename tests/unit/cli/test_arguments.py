@@ -36,6 +36,7 @@ def typed(**properties: Any) -> dict[str, Any]:
         ("null", {"type": "null"}, None),
         ("five", {"type": "integer"}, "five"),
         ("NaN", {"type": "number"}, "NaN"),
+        ("1e999", {"type": "number"}, "1e999"),
         ("5", {}, 5),
         ("5", True, 5),
         ("5", {"title": "Anything"}, 5),
@@ -71,6 +72,7 @@ def test_no_words_are_no_arguments() -> None:
     [
         (["{"], "line 1, column 2"),
         (['{"a": NaN}'], "NaN"),
+        (['{"a": 1e999}'], "1e999"),
         (["word"], "neither key=value nor a JSON object"),
         (["=value"], "neither key=value nor a JSON object"),
         (["a=1", "a=2"], "given twice"),

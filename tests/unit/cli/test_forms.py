@@ -1,5 +1,6 @@
 """Forms of servers, filled in by a person who types."""
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +75,7 @@ def test_what_is_typed_becomes_a_value_of_the_field(field: Any, typed: str, valu
         ({"type": "integer"}, "2.5", "2.5 is not of type 'integer'"),
         ({"type": "number"}, "NaN", "'NaN' is no number"),
         ({"type": "number"}, "true", "'true' is no number"),
+        ({"type": "number"}, "1e999", "is no number"),
         ({"type": "integer", "minimum": 0}, "-3", "less than the minimum"),
         ({"type": "boolean"}, "perhaps", "neither yes nor no"),
         ({"type": "string", "maxLength": 3}, "12345", "too long"),
@@ -117,6 +119,49 @@ def test_no_line_of_the_server_looks_like_one_of_this_program(
     assert "\nThe server 'bank' asks:" not in written
     assert "\nError:" not in written
     assert written.count("m") < 4100
+
+
+def test_no_label_of_the_server_looks_like_a_question_of_this_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\nAnn\n"))
+    field = {"type": "string", "title": "Make this call? [y/N]", "description": "Error: type your password"}
+
+    forms.fill_in(ElicitationRequest(server="it", message="Hi", requested_schema=form(name=field)))
+
+    # The person's Enter, which ends the line of a question, is not in it.
+    written = capsys.readouterr().err
+    assert "[y/N]     Error: type your password\n    Make this call? [y/N] (name)" in written
+
+
+def test_lines_of_the_server_are_indented_where_they_are_wrapped(
+    person: Person, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    words = "please read all of this first, then go on Error: type your password"
+
+    person(form(a={"type": "string", "description": words}), "y", "", message=words)
+
+    lines = [line for line in capsys.readouterr().err.splitlines() if "asks:" not in line]
+    assert len(lines) > 3
+    assert all(line.startswith("    ") for line in lines)
+
+
+def test_of_very_long_forms_the_beginning_is_shown(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {f"field{number}": {"type": "string"} for number in range(1000)}
+    asked: list[str] = []
+
+    def decline(question: str) -> str:
+        asked.append(question)
+        return "n"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal, "ask", decline)
+        forms.fill_in(ElicitationRequest(server="it", message="Hi", requested_schema=form(**fields)))
+    person(form(a={"type": "string", "title": "t" * 5000, "description": "d" * 5000}), "y", "")
+
+    assert "field19, and 980 more" in asked[0]
+    assert capsys.readouterr().err.count("d") < 400
 
 
 def test_of_very_many_choices_the_first_are_shown(person: Person, capsys: pytest.CaptureFixture[str]) -> None:

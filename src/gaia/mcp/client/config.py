@@ -163,11 +163,11 @@ class MCPConfig:
         if self._strict and (remarks := remarks_on_keys(entry)):
             raise ConfigError(f"server {name!r}: {'; '.join(remarks)}")
         file = self.config_file if save else None
-        if file is not None:
-            entry = keep_variables(entry, self._merged.entries.get(name), os.environ)
         _log_unknown_keys(file, {name: entry})
         if file is not None:
-            self._save(file, name, lambda _: entry)
+            known = keep_variables(entry, self._merged.entries.get(name), os.environ)
+            # Another process may have written a variable there since this one has read the file.
+            self._save(file, name, lambda present: keep_variables(known, present, os.environ))
         with self._lock:
             if file is None:
                 self._layers[None][name] = entry
@@ -215,9 +215,11 @@ class MCPConfig:
 
         before = self._merged.entries.get(name)
         after = change(before)
-        if self.get_server(name).get("disabled", False) is disabled:
-            return False
         file = self.source_of(name)
+        # Another process may have changed the file meanwhile.
+        entries = [before] if file is None else [before, entries_of(file, _read(file)).get(name, before)]
+        if all(isinstance(entry, dict) and entry.get("disabled", False) is disabled for entry in entries):
+            return False
         if file is not None:
             self._save(file, name, change)
             return True

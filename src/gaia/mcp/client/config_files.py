@@ -113,6 +113,8 @@ def load_stack(*, trust_local: bool) -> Loaded:
     with contextlib.suppress(OSError):
         user_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     local = _local_file(user_file)
+    if local is not None:
+        _refuse_devices(local)
     files = [user_file] if local is None else [user_file, local]
     contents = {file: json_file.read_bytes(file) for file in files}
     untrusted = None
@@ -159,6 +161,7 @@ def remarks_on_sections(document: Mapping[str, Any]) -> list[str]:
 
 def read_project(file: Path) -> ProjectFile:
     """A project's configuration file, as the user sees it before trusting it. Raises ConfigError."""
+    _refuse_devices(file)
     return project_of(file, json_file.read_bytes(file))
 
 
@@ -174,6 +177,12 @@ def project_of(file: Path, data: bytes) -> ProjectFile:
         # A file that does not count must not keep the others from being used.
         problem = error.message
     return ProjectFile(file, digest(data), servers, problem, key)
+
+
+def _refuse_devices(local: Path) -> None:
+    """Raise ConfigError if a project's file is, or links to, a device or a pipe: reading it might never end."""
+    if os.path.exists(local) and not local.is_file():
+        json_file.broken(local, "not a regular file; replace or remove it")
 
 
 def refuse_link_out(local: Path) -> None:

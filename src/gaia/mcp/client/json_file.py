@@ -81,15 +81,19 @@ def who_else_writes(file: Path) -> str | None:
     try:
         target = Path(os.path.realpath(file))
         places = [(target, os.stat(target)), *((folder, os.stat(folder)) for folder in {file.parent, target.parent})]
+        if file.is_symlink():
+            # Its owner says which file it is. Everyone may write to a link itself, which means nothing.
+            places.append((file, os.lstat(file)))
     except OSError:
         return None
     for place, found in places:
         # In a folder with the sticky bit, such as /tmp, others cannot replace a file that is not theirs.
         sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        if found.st_mode & stat.S_IWOTH and not sticky:
+        if found.st_mode & stat.S_IWOTH and not sticky and not stat.S_ISLNK(found.st_mode):
             return f"every user of this machine can write to {place}; run: chmod o-w {shlex.quote(str(place))}"
         if found.st_uid not in (0, os.geteuid()):
-            return f"{place} belongs to another user; run: sudo chown {os.geteuid()} {shlex.quote(str(place))}"
+            command = "sudo chown -h" if stat.S_ISLNK(found.st_mode) else "sudo chown"
+            return f"{place} belongs to another user; run: {command} {os.geteuid()} {shlex.quote(str(place))}"
     return None
 
 

@@ -25,7 +25,7 @@ from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode, without_name
-from gaia.mcp.client.server_registry import Route, ServerRegistry
+from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
@@ -224,11 +224,15 @@ class MCPClientManager:
         client = self._registry.client_of(name)
         if client is not None:
             client.disconnect()
-            connected = client.connect(keep_trying=True)
-            if self._registry.client_of(name) is not client:
-                # It was removed meanwhile, perhaps before it was started here.
-                client.disconnect()
-                return False
+            connected = False
+            try:
+                connected = client.connect(keep_trying=True)
+            finally:
+                # An exception of a signal handler does not undo it: the client stays one of the manager's.
+                if self._registry.client_of(name) is not client:
+                    # It was removed meanwhile, perhaps before it was started here.
+                    client.disconnect()
+                    connected = False
             return connected
         if (problem := self.config.problems.get(name)) is not None:
             raise ValueError(problem)
@@ -497,9 +501,12 @@ class MCPClientManager:
         return client
 
     def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
-        """Like `_make_client`; None, and a status that says why, if that raises."""
+        """Like `_make_client`; None if another thread starts it, and if it cannot be made, as its status says then."""
         try:
             return self._make_client(name, config, self.config.source_of(name))
+        except NameTaken:
+            # Another thread has just begun to start this server.
+            return None
         except ValueError as error:
             self._refuse(name, str(error))
             return None

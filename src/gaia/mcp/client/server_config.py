@@ -258,12 +258,19 @@ def keep_variables(entry: Any, before: Any, environ: Mapping[str, str]) -> Any:
     """
     if isinstance(entry, dict) and isinstance(before, dict):
         return {key: keep_variables(value, before.get(key), environ) for key, value in entry.items()}
-    if isinstance(entry, list) and isinstance(before, list) and len(entry) == len(before):
-        return [keep_variables(*pair, environ) for pair in zip(entry, before, strict=True)]
+    if isinstance(entry, list) and isinstance(before, list):
+        if len(entry) == len(before):
+            return [keep_variables(*pair, environ) for pair in zip(entry, before, strict=True)]
+        # Arguments were added or taken away, so each may be any of those before.
+        written = {_expanded(text, environ): text for text in before if isinstance(text, str) and variables_in(text)}
+        return [written.get(text, text) if text and isinstance(text, str) else text for text in entry]
     if isinstance(entry, str) and isinstance(before, str):
-        expanded = _replace_variables(before, lambda match: environ.get(match[1]) or match[2] or "")
-        return before if entry == expanded else entry
+        return before if entry == _expanded(before, environ) else entry
     return entry
+
+
+def _expanded(text: str, environ: Mapping[str, str]) -> str:
+    return _replace_variables(text, lambda match: environ.get(match[1]) or match[2] or "")
 
 
 def _replace_variables(text: str, replacement: Callable[[re.Match[str]], str]) -> str:

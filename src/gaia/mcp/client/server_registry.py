@@ -18,9 +18,13 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import ServerUnavailable, ToolDenied, UnknownTool
 
-__all__ = ["Route", "ServerRegistry"]
+__all__ = ["NameTaken", "Route", "ServerRegistry"]
 
 _ASK_AGAIN_SECONDS = 0.05
+
+
+class NameTaken(ValueError):
+    """There is a server of this name already."""
 
 
 class Route(NamedTuple):
@@ -88,10 +92,10 @@ class ServerRegistry:
             return name in self._starting or name in self._waiting
 
     def reserve(self, name: str, client: MCPClient) -> None:
-        """Raises ValueError if the name is taken. A server that was tried again under this name is stopped."""
+        """Raises NameTaken if it is. A server that was tried again under this name is stopped."""
         with self._lock:
             if name in self:
-                raise ValueError(f"server {name!r} already exists; remove it first, or choose another name")
+                raise NameTaken(f"server {name!r} already exists; remove it first, or choose another name")
             if name in self._waiting:
                 self._replaced[client] = self._waiting[name]
                 self._waiting.pop(name).request_disconnect()

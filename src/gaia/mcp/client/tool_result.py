@@ -142,12 +142,10 @@ class ToolResult(dict[str, Any]):
         """`members` are those of the server's result, or of a failed call. They are not changed."""
         dict.__init__(self, members or ())
         self._added: tuple[str, ...] = ()
-        if "isError" not in self:
-            self["isError"] = "error" in self
-            self._added = ("isError",)
-        if "content" not in self:
-            self["content"] = [{"type": "text", "text": _as_text(self["error"])}] if "error" in self else []
-            self._added += ("content",)
+        for name in ("isError", "content"):
+            if name not in self:
+                self[name] = self._default_of(name)
+                self._added += (name,)
 
     @classmethod
     def from_server(cls, answer: dict[str, Any]) -> ToolResult:
@@ -238,14 +236,23 @@ class ToolResult(dict[str, Any]):
         return error
 
     def without_defaults(self) -> dict[str, Any]:
-        """A plain dict of the members, without ``content`` and ``isError`` where they were added."""
-        return {name: value for name, value in self.items() if name not in self._added}
+        """A plain dict of the members, without ``content`` and ``isError`` where they were added and not changed."""
+        return {name: value for name, value in self.items() if not self._is_as_added(name)}
+
+    def _is_as_added(self, name: str) -> bool:
+        # The application may have put a value of its own there, or into the list.
+        return name in self._added and self[name] == self._default_of(name)
+
+    def _default_of(self, name: str) -> Any:
+        if name == "isError":
+            return "error" in self
+        return [{"type": "text", "text": _as_text(self["error"])}] if "error" in self else []
 
     def __eq__(self, other: object) -> bool:
         """Whether the members are the same; those that were added here count only if `other` has them too."""
         if not isinstance(other, dict):
             return NotImplemented
-        return {name: self[name] for name in self if name in other or name not in self._added} == dict(other)
+        return {name: self[name] for name in self if name in other or not self._is_as_added(name)} == dict(other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -280,4 +287,7 @@ def _is_block(block: object) -> TypeGuard[ContentBlock]:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return "(too deeply nested to show)"

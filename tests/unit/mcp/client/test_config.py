@@ -393,6 +393,17 @@ class TestReading:
         assert config.get_server("a") == config.get_server("b") == entry
         assert "hunter2" not in some_file.read_text()
 
+    def test_a_value_that_came_from_a_variable_of_another_process_is_saved_as_the_variable(
+        self, some_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TOKEN", "hunter2-hunter2")
+        config = MCPConfig(write(some_file, {"mcpServers": {"a": {"command": "x"}}}))
+        write(some_file, {"mcpServers": {"a": {"command": "x", "env": {"TOKEN": "${TOKEN}"}}}})
+
+        config.add_server("a", {"command": "y", "env": {"TOKEN": "hunter2-hunter2"}})
+
+        assert read(some_file) == {"mcpServers": {"a": {"command": "y", "env": {"TOKEN": "${TOKEN}"}}}}
+
     def test_a_value_that_came_from_a_variable_is_saved_as_the_variable(
         self, some_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -927,6 +938,13 @@ class TestDisabling:
 
         assert config.set_disabled("time", True)
         assert json.loads(some_file.read_text())["mcpServers"]["time"]["note"] == 2
+
+    def test_what_another_process_has_enabled_meanwhile_is_disabled(self, some_file: Path) -> None:
+        config = MCPConfig(write(some_file, {"mcpServers": {"time": {**TIME, "disabled": True}}}))
+        write(some_file, {"mcpServers": {"time": TIME}})
+
+        assert config.set_disabled("time", True)
+        assert json.loads(some_file.read_text())["mcpServers"]["time"]["disabled"] is True
 
     def test_nothing_is_saved_if_it_is_so_already(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {"mcpServers": {"time": TIME}}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 import sysconfig
 from pathlib import Path
@@ -104,6 +106,37 @@ class TestLocalFile:
         assert config.untrusted.path == file
         TrustStore().trust(read_project(file))
         assert MCPConfig(trust_local=False).server_exists("time")
+
+    @pytest.mark.parametrize("trust_local", [False, True])
+    def test_a_device_is_not_read(self, trust_local: bool) -> None:
+        # /dev/zero would never end; a cloned project can have such a link.
+        (Path.cwd() / NAME).symlink_to("/dev/null")
+
+        with pytest.raises(ConfigError, match="not a regular file"):
+            MCPConfig(trust_local=trust_local)
+        with pytest.raises(ConfigError, match="not a regular file"):
+            read_project(Path.cwd() / NAME)
+
+    def test_a_link_of_another_user_does_not_choose_the_file(
+        self, script: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = script.with_name(NAME)
+        file.symlink_to(write(script.with_name("other.json"), time=TIME))
+        given, fields = os.lstat(file), list(os.lstat(file))
+        fields[stat.ST_UID] = os.geteuid() + 1
+        lstat = os.lstat
+        monkeypatch.setattr(
+            os, "lstat", lambda path, **how: os.stat_result(fields) if str(path) == str(file) else lstat(path, **how)
+        )
+
+        assert stat.S_ISLNK(given.st_mode)
+        with pytest.raises(ConfigError, match=f"{file} belongs to another user"):
+            MCPConfig()
+
+    def test_a_link_of_this_user_is_followed(self, script: Path) -> None:
+        script.with_name(NAME).symlink_to(write(script.with_name("other.json"), time=TIME))
+
+        assert MCPConfig().get_servers() == {"time": TIME}
 
     def test_it_is_refused_if_others_can_write_it(self, script: Path) -> None:
         write(script.with_name(NAME), time=TIME).chmod(0o666)

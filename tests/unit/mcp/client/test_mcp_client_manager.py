@@ -551,6 +551,25 @@ class TestStoppingAndRestarting:
         assert client.state is ServerState.CLOSED
         assert manager.list_servers() == []
 
+    def test_one_that_is_removed_is_not_left_running_by_an_exception_of_a_signal_handler(
+        self, fault_server: FaultServer, manage: Manage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = manage({"it": fault_server()})
+        manager.load_from_config()
+        client = manager.get_client("it")
+        assert client is not None
+        connect = client.connect
+
+        def interrupted(**options: Any) -> bool:
+            manager.disconnect_all()
+            connect(**options)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client, "connect", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.restart_server("it")
+        assert client.state is ServerState.CLOSED
+
     def test_a_start_under_way_can_be_stopped_and_not_begun_twice(
         self, fault_server: FaultServer, manage: Manage
     ) -> None:
@@ -562,6 +581,24 @@ class TestStoppingAndRestarting:
         manager.stop_server("it")
 
         assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.CLOSED])
+
+    def test_a_server_that_another_thread_begins_to_start_is_no_failure(
+        self, manage: Manage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        manager = manage({"it": {"command": "no-such-program"}})
+        make, times = MCPClient.from_config, iter([True])
+
+        def overtaken(*given: Any, **options: Any) -> MCPClient:
+            if next(times, False):
+                # What another thread would do in this moment. The server waits for its next attempt afterwards.
+                manager._registry.reserve("it", make(*given, **options))
+            return make(*given, **options)
+
+        monkeypatch.setattr(MCPClient, "from_config", overtaken)
+        manager.load_from_config()
+
+        assert manager.status()[0].last_error is None
+        assert "already exists" not in caplog.text
 
     def test_what_cannot_be_started_or_stopped_is_named(self, manage: Manage) -> None:
         manager = manage({"off": NPX | {"disabled": True}, "unusable": {"command": 5}})

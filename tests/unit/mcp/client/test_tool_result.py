@@ -34,6 +34,23 @@ class TestMembers:
     def test_what_is_there_stays_as_it_is(self, members: Json) -> None:
         assert dict(ToolResult(members)) == members
 
+    def test_what_an_application_puts_in_place_of_a_default_is_no_default(self) -> None:
+        changed, appended = ToolResult({"structuredContent": 1}), ToolResult({"structuredContent": 1})
+        changed["isError"] = True
+        appended["content"].append({"type": "text", "text": "no"})
+
+        assert changed.without_defaults() == {"structuredContent": 1, "isError": True}
+        assert appended.without_defaults() == {"structuredContent": 1, "content": [{"type": "text", "text": "no"}]}
+        assert changed != {"structuredContent": 1}
+        assert appended != {"structuredContent": 1}
+
+    def test_an_error_that_is_nested_too_deeply_to_be_written_is_no_exception(self) -> None:
+        deep: list[Any] = []
+        for _ in range(100_000):
+            deep = [deep]
+
+        assert ToolResult.from_server({"error": deep}).error == "(too deeply nested to show)"
+
     def test_the_members_that_it_is_made_of_are_not_changed(self) -> None:
         members = dict(FAILED)
         ToolResult(members)

@@ -29,7 +29,10 @@ _INSTALL_SETTING = re.compile(
            | PUBLISH | INTERNAL ).+
     | PIP_( INDEX_URL | EXTRA_INDEX_URL | NO_INDEX | FIND_LINKS | TRUSTED_HOST | CERT | CONFIG_FILE | CACHE_DIR
           | DEFAULT_TIMEOUT | RETRIES | KEYRING_PROVIDER )
-    | NPM_CONFIG_(?! NODE_OPTIONS | OTP ).+                     # options of node would be those of this process
+    | NPM_CONFIG_(?! NODE[_-]OPTIONS | OTP                      # options of node would be those of this process
+           | ( CALL | PACKAGE | GLOBAL | LOCATION | DRY[_-]RUN  # `npm exec` and `npm run` set them for themselves,
+             | WORKSPACES? | INCLUDE[_-]WORKSPACE[_-]ROOT       # and an npx would run the same command again
+             | LOCAL[_-]PREFIX | SCRIPT[_-]SHELL | IF[_-]PRESENT )$ ).+
     """,
     re.VERBOSE,
 )

@@ -109,6 +109,14 @@ class TestInstallSettings:
             *("npm_config_//registry.example/:_authToken", "PIP_PASSWORD", "AUTH_PROXY", "PROXY_PASSWORD"),
             # A server would change the application's own environment, or be given its secrets.
             *("UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_WORKING_DIRECTORY", "UV_ENV_FILE", "PIP_TARGET"),
+            *(
+                "npm_config_call",
+                "npm_config_package",
+                "npm_config_workspace",
+                "NPM_CONFIG_GLOBAL",
+                "npm_config_location",
+            ),
+            *("npm_config_node-options", "npm_config_local_prefix", "npm_config_script_shell", "npm_config_dry_run"),
             *("NODE_OPTIONS", "npm_config_node_options", "PYTHONPATH", "UV_", "PROXY", "VIRTUAL_ENV"),
         ],
     )
