@@ -207,8 +207,9 @@ def require_servers(servers: object) -> None:
             raise ConfigError(f"expected servers by name, got the entry of one server; give {{NAME: {{{key!r}: …}}}}")
     for key in ("mcpServers", "servers"):
         inside = servers.get(key)
-        is_entry = not isinstance(inside, Mapping) or "command" in inside or "url" in inside
-        if not is_entry and any(isinstance(entry, Mapping) for entry in inside.values()):
+        if not isinstance(inside, Mapping) or "command" in inside or "url" in inside:
+            continue
+        if any(isinstance(entry, Mapping) for entry in inside.values()):
             raise ConfigError(f"expected servers by name, got the content of a file; give what is in its {key!r}")
 
 
