@@ -272,6 +272,18 @@ class TestWaiting:
         manager.require("two", "one")
         manager.require()
 
+    def test_servers_that_were_not_started_are_not_ready(self) -> None:
+        manager = MCPClientManager({"time": {"command": "uvx"}, "off": {"command": "uvx", "disabled": True}})
+        assert not manager.wait_ready()
+        result = manager.call_tool("mcp_time_now")
+        assert result["error_type"] == "server_unavailable"
+        assert result.error == "server 'time' is unavailable: it was not started; call load_from_config()"
+        assert manager.call_tool("mcp_other_now")["error_type"] == "unknown_tool"
+
+    def test_without_servers_there_is_nothing_to_wait_for(self) -> None:
+        assert MCPClientManager({}).wait_ready()
+        assert MCPClientManager({"off": {"command": "uvx", "disabled": True}}).wait_ready()
+
     def test_it_waits_for_a_server_that_is_tried_again(self, fakes: Fakes) -> None:
         fakes.down["late"] = 1
         manager = fakes.manage("late")

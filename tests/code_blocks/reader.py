@@ -226,8 +226,6 @@ class Reader:
         for root in (self.home, self.work):
             for path in root.rglob("*"):
                 content = path.read_bytes() if path.is_file() else b""
-                if path == self.home / ".gaia":
-                    continue  # The specification has `MCPConfig` make this folder; files in it count.
                 found[str(path.relative_to(self.directory))] = (path.lstat().st_mode, content)
         return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gaia.locks import reentrant_lock
-from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.server_config import ServerConfig, require_servers
 from gaia.mcp.client.tool_filter import ALLOW_ALL
 from gaia.mcp.registration import RegisteredTools, Registry
 
@@ -57,10 +57,13 @@ def check_entry(name: str, entry: object) -> None:
 
 def checked(servers: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
     """`servers`, all of whose entries can be used. Raises ValueError: one that cannot is a mistake in the code."""
-    for name, entry in (servers or {}).items():
+    if servers is None:
+        return {}
+    require_servers(servers)
+    for name, entry in servers.items():
         check_entry(name, entry)
         ServerConfig.from_dict(name, entry)
-    return dict(servers or {})
+    return dict(servers)
 
 
 def put_over_files(config: MCPConfig, servers: Mapping[str, Mapping[str, Any]]) -> MCPConfig:

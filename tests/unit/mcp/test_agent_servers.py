@@ -30,6 +30,11 @@ def test_all_servers_of_a_constructor_are_checked_as_those_of_a_file_are() -> No
         checked({"time": good, "git": {"command": "uvx", "timeout": "long"}})
 
 
+def test_servers_are_named() -> None:
+    with pytest.raises(ValueError, match="expected servers by name"):
+        checked([{"command": "uvx"}])  # type: ignore[arg-type]
+
+
 def test_declared_servers_count_and_nothing_is_written(tmp_path: Any) -> None:
     file = tmp_path / "servers.json"
     file.write_text('{"mcpServers": {"time": {"command": "old"}, "git": {"command": "git"}}}')

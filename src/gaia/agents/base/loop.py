@@ -207,6 +207,7 @@ class Run:
             return call
         except CallNotMade as reason:
             content = self._agent.result_budget.fit(text_of_result(error_result(str(reason))), reason.tool)
+            self._agent.console.print_tool_outcome(reason.tool, reason.outcome, 0.0)
             return ToolCall(request.id, reason.tool, arguments, reason.outcome, content, 0.0)
 
     def _job(self, call: PreparedCall) -> Callable[[Say], Any]:

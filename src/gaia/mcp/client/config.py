@@ -19,7 +19,14 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import config_files, json_file
 from gaia.mcp.client.config_files import Loaded, LoadReport, entries_of
-from gaia.mcp.client.server_config import ServerConfig, keep_variables, plain_secrets, remarks_on_keys, unknown_keys
+from gaia.mcp.client.server_config import (
+    ServerConfig,
+    keep_variables,
+    plain_secrets,
+    remarks_on_keys,
+    require_servers,
+    unknown_keys,
+)
 from gaia.mcp.client.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
 
@@ -103,9 +110,10 @@ class MCPConfig:
     def in_memory(cls, servers: Mapping[str, Mapping[str, Any]], *, strict: bool = False) -> MCPConfig:
         """A configuration of these servers, which reads and writes no file: changes of it are changes in memory.
 
-        `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError for what JSON
-        cannot hold, and with `strict` for what that means in a file, too.
+        `servers` has the entries by name, with the keys that they have in a file. Raises ConfigError for what is not
+        entries by name and for what JSON cannot hold, and with `strict` for what that means in a file, too.
         """
+        require_servers(servers)
         config = cls.__new__(cls)
         entries = {name: _as_json(name, entry) for name, entry in servers.items()}
         config._begin(config_files.load_nothing(), entries, strict=strict)
@@ -136,7 +144,10 @@ class MCPConfig:
         ]
         for file, entries in self._layers.items():
             _log_unknown_keys(file, entries)
-        if strict and (found := [*self.problems.values(), *self.warnings]):
+        problems = list(self.problems.values())
+        # What makes an entry unusable is not said a second time.
+        remarks = [one for one in self.warnings if not any(problem.startswith(one) for problem in problems)]
+        if strict and (found := [*problems, *remarks]):
             raise ConfigError("; ".join(found))
 
     @property

@@ -20,11 +20,12 @@ from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
-from gaia.mcp.client.server_config import OutputMode, PinMode, without_name
+from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
 from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
@@ -42,7 +43,7 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
+from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -102,6 +103,9 @@ class MCPClientManager:
             config = MCPConfig(trust_local=trust_local)
         elif isinstance(config, Mapping):
             config = MCPConfig.in_memory(config)
+        elif not hasattr(config, "get_servers"):
+            # A path, for example: this says what to give.
+            require_servers(config)
         self.config = config
         """The configuration of the servers."""
         self.debug = debug
@@ -330,16 +334,17 @@ class MCPClientManager:
         True when they are. False after `timeout`, and at once when a server cannot become ready by itself: its
         configuration is unusable, it requires a login, its restart policy is ``never``, or it was disconnected. A
         server that has exited by itself counts as ready, because the next call starts it. Does not start servers:
-        call `load_from_config` first. Raises ValueError for a `timeout` that is no duration.
+        call `load_from_config` first. Before that, and if no server was added either, it is False at once unless the
+        configuration has no servers to start. Raises ValueError for a `timeout` that is no duration.
         """
         _require_wait(timeout)
 
         def is_over() -> bool:
-            absences = self._absences(status.name for status in self.status())
+            absences = self._absences(self._awaited())
             return not absences or any(absence.is_final for absence in absences)
 
         self._readiness.wait(is_over, timeout)
-        return not self._absences(status.name for status in self.status())
+        return not self._absences(self._awaited())
 
     def require(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until the servers `names` are ready, by default all that are configured and not disabled.
@@ -351,10 +356,17 @@ class MCPClientManager:
         """
         _require_wait(timeout)
         if not names:
-            names = tuple(name for name in self.config.get_entries() if not self._is_disabled(name))
+            names = tuple(self._enabled())
         self._readiness.wait(lambda: all(absence.is_final for absence in self._absences(names)), timeout)
         if missing := self._absences(names):
             raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
+
+    def _awaited(self) -> list[str]:
+        """The servers that `wait_ready` waits for: those that were started, or else those that could be."""
+        return [status.name for status in self.status()] or self._enabled()
+
+    def _enabled(self) -> list[str]:
+        return [name for name in self.config.get_entries() if not self._is_disabled(name)]
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
         """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
@@ -464,13 +476,19 @@ class MCPClientManager:
         error: MCPError = self._registry.no_route(name)
         if isinstance(error, ServerUnavailable):
             error = self.absence_of(name) or error
+        elif isinstance(error, UnknownTool):
+            # Servers that were never loaded are unknown to the registry.
+            owner = owner_of(name, self.config.get_entries())
+            if owner is not None and owner not in [status.name for status in self.status()]:
+                error = next((absence.error for absence in self._absences([owner])), error)
         metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
         return error
 
     # Condition.
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'; '.join(one.summary for one in self.status()) or 'without servers'}>"
+        summaries = [one.summary for one in self.status()] or [f"{name!r} not started" for name in self._enabled()]
+        return f"<{type(self).__name__} {'; '.join(summaries) or 'without servers'}>"
 
     def status(self) -> list[ServerStatus]:
         """The condition of every server, in the order of the configuration; those that are not in it come last."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-__all__ = ["assign", "disambiguated", "is_of_another", "namespaced"]
+__all__ = ["assign", "disambiguated", "is_of_another", "namespaced", "owner_of"]
 
 _MAX_LENGTH = 64
 _HASH_DIGITS = 8
@@ -38,6 +38,11 @@ def is_of_another(name: str, server: str, servers: Iterable[str]) -> bool:
     folded = name.casefold()
     own, *others = (one.casefold() for one in (server, *servers))
     return max((one for one in (own, *others) if folded.startswith(f"{one}_")), key=len, default=own) != own
+
+
+def owner_of(name: str, servers: Iterable[str]) -> str | None:
+    """The one of `servers` that a namespaced name belongs to, whether it has such a tool or not."""
+    return max((server for server in servers if name.startswith(f"mcp_{server}_")), key=len, default=None)
 
 
 def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> dict[str, tuple[str, str]]:

@@ -27,6 +27,7 @@ __all__ = [
     "keep_variables",
     "plain_secrets",
     "remarks_on_keys",
+    "require_servers",
     "secrets",
     "unknown_keys",
     "variables_in",
@@ -192,6 +193,24 @@ def remarks_on_keys(mapping: object) -> list[str]:
 def without_name(problem: str, name: str) -> str:
     """What is wrong with the entry of the server `name`, for a place that shows this name already."""
     return problem.replace(f"server {name!r}: ", "", 1)
+
+
+def require_servers(servers: object) -> None:
+    """Raise ConfigError if `servers` is no mapping of names to entries: the mistake is in the code that gives it."""
+    if not isinstance(servers, Mapping):
+        raise ConfigError(
+            f"expected servers by name, such as {{'time': {{'command': 'uvx'}}}}, got {type(servers).__name__}; "
+            "the servers of a configuration file are MCPConfig(path) for a manager, config_file=path for an agent"
+        )
+    for key in ("command", "url"):
+        if isinstance(servers.get(key), str):
+            raise ConfigError(f"expected servers by name, got the entry of one server; give {{NAME: {{{key!r}: …}}}}")
+    for key in ("mcpServers", "servers"):
+        inside = servers.get(key)
+        if not isinstance(inside, Mapping) or "command" in inside or "url" in inside:
+            continue
+        if any(isinstance(entry, Mapping) for entry in inside.values()):
+            raise ConfigError(f"expected servers by name, got the content of a file; give what is in its {key!r}")
 
 
 def plain_secrets(mapping: Mapping[str, Any]) -> list[str]:

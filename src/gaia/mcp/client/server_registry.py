@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gaia.locks import Latch, reentrant_lock
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.naming import assign
+from gaia.mcp.client.naming import assign, owner_of
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
@@ -270,7 +270,7 @@ class ServerRegistry:
         """The server that a namespaced name belongs to, whether it has such a tool or not."""
         with self._lock:
             known = self._known.copy()
-        return max((server for server in known if tool_name.startswith(f"mcp_{server}_")), key=len, default=None)
+        return owner_of(tool_name, known)
 
     def no_route(self, name: str) -> UnknownTool | ToolDenied | ServerUnavailable:
         """Why no route has this name: its server is not connected, or permits no calls of it, or none has the tool."""
@@ -292,7 +292,9 @@ class ServerRegistry:
             return ServerUnavailable.of(server, reason or otherwise)
         import difflib
 
-        close = difflib.get_close_matches(name, self.routes, n=3)
+        # A tool's own name, without that of its server, is the most frequent mistake.
+        own = [route for route in self.routes if route.endswith(f"_{name}")][:3]
+        close = own or difflib.get_close_matches(name, self.routes, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "list_tools() gives the names"
         return UnknownTool(f"no connected server offers a tool named {name!r}; {hint}")
 

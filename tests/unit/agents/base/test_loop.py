@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -104,6 +105,17 @@ def test_what_is_remembered_of_a_malformed_call_is_well_formed(registry: Registr
     assert [answer["tool_call_id"] for answer in answers] == ["1", "2"]
     assert {call.outcome for call in result.tool_calls} == {"error"}
     assert result.tool_calls[1].arguments is None
+
+
+def test_the_console_shows_calls_that_are_not_made(registry: Registry) -> None:
+    registry["remove"] = {**entry(dict), "requires_confirmation": True}
+    agent = SilentAgent(confirm="always")
+    agent.console = Mock()
+    run(
+        ListModel(calling(RequestedCall("1", "remove", "{}"), RequestedCall("2", "nothing", "{}")), ANSWER), agent=agent
+    )
+    shown = [(one.args[0], one.args[1]) for one in agent.console.print_tool_outcome.call_args_list]
+    assert shown == [("remove", "refused"), ("nothing", "error")]
 
 
 def test_results_are_told_in_the_order_of_the_requests(registry: Registry) -> None:

@@ -890,6 +890,12 @@ class TestMisspeltKeys:
         with pytest.raises(ConfigError, match=f"{some_file}: .*means nothing here; did you mean"):
             MCPConfig(write(some_file, document), strict=True)
 
+    def test_strictly_a_key_that_makes_an_entry_unusable_is_said_once(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            MCPConfig.in_memory({"time": {**TIME, "disabledTool": ["x"], "timout": 5}}, strict=True)
+        assert str(caught.value).count("'disabledTool'") == 1
+        assert "'timout'" in str(caught.value)
+
     def test_strictly_none_can_be_added_either(self, some_file: Path) -> None:
         config = MCPConfig(write(some_file, {}), strict=True)
         with pytest.raises(ConfigError, match="server 'time': the key 'timout' means nothing here"):

@@ -620,7 +620,9 @@ class TestRouting:
         outcome = manager.call_tool("mcp_fault_ecko", {"text": "hi"})
         assert (outcome["error_type"], outcome["delivery"]) == ("unknown_tool", "not_sent")
         assert "mcp_fault_echo" in outcome["error"]
-        assert manager.call_tool("echo", {})["error_type"] == "unknown_tool"
+        outcome = manager.call_tool("echo", {})
+        assert outcome["error_type"] == "unknown_tool"
+        assert "did you mean mcp_fault_echo?" in str(outcome.error)
 
     def test_without_any_server_there_are_no_tools(self, manager: MCPClientManager) -> None:
         assert manager.list_tools() == []
@@ -776,6 +778,12 @@ class TestSubmitting:
         assert wait_until(lambda: "notifications/cancelled" in [one.get("method") for one in received(client)])
 
 
+@pytest.mark.parametrize("mistake", ["servers.json", [NPX], NPX, {"mcpServers": {"time": NPX}}])
+def test_what_is_no_configuration_is_refused_at_once(mistake: Any) -> None:
+    with pytest.raises(ConfigError, match="expected servers by name"):
+        MCPClientManager(mistake)
+
+
 class TestShown:
     def test_by_names_states_and_tools(self, in_memory: None, manage: Manage) -> None:
         manager = manage()
@@ -785,6 +793,10 @@ class TestShown:
         assert repr(manager) == "<MCPClientManager 'time' ready, 2 tools>"
         client.disconnect()
         assert repr(client) == "<MCPClient 'time' closed, 0 tools>"
+
+    def test_servers_that_were_not_started(self) -> None:
+        manager = MCPClientManager({"time": NOWHERE, "off": {**NOWHERE, "disabled": True}})
+        assert repr(manager) == "<MCPClientManager 'time' not started>"
 
     def test_never_with_a_secret(self, manage: Manage) -> None:
         entry = {**NOWHERE, "args": ["--token", "s3cr3t-in-args"], "env": {"DB_PASSWORD": "s3cr3t-in-env"}}

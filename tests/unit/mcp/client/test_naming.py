@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.client import naming
-from gaia.mcp.client.naming import assign, disambiguated, namespaced
+from gaia.mcp.client.naming import assign, disambiguated, namespaced, owner_of
 
 API_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -25,6 +25,11 @@ def digits(server: str, tool: str) -> str:
 
 def test_an_ordinary_tool_is_named_after_its_server() -> None:
     assert namespaced("filesystem", "read_file") == "mcp_filesystem_read_file"
+
+
+def test_a_name_belongs_to_the_server_with_the_longest_name() -> None:
+    assert owner_of("mcp_files_archive_read", ["files", "files_archive", "file"]) == "files_archive"
+    assert owner_of("mcp_git_log", ["files"]) is None
 
 
 def test_a_name_of_exactly_64_characters_is_kept() -> None:

@@ -15,6 +15,7 @@ from gaia.mcp.client.server_config import (
     keep_variables,
     plain_secrets,
     remarks_on_keys,
+    require_servers,
     secrets,
     unknown_keys,
 )
@@ -448,3 +449,25 @@ def test_remarks_name_the_key_that_was_meant() -> None:
         "the key 'timout' means nothing here; did you mean 'timeout'?",
     ]
     assert remarks_on_keys("no object") == []
+
+
+@pytest.mark.parametrize(
+    ("servers", "message"),
+    [
+        ("servers.json", r"got str; the servers of a configuration file are MCPConfig\(path\)"),
+        ([{"command": "uvx"}], "got list"),
+        ({"command": "uvx", "args": ["x"]}, r"the entry of one server; give \{NAME: \{'command': …\}\}"),
+        ({"url": "https://example.org/mcp"}, "the entry of one server"),
+        ({"mcpServers": {"time": {"command": "uvx"}}}, "give what is in its 'mcpServers'"),
+        ({"servers": {"time": {"command": "uvx"}}}, "give what is in its 'servers'"),
+    ],
+)
+def test_what_is_no_mapping_of_servers_is_explained(servers: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        require_servers(servers)
+
+
+@pytest.mark.parametrize("name", ["command", "url", "mcpServers", "servers"])
+def test_a_server_may_have_any_name(name: str) -> None:
+    require_servers({name: {"command": "uvx", "env": {"A": "b"}}})
+    require_servers({})

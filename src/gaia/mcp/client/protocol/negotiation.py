@@ -12,6 +12,7 @@ from typing import Literal
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.exchange import Exchange
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS, HandshakeEra
+from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.client.protocol.stateless_era import (
     STATELESS_ERRORS,
     STATELESS_REVISIONS,
@@ -97,7 +98,17 @@ class Negotiation:
                     delivery="unknown",
                 )
             return profile
-        return (yield from self._stateless(identity, self._revision or STATELESS_REVISIONS[0], None))
+        revision = self._revision or STATELESS_REVISIONS[0]
+        try:
+            return (yield from self._stateless(identity, revision, None))
+        except JsonRpcError as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+            raise HandshakeFailed(
+                f"the server does not know server/discover, and the configuration insists on {revision!r}; "
+                "set protocol to 'auto' if the server is of an older revision",
+                delivery="unknown",
+            ) from error
 
     def _probe(self, identity: ClientIdentity) -> Exchange[ServerProfile]:
         silent = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -37,10 +38,15 @@ def split_command(command: str) -> list[str]:
         raise ConfigError(
             f"the command {command!r} contains {operator!r}, but servers are started without a shell. "
             f"Give command and args apart: "
-            f'{{"command": "{words[0]}", "args": [...]}}; if you need a shell, name it: '
-            f'{{"command": "sh", "args": ["-c", {command!r}]}}'
+            f'{{"command": {_json(words[0])}, "args": [...]}}; if you need a shell, name it: '
+            f'{{"command": "sh", "args": ["-c", {_json(command)}]}}'
         )
     return words
+
+
+def _json(text: str) -> str:
+    """`text` as it is written in a configuration file, for messages from which it is copied."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _shell_operator(command: str) -> str | None:

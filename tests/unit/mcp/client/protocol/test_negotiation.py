@@ -228,9 +228,13 @@ class TestInsisting:
     @pytest.mark.parametrize("protocol", ["modern", "2026-07-28"])
     def test_modern_is_never_greeted(self, protocol: str) -> None:
         server = Server([JsonRpcError(-32601, "Method not found")])
-        with pytest.raises(JsonRpcError):
+        with pytest.raises(HandshakeFailed, match="insists on '2026-07-28'; set protocol to 'auto'"):
             server.open(Negotiation(protocol))
         assert server.methods == ["server/discover"]
+
+    def test_modern_passes_other_errors_on(self) -> None:
+        with pytest.raises(JsonRpcError, match="not today"):
+            Server([JsonRpcError(-32000, "not today")]).open(Negotiation("modern"))
 
     def test_modern_says_what_the_server_speaks_instead(self) -> None:
         with pytest.raises(HandshakeFailed, match="the server speaks 2025-11-25; this client speaks 2026-07-28"):

@@ -24,6 +24,13 @@ def call(**settings: Any) -> Call:
     return Call(7, "tools/call", **arguments)
 
 
+@pytest.mark.parametrize(
+    ("timeout", "shown"), [(0.999636, "1 s"), (0.01, "0.01 s"), (12.5, "12.5 s"), (3600.0, "3600 s")]
+)
+def test_the_message_of_a_timeout_has_no_needless_digits(timeout: float, shown: str) -> None:
+    assert str(call(timeout=timeout).timed_out()) == f"tools/call was not answered within {shown}"
+
+
 def race(rounds: int, *contenders: Callable[[int], Any]) -> list[tuple[Any, ...]]:
     """Run the contenders at the same moment, each in a thread of its own, again and again; returns what they return."""
     barrier = threading.Barrier(len(contenders))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -69,7 +70,7 @@ class TestCommandLine:
         message = str(refusal.value)
         assert f"contains {operator!r}" in message
         assert '"args": [...]' in message
-        assert '"command": "sh", "args": ["-c"' in message
+        assert json.loads(message.partition("name it: ")[2]) == {"command": "sh", "args": ["-c", line]}
 
     @pytest.mark.parametrize("line", ["", "   ", "\t\n"])
     def test_an_empty_one_is_refused(self, line: str) -> None:
