@@ -1,6 +1,5 @@
 """The callers' side: waiting, giving up, progress, futures; and on which threads a caller's own code runs."""
 
-import functools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
@@ -30,10 +29,6 @@ def held() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
-
-
-def _note(order: list[float], timeout: float, _: object) -> None:
-    order.append(timeout)
 
 
 def cancellation(channel: FakeChannel, nth: int = 1) -> Any:
@@ -328,15 +323,13 @@ class TestFutures:
         assert cancellation(channel) == {"requestId": request["id"], "reason": "timeout"}
 
     def test_timeouts_come_in_the_order_of_the_deadlines(self, server: Supervised, channel: FakeChannel) -> None:
-        order: list[float] = []
-        for timeout in (3.0, 1.0, 2.0):
-            server.submit(timeout=timeout).add_done_callback(functools.partial(_note, order, timeout))
+        futures = {timeout: server.submit(timeout=timeout) for timeout in (3.0, 1.0, 2.0)}
         server.settle()
-        for number in (1, 2, 3):
+        for number, timeout in enumerate((1.0, 2.0, 3.0), 1):
             server.pass_time(1.0)
             cancellation(channel, number)
-        server.callbacks.close()
-        assert order == [1.0, 2.0, 3.0]
+            assert isinstance(futures[timeout].exception(PATIENCE), CallTimeout)
+            assert sorted(timeout for timeout, future in futures.items() if future.done()) == [1.0, 2.0, 3.0][:number]
 
     def test_deadlines_are_kept_however_many_letters_come(self, server: Supervised, channel: FakeChannel) -> None:
         future = server.submit(timeout=5.0)
