@@ -93,7 +93,7 @@ def load_named(path: str | os.PathLike[str], *, create: bool) -> Loaded:
     if not data and not create and not os.path.exists(file) and not _is_user_file(file):
         raise ConfigError(
             f"{file}: there is no such file; correct the path, or have the file made: "
-            f"gaia mcp add --config {shlex.quote(str(file))} NAME COMMAND (in a program: create=True)"
+            f"gaia mcp add --config {shlex.quote(str(file))} NAME COMMAND (in a program: MCPConfig(…, create=True))"
         )
     document = _decode(file, data)
     report = _report(file, entries_of(file, document))
