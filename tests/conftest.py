@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 # Where a program looks for the user's files before it looks into the home directory.
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
 
+# What a terminal or a CI service may set, and what changes how texts are drawn.
+TERMINAL_VARIABLES = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+# What leads requests elsewhere. Servers inherit it, and so does what the doctor and the documentation's commands start.
+NETWORK_VARIABLES = re.compile(
+    r"(ALL|FTP|HTTPS?|NO|WSS?)_PROXY|NODE_EXTRA_CA_CERTS|(CURL|REQUESTS)_CA_BUNDLE|SSL_CERT_FILE|(NPM_CONFIG|PIP|UV)_.*",
+    re.IGNORECASE,
+)
+
 
 # pytest-timeout is the limit; on a busy machine any single example may take long. Tests may be repeated, which gives
 # each repetition an instance of its class.
@@ -42,6 +52,8 @@ hypothesis.settings.register_profile(
     derandomize=False,
     max_examples=500,
 )
+# For the Pythons that run only a part of the tests: nearly all that examples find does not depend on the Python.
+hypothesis.settings.register_profile("fewer", hypothesis.settings.get_profile("fixed"), max_examples=20)
 hypothesis.settings.load_profile("fixed")
 
 FIXED_CHAOS_SEED = 1
@@ -164,13 +176,25 @@ def no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def plain_terminal() -> Iterator[None]:
+    """Commands draw as wide and as colourful as their streams say, and not as this machine's variables do."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in TERMINAL_VARIABLES:
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
 def authorities(no_certificates: Path) -> Iterator[None]:
     """Trust no certificates: each HTTP client reads all of the system's, which takes longer than most tests.
 
-    Tests that use the network outside of this machine have a fixture of this name that does nothing.
+    Proxies and package indexes of this machine are left out, too. Tests that use the network outside of it have a
+    fixture of this name that does nothing.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SSL_CERT_FILE", raising=False)
+        for name in list(os.environ):
+            if NETWORK_VARIABLES.fullmatch(name):
+                patch.delenv(name)
         patch.setenv("SSL_CERT_DIR", str(no_certificates))
         yield
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,22 @@ def test_a_test_that_starts_a_process_has_to_be_marked(tmp_path: Path) -> None:
     assert re.search(r"the test started a process \(subprocess.Popen.*\): mark it with `process`", everything)
     assert "3 passed, 1 error" in everything
     assert "1 passed, 2 deselected, 1 error" in run("-m", "not process")
+
+
+MACHINE = {"COLUMNS": "40", "FORCE_COLOR": "1", "https_proxy": "http://127.0.0.1:9", "UV_CACHE_DIR": "/nonexistent"}
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[None]:
+    """Set before what each test gets is made."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in MACHINE.items():
+            patch.setenv(name, value)
+        yield
+
+
+def test_settings_of_this_machine_for_terminals_and_networks_are_left_out(machine: None) -> None:
+    assert not os.environ.keys() & MACHINE.keys()
 
 
 def test_home_is_empty_and_the_working_directory_is_the_tests_own(home: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class TestMeasures:
 
 class TestCommandLine:
     @pytest.fixture(autouse=True)
-    def server(self) -> None:
+    def server(self, starts_processes: None) -> None:
         try:
             echo_server.build()
         except echo_server.NoCompiler as reason:
