@@ -164,6 +164,8 @@ class Host:
         child = os.fork()
         if child == 0:
             refused = [client.call_tool for client in self._clients.values() if not _refuses(client)]
+            # Python's exit status tells of a disk that is full, where what was logged to standard error is not written.
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
             # Through `atexit`, and all that a program does when it ends.
             sys.exit(len(refused))
         return {"child": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}

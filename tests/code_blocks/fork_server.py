@@ -61,6 +61,8 @@ class Job:
         os.chdir(self.directory)
         os.environ.clear()
         os.environ.update(self.environment)
+        # What PYTHONDONTWRITEBYTECODE says, which a Python reads when it starts.
+        sys.dont_write_bytecode = True
         # New ones: those of the server remember what kind of file they were made for.
         sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
@@ -30,7 +29,6 @@ from gaia.mcp.client import (
     MCPClient,
     MCPClientManager,
 )
-from gaia.mcp.client.config import MCPConfig
 
 CIMD = "https://conformance-test.local/client-metadata.json"
 """The client id metadata document that the suite expects of clients that have one."""
@@ -51,8 +49,7 @@ def main() -> int:
     url = sys.argv[-1]
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
-        config = MCPConfig(Path(home) / "servers.json")
-        with MCPClientManager(config, on_elicitation=fill_in, on_authorization=log_in) as manager:
+        with MCPClientManager({}, on_elicitation=fill_in, on_authorization=log_in) as manager:
             client = manager.add_server("conformance", {**server(scenario, url, context), "protocol": protocol()})
             play(scenario, client, context)
     return 0

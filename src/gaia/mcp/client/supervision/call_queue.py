@@ -161,10 +161,19 @@ class CallQueue:
         return True
 
     def _take_all(self) -> list[Call]:
-        taken = []
-        with contextlib.suppress(IndexError):
-            while True:
-                taken.append(self._backlog.popleft())
+        """Take all calls out of the backlog, or none of them if an exception is raised."""
+        taken: list[Call] = []
+        call: Call | None = None
+        try:
+            while self._backlog:
+                # A caller may have taken out the last one since.
+                with contextlib.suppress(IndexError):
+                    call = self._backlog.popleft()
+                    taken.append(call)
+                call = None
+        except BaseException:
+            self._backlog.extendleft(reversed(taken if call is None or call in taken else [*taken, call]))
+            raise
         return taken
 
     # For the supervisor.
