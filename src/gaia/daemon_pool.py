@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 from gaia.exception_text import exception_text
 from gaia.handover import mark_engine_thread
-from gaia.locks import WeakObjects, reentrant_lock
+from gaia.locks import WeakObjects, get_within, reentrant_lock
 from gaia.log import get_logger
 
 __all__ = ["DaemonPool", "PoolExhausted", "Task", "drain_all"]
@@ -199,7 +199,8 @@ class DaemonPool:
                 return None
             self._idle.append(thread)
         try:
-            return thread.inbox.get(timeout=self._idle_seconds)
+            seconds = threading.TIMEOUT_MAX if self._idle_seconds is None else self._idle_seconds
+            return get_within(thread.inbox, seconds)
         except queue.Empty:
             with self._lock:
                 if thread in self._idle:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from gaia.locks import Latch, WeakObjects, reentrant_lock
+from gaia.locks import Latch, WeakObjects, get_within, reentrant_lock
 
 __all__ = ["Handover", "mark_engine_thread", "on_engine_thread"]
 
@@ -104,7 +104,7 @@ class Handover:
                 return None
         self.post(report)
         try:
-            result, error = outcome.get(timeout=seconds)
+            result, error = get_within(outcome, seconds)
         except queue.Empty:
             self._gave_up()
             return None
@@ -159,7 +159,7 @@ class Handover:
     def _run_next(self) -> bool:
         """False if the thread is to end."""
         try:
-            entry = self._tasks.get(timeout=_IDLE_SECONDS)
+            entry = get_within(self._tasks, _IDLE_SECONDS)
         except queue.Empty:
             return not self._ends()
         self._attempt(entry.task)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import queue
 import threading
 import weakref
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Latch", "WeakObjects", "import_apart", "lock_held_over_forks", "reentrant_lock"]
+__all__ = ["Latch", "WeakObjects", "get_within", "import_apart", "lock_held_over_forks", "reentrant_lock"]
 
 T = TypeVar("T")
 
@@ -125,6 +126,19 @@ class Latch:
         # Another thread that found the latch open may have released it.
         with contextlib.suppress(RuntimeError):
             self._gate.release()
+
+
+def get_within(source: queue.SimpleQueue[T], seconds: float) -> T:
+    """The next item of a queue; raises `queue.Empty` after `seconds`.
+
+    In Python 3.11 the queue's own `get` with a timeout may wait for ever. Where the lock of the empty queue is free, it
+    takes the lock and reckons its timeout anew, and if that has passed meanwhile it is negative, which means none. The
+    first look takes the lock, so that the wait begins with the timeout as it is.
+    """
+    try:
+        return source.get_nowait()
+    except queue.Empty:
+        return source.get(timeout=min(max(0.0, seconds), threading.TIMEOUT_MAX))
 
 
 def _after_fork() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gaia.locks import Latch, WeakObjects, import_apart, reentrant_lock
+from gaia.locks import Latch, WeakObjects, get_within, import_apart, reentrant_lock
 
 PATIENCE = 10.0
 
@@ -237,3 +238,41 @@ def test_a_fork_waits_for_a_thread_that_changes_a_registry() -> None:
         [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
+
+
+class Watched(queue.SimpleQueue[str]):
+    """Notes how it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeouts: list[float | None] = []
+
+    def get(self, block: bool = True, timeout: float | None = None) -> str:
+        self.timeouts.append(timeout)
+        return super().get(block, timeout)
+
+    def get_nowait(self) -> str:
+        self.timeouts.append(0)
+        return super().get_nowait()
+
+
+class TestGetWithin:
+    def test_the_queue_is_looked_at_before_it_is_waited_for(self) -> None:
+        # Without that look, Python 3.11 may wait for ever where little time is left.
+        source = Watched()
+        for seconds in (0.001, -1.0):
+            with pytest.raises(queue.Empty):
+                get_within(source, seconds)
+        assert source.timeouts == [0, 0.001, 0, 0.0]
+
+    def test_an_item_that_is_there_or_comes_is_returned(self) -> None:
+        source = Watched()
+        source.put("first")
+        assert get_within(source, 10.0) == "first"
+        threading.Timer(0.0, source.put, ["second"]).start()
+        assert get_within(source, 10.0) == "second"
+
+    def test_hardly_any_time_is_no_wait_without_end(self) -> None:
+        for _ in range(200):
+            with pytest.raises(queue.Empty):
+                get_within(queue.SimpleQueue[str](), 0.000_002)

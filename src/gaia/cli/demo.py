@@ -16,6 +16,7 @@ from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import microseconds, milliseconds
+from gaia.locks import get_within
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -245,7 +246,7 @@ class _Guide:
         deadline = time.monotonic() + _EVENT_SECONDS
         with contextlib.suppress(queue.Empty):
             while True:
-                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+                event = get_within(self._events, deadline - time.monotonic())
                 if isinstance(event, Restarted):
                     return event
         return None

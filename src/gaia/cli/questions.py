@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gaia.cli import terminal
 from gaia.cli.options import Options
+from gaia.locks import get_within
 from gaia.mcp.errors import CallCancelled, CallTimeout
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Questions:
 
         while True:
             try:
-                question = self._waiting.get(timeout=max(0.0, self._deadline - time.monotonic()))
+                question = get_within(self._waiting, self._deadline - time.monotonic())
             except queue.Empty:
                 if time.monotonic() >= self._deadline:
                     return False

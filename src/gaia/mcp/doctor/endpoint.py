@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from urllib.parse import SplitResult, urlsplit
 
+from gaia.locks import get_within
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
 
 __all__ = ["check_endpoint"]
@@ -70,7 +71,7 @@ def _look_up(host: str, port: int) -> Check:
     began = time.perf_counter()
     threading.Thread(target=ask, name="mcp-doctor-resolver", daemon=True).start()
     try:
-        answer = answers.get(timeout=_SECONDS)
+        answer = get_within(answers, _SECONDS)
     except queue.Empty:
         answer = OSError(f"no answer within {_SECONDS:g} s")
     seconds = time.perf_counter() - began

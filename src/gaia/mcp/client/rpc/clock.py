@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Any, Protocol, TypeGuard
 
+from gaia.locks import get_within
+
 __all__ = ["Clock", "Lock", "SystemClock", "is_number", "require_seconds"]
 
 _MAX_SECONDS = 365 * 24 * 3600
@@ -44,7 +46,7 @@ class SystemClock:
     def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
         if deadline is None:
             return source.get()
-        return source.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+        return get_within(source, deadline - time.monotonic())
 
 
 def require_seconds(name: str, value: object) -> None:

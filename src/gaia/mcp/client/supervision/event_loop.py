@@ -10,6 +10,7 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from gaia.locks import get_within
 from gaia.mcp.client.rpc.clock import Clock
 
 __all__ = ["EventLoop", "Task", "Timer", "Timers", "Waiting", "run_all"]
@@ -159,7 +160,7 @@ class EventLoop:
     def next_task_soon(self) -> Task | None:
         """The next task, if one comes within a moment. For when the clock or the timers cannot be used."""
         try:
-            return self._tasks.get(timeout=_MOMENT_SECONDS)
+            return get_within(self._tasks, _MOMENT_SECONDS)
         except queue.Empty:
             return None
 
