@@ -37,12 +37,12 @@ def follows(argv: list[str], *words: str) -> bool:
 
 
 def test_places_are_made_before_what_lies_in_them() -> None:
-    found = profile(hidden=("/srv",), read=("/srv/u/work",), write=("/srv/u/work/data",), masked=("/srv/u/work/.ssh",))
+    found = profile(hidden=("/srv",), read=("/srv/u/notes",), write=("/srv/u/notes/data",), masked=("/srv/u/notes/.ssh",))
     argv = wrapped(found, "/usr/bin/bwrap", True)
-    order = [argv.index(place) for place in ("/srv", "/srv/u/work", "/srv/u/work/data")]
+    order = [argv.index(place) for place in ("/srv", "/srv/u/notes", "/srv/u/notes/data")]
     assert order == sorted(order)
-    assert follows(argv, "--bind", "/srv/u/work/data", "/srv/u/work/data")
-    assert follows(argv, "--ro-bind", "/srv/u/work", "/srv/u/work")
+    assert follows(argv, "--bind", "/srv/u/notes/data", "/srv/u/notes/data")
+    assert follows(argv, "--ro-bind", "/srv/u/notes", "/srv/u/notes")
     assert argv.index("--remount-ro", order[-1]) > order[-1]
     assert follows(argv, "--remount-ro", "/srv")
 
