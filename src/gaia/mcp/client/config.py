@@ -19,10 +19,9 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client import config_files, json_file
 from gaia.mcp.client.config_files import Loaded, LoadReport, entries_of
+from gaia.mcp.client.config_variables import keep_variables, plain_secrets
 from gaia.mcp.client.server_config import (
     ServerConfig,
-    keep_variables,
-    plain_secrets,
     remarks_on_keys,
     require_servers,
     unknown_keys,

@@ -13,7 +13,8 @@ from gaia.log import get_logger
 from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
-from gaia.mcp.client.server_config import ServerConfig, expand, secrets, variables_in
+from gaia.mcp.client.config_variables import expand, secrets, variables_in
+from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.client.transports.environment import INHERITED
 from gaia.mcp.client.transports.stdio import StdioTransport

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from gaia.mcp.client.config_variables import expand
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.server_config import ServerConfig, expand, remarks_on_keys, without_name
+from gaia.mcp.client.server_config import ServerConfig, remarks_on_keys, without_name
 from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,

@@ -8,7 +8,8 @@ import pytest
 from rich.pretty import pretty_repr
 
 from gaia.mcp.client.authorization.config import ClientCredentials, NoLogin, OAuth, PrivateKeyJwt, WorkloadIdentity
-from gaia.mcp.client.server_config import ServerConfig, expand, secrets, unknown_keys
+from gaia.mcp.client.config_variables import expand, secrets
+from gaia.mcp.client.server_config import ServerConfig, unknown_keys
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import basic_credentials
 

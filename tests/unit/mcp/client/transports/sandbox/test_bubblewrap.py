@@ -37,12 +37,12 @@ def follows(argv: list[str], *words: str) -> bool:
 
 
 def test_places_are_made_before_what_lies_in_them() -> None:
-    found = profile(hidden=("/srv",), read=("/srv/u/notes",), write=("/srv/u/notes/data",), masked=("/srv/u/notes/.ssh",))
+    found = profile(hidden=("/srv",), read=("/srv/u/a",), write=("/srv/u/a/data",), masked=("/srv/u/a/.ssh",))
     argv = wrapped(found, "/usr/bin/bwrap", True)
-    order = [argv.index(place) for place in ("/srv", "/srv/u/notes", "/srv/u/notes/data")]
+    order = [argv.index(place) for place in ("/srv", "/srv/u/a", "/srv/u/a/data")]
     assert order == sorted(order)
-    assert follows(argv, "--bind", "/srv/u/notes/data", "/srv/u/notes/data")
-    assert follows(argv, "--ro-bind", "/srv/u/notes", "/srv/u/notes")
+    assert follows(argv, "--bind", "/srv/u/a/data", "/srv/u/a/data")
+    assert follows(argv, "--ro-bind", "/srv/u/a", "/srv/u/a")
     assert argv.index("--remount-ro", order[-1]) > order[-1]
     assert follows(argv, "--remount-ro", "/srv")
 
