@@ -1,4 +1,4 @@
-"""``${VAR}`` in a server's configuration: expanded for a start, kept in what is saved, and the secrets that come of it."""
+"""``${VAR}`` in a server's configuration: expanded for a start, kept in what is saved; and the secrets in it."""
 
 from __future__ import annotations
 
