@@ -27,7 +27,8 @@ from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.client.supervision.maintenance import Maintenance, open_and_list
 from gaia.mcp.client.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
 from gaia.mcp.client.supervision.status import Condition
-from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, JsonRpcError, MCPError, ServerCrashed
+from gaia.mcp.client.supervision.trial import Trial
+from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, ServerCrashed
 
 __all__ = ["ServerLifecycle"]
 
@@ -64,10 +65,7 @@ class ServerLifecycle:
         self._recovery = Recovery(context.policy, context.negotiation, context.rng)
         self._closing: str | None = None
         """Why the server is stopped for good, from that on."""
-        self._on_trial = False
-        """Whether the server gets one call at a time, because the circuit was open before."""
-        self._trial: Call | None = None
-        """The call that a server on trial has now."""
+        self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
         self._failure_logged = False
         """Whether the present failure was logged as an error; further attempts that fail are information."""
 
@@ -91,8 +89,8 @@ class ServerLifecycle:
 
     def _call_waiting(self) -> None:
         """A call came for a server that does not run, or is on trial."""
-        if self._on_trial:
-            self._try_next_call()
+        if self._trial.is_under_way:
+            self._trial.try_next()
             return
         if self.condition.current is not None:
             # One that was lost is still being terminated.
@@ -160,40 +158,14 @@ class ServerLifecycle:
         if downtime is not None:
             hooks.happened(Restarted(self._name, condition.generation, downtime=downtime))
         if self._recovery.half_open:
-            self._on_trial = True
-            self._loop.timers.set(Timer.TRIAL, now + self._recovery.trial_seconds, self._admit)
-            self._try_next_call()
+            self._trial.begin(generation.connection, now + self._recovery.trial_seconds)
         else:
             self._admit()
         self._spans.admitted()
         self._on_settled()
 
-    # On trial: calls go to a server whose circuit was open when one of them was answered, or when it was stable.
-
-    def _try_next_call(self) -> None:
-        generation = self.condition.current
-        if self._trial is None and generation is not None:
-            self._trial = self.call_queue.admit_one(
-                generation.connection,
-                self._context.hooks.refusal_of,
-                lambda call: self._loop.post(lambda: self._tried(call)),
-            )
-
-    def _tried(self, call: Call) -> None:
-        if call is not self._trial:
-            return
-        self._trial = None
-        if call.error is None or isinstance(call.error, JsonRpcError):
-            self._admit()
-        else:
-            self._try_next_call()
-
-    def _end_trial(self) -> None:
-        self._on_trial, self._trial = False, None
-        self._loop.timers.cancel(Timer.TRIAL)
-
     def _admit(self) -> None:
-        self._end_trial()
+        self._trial.end()
         generation = self.condition.current
         assert generation is not None, "a server that is lost is not on trial"
         self.call_queue.admit(generation.connection, self._context.hooks.refusal_of)
@@ -237,7 +209,7 @@ class ServerLifecycle:
         generation = self.condition.current
         assert generation is not None, "only what runs can be lost"
         was_ready, uptime = generation.ready_since is not None, self.condition.uptime
-        self._end_trial()
+        self._trial.end()
         self.call_queue.suspend()
         self.condition.begin_downtime()
         self._loop.timers.cancel(Timer.HEALTH, Timer.LISTING)
@@ -453,7 +425,7 @@ class ServerLifecycle:
         steps: list[Task] = [
             lambda: self.condition.move_to(state, reason),
             self._logins.abort,
-            self._end_trial,
+            self._trial.end,
             self.call_queue.suspend,
         ]
         if generation is not None:
