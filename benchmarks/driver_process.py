@@ -17,7 +17,7 @@ import psutil
 from benchmarks.contenders import Contender
 from benchmarks.environments import interpreter_for, variables_for
 
-__all__ = ["CORES", "DriverFailed", "DriverProcess"]
+__all__ = ["CORES", "DriverFailed", "DriverProcess", "bind"]
 
 _DRIVERS = Path(__file__).parent / "drivers"
 _MAX_SECONDS = 120.0
@@ -124,9 +124,9 @@ class DriverProcess:
         if not CORES:
             return
         for process in [self._psutil, *self.helpers()]:
-            _bind(process, client)
+            bind(process, client)
         for process in self.servers():
-            _bind(process, server)
+            bind(process, server)
 
     def _family(self) -> list[psutil.Process]:
         try:
@@ -180,7 +180,10 @@ def _command_line(process: psutil.Process) -> list[str]:
         return []
 
 
-def _bind(process: psutil.Process, core: int | None) -> None:
+def bind(process: psutil.Process, core: int | None) -> None:
+    """Bind all threads of a process to a core; None leaves it to the scheduler."""
+    if not CORES:
+        return
     cores = CORES if core is None else [core]
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         for thread in process.threads():
