@@ -39,7 +39,8 @@ class DriverProcess:
     """One contender in a process of its own. A context manager; nothing of it is left on leaving."""
 
     def __init__(self, contender: Contender, server: list[str]) -> None:
-        """The interpreter is started, and the contender is not loaded yet. `server` is the command line of servers.
+        """The interpreter is started, and the contender is not loaded yet. `server` is the command line of servers,
+        or the URL of the one over HTTP.
 
         Raises CannotInstall.
         """
@@ -87,6 +88,13 @@ class DriverProcess:
         """Start servers and shake hands; in seconds."""
         return float(self._ask(do="connect", argv=self._server, servers=servers)["seconds"])
 
+    def disconnect(self) -> float:
+        """End the servers as a program does that is done; in seconds. Raises DriverFailed if one of them is left."""
+        seconds = float(self._ask(do="disconnect")["seconds"])
+        if left := len(self.servers()):
+            raise DriverFailed(f"{left} servers are left after they were disconnected")
+        return seconds
+
     def call(self, size: int, count: int) -> tuple[list[float], float]:
         """Calls one after the other: the latency of each, and the processor time of all, in seconds."""
         answer = self._ask(do="call", size=size, count=count)
@@ -98,8 +106,13 @@ class DriverProcess:
         return float(answer["calls"] / answer["seconds"])
 
     def recover(self, give_up: float) -> float:
-        """Seconds from the SIGKILL of the first server to the next good answer. Raises DriverFailed if none comes."""
+        """Seconds from the SIGKILL of the oldest server to the next good answer. Raises DriverFailed if none comes.
+
+        A stand-by is younger than the server that it is for.
+        """
         patience = give_up + _RECOVERY_GRACE_SECONDS
+        if not self.servers():
+            raise DriverFailed("there is no server that could be killed")
         answer = self._ask(patience, do="recover", pid=self.servers()[0].pid, give_up=give_up)
         if answer["seconds"] is None:
             raise DriverFailed(f"no good answer within {give_up:g} s; the last error: {answer['last'] or 'none'}")
@@ -108,7 +121,9 @@ class DriverProcess:
     # The driver's processes, seen from outside.
 
     def servers(self) -> list[psutil.Process]:
-        return [process for process in self._family() if _command_line(process) == self._server]
+        """Those that run, the oldest first."""
+        found = [process for process in self._family() if _command_line(process) == self._server]
+        return sorted(found, key=_age)
 
     def helpers(self) -> list[psutil.Process]:
         """Processes that the contender has started for its own purposes."""
@@ -178,6 +193,13 @@ def _command_line(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def _age(process: psutil.Process) -> tuple[float, int]:
+    try:
+        return process.create_time(), process.pid
+    except psutil.Error:
+        return float("inf"), process.pid
 
 
 def bind(process: psutil.Process, core: int | None) -> None:
