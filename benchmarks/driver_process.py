@@ -39,10 +39,9 @@ class DriverProcess:
     """One contender in a process of its own. A context manager; nothing of it is left on leaving."""
 
     def __init__(self, contender: Contender, server: list[str]) -> None:
-        """The interpreter is started, and the contender is not loaded yet. `server` is the command line of servers,
-        or the URL of the one over HTTP.
+        """The interpreter is started, and the contender is not loaded yet.
 
-        Raises CannotInstall.
+        `server` is the command line of servers, or the URL of the one over HTTP. Raises CannotInstall.
         """
         self.contender = contender
         self._server = server

@@ -20,7 +20,12 @@ class FastMCP(SdkCalls):
     @asynccontextmanager
     async def client(self, argv: list[str]) -> AsyncIterator[Any]:
         of = self._transports
-        transport = of.StreamableHttpTransport(argv[0]) if is_url(argv) else of.StdioTransport(argv[0], argv[1:])
+        transport = (
+            of.StreamableHttpTransport(argv[0])
+            if is_url(argv)
+            # Otherwise its servers outlive their clients.
+            else of.StdioTransport(argv[0], argv[1:], keep_alive=False)
+        )
         async with self._client_class(transport) as client:
             await client.list_tools()
             yield client

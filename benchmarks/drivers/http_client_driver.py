@@ -1,4 +1,4 @@
-"""The standard library's HTTP client with a ready-made body, for comparison. Each thread has a connection of its own."""
+"""The standard library's HTTP client with a ready-made body, for comparison. Each thread has its own connection."""
 
 from __future__ import annotations
 

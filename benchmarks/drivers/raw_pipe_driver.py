@@ -22,7 +22,6 @@ from driving import drive
 
 _READ_BYTES = 64 * 1024
 _LARGE_BYTES = 1024 * 1024
-_PATIENCE_SECONDS = 30.0
 _HELLO = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
@@ -134,10 +133,10 @@ class ThreadedPipe(JsonPipe):
 
     def load(self) -> None:
         super().load()
-        import queue
         import threading
 
-        self._answers = queue.SimpleQueue()
+        self._answered = threading.Lock()
+        self._answered.acquire()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def connect(self, argv: list[str], servers: int) -> None:
@@ -149,11 +148,13 @@ class ThreadedPipe(JsonPipe):
             return super().call(server, request)
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": request}
         os.write(self._pipes[0][0], self._encode(message) + b"\n")
-        return self._answers.get(timeout=_PATIENCE_SECONDS)
+        self._answered.acquire()
+        return self._answer
 
     def _read(self) -> None:
         while answer := os.read(self._pipes[0][1], _READ_BYTES):
-            self._answers.put(self._decode(answer))
+            self._answer = self._decode(answer)
+            self._answered.release()
 
 
 def _line(method: str, params: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What OpenTelemetry itself takes for a span like that of a call: its attributes are those of a call that was traced."""
+"""What OpenTelemetry itself takes for a span like that of a call: it has the attributes of a call that was traced."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _LARGE = _Case("64 KiB, two cores", 64 * 1024, together=False, calls=50, rounds=
 _CASES = {"JSON answers": (_SMALL, _ONE_CORE, _LARGE), "event-stream answers": (_SMALL, _LARGE)}
 _EVENTS = "event-stream answers"
 _CALLERS = (1, 32, 128)
-_CROWD_ROUNDS = 4
+_CROWD_ROUNDS = 3
 _SECONDS = 0.3
 
 
