@@ -35,12 +35,7 @@ class RawSocket:
             socket.close()
 
     def request(self, text: str) -> Any:
-        message = {"name": "echo", "arguments": {"text": text}}
-        request = self._post(_body(message))
-        self._expected = self._first_answer(request)
-        assert json.loads(_content(self._expected))["result"]["content"][0]["text"] == text
-        self._length = len(self._expected)
-        return request
+        return self._prepared(text)
 
     def call(self, server: int, request: bytes) -> bytes:
         return self._exchange(request)
@@ -52,7 +47,7 @@ class RawSocket:
         """Write a request on as many connections as there are callers, read as many answers, and so on."""
         while len(self._sockets) < callers:
             self._sockets.append(self._opened())
-        request = self.request("x" * 64)
+        request = self._prepared("x" * 64)
         calls = 0
         started = now = time.perf_counter()
         while now < started + seconds:
@@ -65,6 +60,14 @@ class RawSocket:
             calls += callers
             now = time.perf_counter()
         return {"calls": calls, "seconds": now - started}
+
+    def _prepared(self, text: str) -> bytes:
+        """A request as bytes; from now on answers have the size of the one to it."""
+        request = self._post(_body({"name": "echo", "arguments": {"text": text}}))
+        self._expected = self._first_answer(request)
+        assert json.loads(_content(self._expected))["result"]["content"][0]["text"] == text
+        self._length = len(self._expected)
+        return request
 
     def _opened(self) -> Any:
         socket = self._connect(self._address)
@@ -110,7 +113,7 @@ class JsonSocket(RawSocket):
         self._encode, self._decode = msgspec.json.encode, msgspec.json.decode
 
     def request(self, text: str) -> Any:
-        super().request(text)
+        self._prepared(text)
         return {"name": "echo", "arguments": {"text": text}}
 
     def call(self, server: int, request: Any) -> Any:
