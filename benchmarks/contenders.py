@@ -23,6 +23,7 @@ __all__ = [
     "STANDBY",
     "TRACED",
     "TRANSPORT",
+    "TRANSPORT_OVER_HTTP",
     "UNSAMPLED",
     "WITHOUT_CONTENT",
     "WITH_CONTENT",
@@ -46,7 +47,7 @@ class Contender(NamedTuple):
 
 FLOOR = Contender("raw-pipe", "raw pipe", "raw_pipe_driver.py")
 RAW_SOCKET = Contender("raw-socket", "raw socket", "raw_socket_driver.py")
-OWN_SPAN = Contender("own-span", "OpenTelemetry's own span", "span_driver.py")
+OWN_SPAN = Contender("own-span", "span of OpenTelemetry alone", "span_driver.py")
 HTTP_CLIENT = Contender("http-client", "http.client", "http_client_driver.py")
 GAIA = Contender("gaia-mcp", "gaia-mcp", "gaia_driver.py")
 UNSAMPLED = Contender(
@@ -70,6 +71,7 @@ PIPE_WITH_THREAD = Contender("pipe-thread", "raw pipe, reader thread", "raw_pipe
 SOCKET_WITH_JSON = Contender("socket-json", "raw socket, JSON", "raw_socket_driver.py", arguments=("--json",))
 OVER_HTTP = Contender("gaia-mcp-http", "gaia-mcp, over HTTP", "gaia_driver.py")
 TRANSPORT = Contender("gaia-mcp-transport", "gaia-mcp, transport alone", "gaia_transport_driver.py")
+TRANSPORT_OVER_HTTP = Contender("gaia-mcp-transport-http", "gaia-mcp, HTTP transport alone", "gaia_transport_driver.py")
 """Between a floor and a whole call: their differences are the steps of a call."""
 
 _SDK = ("mcp>=2.3",)
@@ -107,6 +109,7 @@ SHOWN = (
     PIPE_WITH_THREAD,
     SOCKET_WITH_JSON,
     TRANSPORT,
+    TRANSPORT_OVER_HTTP,
     *PEERS,
 )
 """The order of tables and plots."""

@@ -54,7 +54,7 @@ _SECTIONS = {
         "A program without a tracer, one whose sampler drops all traces, and one that records a span of every call and "
         "passes it to OpenTelemetry's batch processor, whose exporter discards it. Spans record a masked and shortened "
         "version of arguments and results, or nothing of them, or everything. *Metrics only* is a program with a meter "
-        "and no tracer. *OpenTelemetry's own span* is `start_span` and `end` alone, with the attributes that gaia-mcp "
+        "and no tracer. The *span of OpenTelemetry alone* is `start_span` and `end`, with the attributes that gaia-mcp "
         "records of such a call by default; it is the floor of what tracing adds.",
     ),
     "steps": _Words(

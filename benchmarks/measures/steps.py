@@ -16,6 +16,7 @@ from benchmarks.contenders import (
     SOCKET_WITH_JSON,
     TRACED,
     TRANSPORT,
+    TRANSPORT_OVER_HTTP,
     UNSAMPLED,
     WITHOUT_CONTENT,
     Contender,
@@ -39,7 +40,6 @@ class _Step(NamedTuple):
     title: str
     contender: Contender
     """The first one that does this too."""
-    http: bool = False
 
 
 _WIRE = "the pipe or the socket, and the server"
@@ -63,16 +63,13 @@ _PATHS = {
     TRACED: _TRACED,
     METERED: (*_STDIO, _Step("metrics", METERED)),
     OVER_HTTP: (
-        _Step(_WIRE, RAW_SOCKET, http=True),
-        _Step(_JSON, SOCKET_WITH_JSON, http=True),
-        _Step(_TRANSPORT, TRANSPORT, http=True),
-        _Step(_MANAGER, OVER_HTTP, http=True),
+        _Step(_WIRE, RAW_SOCKET),
+        _Step(_JSON, SOCKET_WITH_JSON),
+        _Step(_TRANSPORT, TRANSPORT_OVER_HTTP),
+        _Step(_MANAGER, OVER_HTTP),
     ),
 }
 """By what is called, the steps from the floor to it."""
-
-_Measured = tuple[Contender, bool]
-"""A contender, and whether its server is the one over HTTP."""
 
 
 def measure(session: Session) -> None:
@@ -82,46 +79,41 @@ def measure(session: Session) -> None:
         drivers = _drivers(session, stack)
         # The first round warms up, and is thrown away.
         for number in range(session.effort.rounds(_ROUNDS, 3) + 1):
-            medians: dict[_Measured, float] = {}
-            for measured, driver in drivers.items():
-                if session.able(SECTION, [driver.contender]):
-                    with session.turn(SECTION, driver.contender):
-                        latencies, _ = driver.call(_SIZE, calls)
-                        medians[measured] = percentile(latencies, 0.50)
+            medians: dict[Contender, float] = {}
+            for driver in session.left(SECTION, drivers):
+                with session.turn(SECTION, driver.contender):
+                    latencies, _ = driver.call(_SIZE, calls)
+                    medians[driver.contender] = percentile(latencies, 0.50)
             if number > 0:
                 _add(session, medians)
 
 
-def _drivers(session: Session, stack: ExitStack) -> dict[_Measured, DriverProcess]:
+def _drivers(session: Session, stack: ExitStack) -> list[DriverProcess]:
     """All of them, bound to one core with their servers."""
     server = stack.enter_context(HttpEchoServer())
-    steps = [step for path in _PATHS.values() for step in path]
-    drivers: dict[_Measured, DriverProcess] = {}
-    for http, where in ((False, None), (True, [server.url])):
-        among = list(dict.fromkeys(step.contender for step in steps if step.http == http))
-        for driver in stack.enter_context(session.drivers(SECTION, servers=1, among=among, server=where)):
-            drivers[driver.contender, http] = driver
+    drivers: list[DriverProcess] = []
+    for over_http, where in ((False, None), (True, [server.url])):
+        steps = [step for contender, path in _PATHS.items() for step in path if (contender is OVER_HTTP) == over_http]
+        among = list(dict.fromkeys(step.contender for step in steps))
+        drivers += stack.enter_context(session.drivers(SECTION, servers=1, among=among, server=where))
     if CORES:
         server.place(CORES[0])
-        for driver in drivers.values():
+        for driver in drivers:
             driver.place(CORES[0], CORES[0])
     return drivers
 
 
-def _add(session: Session, medians: dict[_Measured, float]) -> None:
+def _add(session: Session, medians: dict[Contender, float]) -> None:
     """The steps of one round. A path of which a contender is missing is left out."""
-    paths = {
-        called.key: path
-        for called, path in _PATHS.items()
-        if all((step.contender, step.http) in medians for step in path)
-    }
-    titles = dict.fromkeys(step.title for path in _PATHS.values() for step in path)
-    for title in [*titles, _WHOLE]:
-        row = session.run.row(SECTION, _TABLE, title, "seconds")
-        for called, path in paths.items():
-            totals = [medians[step.contender, step.http] for step in path]
-            for step, total, before in zip(path, totals, [0.0, *totals], strict=False):
-                if step.title == title:
-                    row.values.setdefault(called, []).append(total - before)
-            if title == _WHOLE:
-                row.values.setdefault(called, []).append(totals[-1])
+    paths = {called.key: path for called, path in _PATHS.items() if all(step.contender in medians for step in path)}
+    figures: dict[str, dict[str, float]] = {step.title: {} for path in _PATHS.values() for step in path}
+    figures[_WHOLE] = {}
+    for called, path in paths.items():
+        before = 0.0
+        for step in path:
+            figures[step.title][called] = medians[step.contender] - before
+            before = medians[step.contender]
+        figures[_WHOLE][called] = before
+    for title, by_contender in figures.items():
+        for called, figure in by_contender.items():
+            session.run.row(SECTION, _TABLE, title, "seconds").values.setdefault(called, []).append(figure)

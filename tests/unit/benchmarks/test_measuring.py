@@ -260,7 +260,7 @@ class TestSteps:
     def test_are_differences(self) -> None:
         session = Session(run_of(), [], SERVER, Effort())
         order = (FLOOR, PIPE_WITH_JSON, PIPE_WITH_THREAD, TRANSPORT, GAIA, UNSAMPLED, WITHOUT_CONTENT, TRACED)
-        steps._add(session, {(contender, False): float(2**index) for index, contender in enumerate(order)})
+        steps._add(session, {contender: float(2**index) for index, contender in enumerate(order)})
 
         added = {row.column: row.values[TRACED.key][0] for row in session.run.rows if TRACED.key in row.values}
         assert list(added.values()) == [1, 1, 2, 4, 8, 16, 32, 64, 128]
@@ -269,7 +269,7 @@ class TestSteps:
 
     def test_of_which_a_contender_is_missing_are_left_out(self) -> None:
         session = Session(run_of(), [], SERVER, Effort())
-        steps._add(session, {(step.contender, step.http): 1.0 for step in steps._PATHS[OVER_HTTP]})
+        steps._add(session, {step.contender: 1.0 for step in steps._PATHS[OVER_HTTP]})
 
         assert {contender for row in session.run.rows for contender in row.values} == {OVER_HTTP.key}
 
