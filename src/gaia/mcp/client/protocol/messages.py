@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
-from gaia.mcp.client.protocol.long_strings import loads
+from gaia.mcp.client.protocol.long_strings import LONG, loads
 
 __all__ = [
     "INTERNAL_ERROR",
@@ -143,7 +143,7 @@ def decode(line: bytes) -> Message | list[Message]:
     for everything else, and `NestedTooDeep` for nesting that only serves to do harm.
     """
     try:
-        value = loads(line)
+        value = orjson.loads(line) if len(line) < LONG else loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
     # Each level takes two bytes at least, so most messages need no second look.
@@ -229,11 +229,12 @@ def _message(value: Any) -> Message:
         raise NotAMessage("not a JSON-RPC 2.0 object")
     identifier = value.get("id")
     # bool is an int in Python, and True would match the call with id 1.
-    if identifier is not None and type(identifier) is not int and type(identifier) is not str:
-        raise NotAMessage(f"the id is a {type(identifier).__name__}")
-    if type(identifier) is str and len(identifier) > _MAX_ID:
-        # An answer repeats it, and many answers may wait for a server that does not read.
-        raise NotAMessage(f"the id has {len(identifier)} characters")
+    if type(identifier) is not int and identifier is not None:
+        if type(identifier) is not str:
+            raise NotAMessage(f"the id is a {type(identifier).__name__}")
+        if len(identifier) > _MAX_ID:
+            # An answer repeats it, and many answers may wait for a server that does not read.
+            raise NotAMessage(f"the id has {len(identifier)} characters")
     if "method" in value:
         return _request_or_notification(value, identifier)
     # A server that always writes both members means the one that is not null.
