@@ -45,6 +45,9 @@ INTERNAL_ERROR = -32603
 MAX_DEPTH = 254
 """Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
 
+_MAY_BE_DEEP = 2 * MAX_DEPTH
+"""Bytes. Each level takes two at least, so most messages need no second look."""
+
 _LONG_LINE = 16 * 1024
 """Bytes that take longer to count than the members of an ordinary answer."""
 
@@ -142,12 +145,12 @@ def decode(line: bytes) -> Message | list[Message]:
     a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
     for everything else, and `NestedTooDeep` for nesting that only serves to do harm.
     """
+    size = len(line)
     try:
-        value = orjson.loads(line) if len(line) < LONG else loads(line)
+        value = orjson.loads(line) if size < LONG else loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
-    # Each level takes two bytes at least, so most messages need no second look.
-    if len(line) > 2 * MAX_DEPTH and _may_be_too_deep(line, value) and _is_too_deep(value):
+    if size > _MAY_BE_DEEP and _may_be_too_deep(line, value) and _is_too_deep(value):
         raise NestedTooDeep(_answered_id(value))
     return _batch(value) if type(value) is list else _message(value)
 

@@ -13,6 +13,7 @@ from gaia.cancellation import CancelScope, current_scope
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.notifications import progress_of
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.call import Call, ProgressSink
@@ -125,6 +126,8 @@ class Caller:
         on_progress: ProgressSink | None = None,
     ) -> Call:
         timeout = request.options.timeout
+        # The one that it is submitted to adds what was not known yet.
+        connection = supervisor.call_queue.ready
         call = Call(
             supervisor.next_id(),
             request.method,
@@ -132,7 +135,7 @@ class Caller:
             self._clock.monotonic(),
             self._timeout if timeout is None else timeout,
             repeatable=request.repeatable,
-            negotiated=supervisor.negotiated,
+            negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=on_done,
             on_progress=on_progress,
             observer=request.observation,
