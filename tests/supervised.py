@@ -32,7 +32,7 @@ E = TypeVar("E", bound=Event)
 NO_FEATURES = ClientFeatures()
 
 STEADY = RestartPolicy(jitter=0.0)
-"""The default policy without chance: the first backoff is 0.5 s, the second 1 s, the third 2 s."""
+"""The default policy without chance: the first restart is immediate, the next backoffs are 0.5 s, 1 s and 2 s."""
 
 FRAGILE = RestartPolicy(jitter=0.0, max_restarts=2)
 """Gives up at the third end within a minute."""
@@ -230,18 +230,19 @@ class Supervised:
         return [event.new for event in self.events if isinstance(event, StateChanged)]
 
 
-def restart(server: Supervised, delay: float = 0.5) -> FakeChannel:
-    """Let the server crash, and wait until it is ready again."""
+def restart(server: Supervised, delay: float = 0.0) -> FakeChannel:
+    """Let the server crash, and wait until it is ready again; `delay` is the expected backoff in seconds."""
     number = server.transport.starts
     server.transport.channel(number).end(exit_code=1)
-    server.pass_time(delay)
+    if delay > 0:
+        server.pass_time(delay)
     server.wait_for(Restarted)
     return server.transport.channel(number + 1)
 
 
 def open_circuit(server: Supervised) -> GaveUp:
     """Let a server with the policy `FRAGILE` crash until it is given up."""
+    restart(server)
     restart(server, 0.5)
-    restart(server, 1.0)
     server.transport.channel(3).end(exit_code=1)
     return server.wait_for(GaveUp)

@@ -78,16 +78,16 @@ class TestStopping:
         assert server.supervisor.state is ServerState.CLOSED
 
     def test_during_the_backoff_it_is_prompt(self, server: Supervised) -> None:
-        server.transport.channel().end(exit_code=1)
+        restart(server)
+        server.transport.channel(2).end(exit_code=1)
         server.clock.wait_for_waiter(server.clock.monotonic() + 0.5)
         server.supervisor.stop()
         assert server.supervisor.state is ServerState.CLOSED
-        assert server.transport.starts == 1
+        assert server.transport.starts == 2
 
     def test_during_the_handshake_of_a_restart_it_is_prompt(self, server: Supervised) -> None:
         del server.transport.answers["initialize"]
         server.transport.channel().end(exit_code=1)
-        server.pass_time(0.5)
         second = server.transport.channel(2)
         second.wait_for("initialize")
         server.supervisor.stop()
@@ -156,7 +156,6 @@ class TestMistakesOfOurs:
         assert error.delivery == "unknown"
         assert "a mistake" in error.message
         channel.wait_until_closing()
-        server.pass_time(0.5)
         server.wait_for(Restarted)
         assert "a mistake" in str(server.supervisor.condition.last_error)
         assert server.call_answered_with(TEXT)
@@ -164,7 +163,6 @@ class TestMistakesOfOurs:
     def test_it_is_logged_with_its_traceback(self, server: Supervised, caplog: pytest.LogCaptureFixture) -> None:
         raise_once(server, ServerLog)
         server.transport.channel().notify("notifications/message", {"data": "boom"})
-        server.pass_time(0.5)
         server.wait_for(Restarted)
         assert log.flush()
         (record,) = [record for record in caplog.records if record.message.startswith("supervisor_task_failed")]
@@ -196,7 +194,6 @@ class TestMistakesOfOurs:
         result = server.submit()
         channel.end()
         channel.wait_until_closing()
-        server.pass_time(0.5)
         server.wait_for(Restarted)
         second = server.transport.channel(2)
         second.answer(second.wait_for("tools/call"), TEXT)
@@ -211,8 +208,7 @@ class TestMistakesOfOurs:
 
         server.reactions.append(break_down)
         server.transport.channel().end(exit_code=1)
-        for delay in (0.5, 1.0):
-            server.pass_time(delay)
+        server.pass_time(0.5)
         gave_up = server.wait_for(GaveUp)
         assert "a mistake" in gave_up.reason
         assert gave_up.retry_in == 60.0
