@@ -91,6 +91,12 @@ class FakeChannel:
         with self._changed:
             return [message for message in self._received if message.get("method") == method]
 
+    @property
+    def received(self) -> list[Json]:
+        """All messages that were written so far."""
+        with self._changed:
+            return list(self._received)
+
     def answers_written(self) -> list[Json]:
         """The answers to requests of the server that were written so far."""
         with self._changed:
@@ -158,6 +164,10 @@ class FakeChannel:
         if exit_code is not None or signal is not None:
             self._ending = Ending(exit_code, signal, stderr)
         self._listener.channel_ended()
+
+    def die(self, exit_code: int | None = None, signal: str | None = None) -> None:
+        """The server's process ends, which is not reported yet."""
+        self._ending = Ending(exit_code, signal)
 
     def lock_out(self) -> None:
         """The server wants a login first."""

@@ -54,6 +54,7 @@ class Supervised:
         protocol: str = "",
         features: ClientFeatures = NO_FEATURES,
         authorization: Authorization | None = None,
+        standby: bool = False,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -75,6 +76,7 @@ class Supervised:
             health_interval=health_interval,
             health_timeout=health_timeout,
             max_pending=max_pending,
+            standby=standby,
             hooks=self,
             server_requests=self.server_requests,
             clock=self.clock,

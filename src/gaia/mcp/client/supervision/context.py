@@ -68,6 +68,8 @@ class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
     health_interval: float
     health_timeout: float
     max_pending: int
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock

@@ -321,6 +321,10 @@ class Recovery:
             return Step.STAY_EXITED
         return self.after_failure(now)
 
+    def replaced(self, now: float) -> None:
+        """A fresh process takes the place of the server, which has not failed."""
+        self._tracker.note_end(now)
+
     def after_failure(self, now: float) -> Retry | OpenCircuit | GiveUp:
         """The server failed, or could not even be started."""
         if not (self.ever_ready or self.keep_trying):

@@ -30,6 +30,7 @@ from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.exchange_runner import CallAnswered
 from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.replacement import OnReplaced
 from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.client.supervision.server_requests import ServerRequest
 from gaia.telemetry import metrics, spans
@@ -147,6 +148,13 @@ class Supervisor:
         """In a forked child: the thread is gone, and the server belongs to the parent."""
         self.is_forked = True
         self._lifecycle.after_fork()
+
+    def replace(self, drain: float, on_done: OnReplaced = lambda _: None, *, keep_trying: bool = False) -> None:
+        """Have a fresh process take the place of the server, without a gap; see `Replacements`.
+
+        `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
+        """
+        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, keep_trying=keep_trying))
 
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages of the server than before."""

@@ -435,9 +435,10 @@ class TestRestarting:
         assert third.requests("tools/call") == []
 
     def test_a_safe_call_that_is_not_repeated_in_time_may_have_happened(self, server: Supervised) -> None:
+        restart(server)
         result = server.submit("look", timeout=0.3, repeatable=True)
-        server.transport.channel().wait_for("tools/call")
-        server.transport.channel().end(exit_code=1)
+        server.transport.channel(2).wait_for("tools/call")
+        server.transport.channel(2).end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
         server.pass_time(0.3)
         error = result.exception(PATIENCE)
@@ -524,9 +525,12 @@ class TestRestarting:
     def test_the_uptime_is_that_of_the_running_generation(self, server: Supervised) -> None:
         server.clock.advance(10.0)
         assert server.supervisor.condition.uptime == 10.0
-        server.transport.channel().end(exit_code=1)
+        first = server.transport.channel()
+        first.hold_closing()
+        first.end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
         assert server.supervisor.condition.uptime is None
+        first.let_close()
         server.wait_for(Restarted)
         assert server.supervisor.condition.uptime == 0.0
 

@@ -58,7 +58,8 @@ class TestStopping:
         assert error.delivery == "unknown"
 
     def test_waiting_calls_are_cancelled(self, server: Supervised) -> None:
-        server.transport.channel().end(exit_code=1)
+        restart(server)
+        server.transport.channel(2).end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
         result = server.submit()
         server.supervisor.stop()
