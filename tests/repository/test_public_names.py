@@ -70,6 +70,7 @@ PUBLIC_NAMES = {
         "ServerState",
         "ServerStatus",
         "ServerUnavailable",
+        "StandbyStatus",
         "StartFailed",
         "StateChanged",
         "StdioTransport",

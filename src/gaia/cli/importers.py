@@ -134,7 +134,7 @@ def _application_folder() -> Path:
 
 _KEPT = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "sandbox"),
-    *("enabledTools", "disabledTools", "restart", "inheritEnv"),
+    *("enabledTools", "disabledTools", "restart", "standby", "inheritEnv"),
     *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
     *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
 )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.client.supervision.policy import RestartPolicy
+    from gaia.mcp.client.supervision.spare import StandbyStatus
     from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.client.tool import MCPTool
     from gaia.mcp.client.tool_filter import ToolFilter
@@ -122,6 +123,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "ServerUnavailable",
+    "StandbyStatus",
     "StartFailed",
     "StateChanged",
     "StdioTransport",
@@ -184,6 +186,7 @@ _HOMES = {
     "ServerState": "gaia.mcp.client.supervision.events",
     "ServerStatus": "gaia.mcp.client.supervision.status",
     "ServerUnavailable": "gaia.mcp.errors",
+    "StandbyStatus": "gaia.mcp.client.supervision.spare",
     "StartFailed": "gaia.mcp.errors",
     "StateChanged": "gaia.mcp.client.supervision.events",
     "StdioTransport": "gaia.mcp.client.transports.stdio",

@@ -122,6 +122,14 @@ function drawTrouble(trouble, server) {
   ].filter(Boolean));
 }
 
+function standbyText(standby) {
+  if (!standby) return null;
+  const pid = standby.pid === null ? "" : `, process ${standby.pid}`;
+  const next = standby.retry_at === null ? "" : `, next start ${clock(standby.retry_at)}`;
+  const error = standby.last_error && standby.state !== "ready" ? `: ${standby.last_error}` : "";
+  return `${standby.state}${pid}${next}${error}`;
+}
+
 function serverFacts(server) {
   const info = server.server_info || {};
   const fact = (name, value, wide) => value === null || value === undefined || value === "" ? null
@@ -130,6 +138,7 @@ function serverFacts(server) {
     fact("Server", [info.name, info.version].filter(Boolean).join(" ")),
     fact("Protocol", server.protocol_version),
     fact("Process", server.pid),
+    fact("Stand-by", standbyText(server.standby)),
     fact("Ready since", server.ready_since === null ? null : clock(server.ready_since)),
     fact("Generation", server.generation),
     fact("Restarts", server.restarts),

@@ -35,6 +35,7 @@ class ClientSettings(TypedDict, total=False):
     pin_tools: PinMode | None
     pins: ServerPins | None
     restart_policy: RestartPolicy | None
+    standby: bool
     health_interval: float
     health_timeout: float
     max_pending: int
@@ -55,6 +56,7 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "pin_tools": server.pin_tools,
         "pins": pins,
         "restart_policy": server.restart if own_restart else None,
+        "standby": server.standby,
         "health_interval": server.health_interval,
         "health_timeout": server.health_timeout,
         "max_pending": server.max_pending,
@@ -78,6 +80,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The approved definitions; None: those under the client's name in ``~/.gaia/mcp_tools.lock.json``."""
     restart_policy: RestartPolicy | None = None
     """None is the default policy, or the manager's."""
+    standby: bool = False
+    """Whether a second process of the server waits, started and greeted, and takes over when the first is lost."""
     health_interval: float = 30.0
     """A server that was idle for so long is sent a ping."""
     health_timeout: float = 10.0

@@ -72,6 +72,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pin_tools: PinMode | None = None
     """None leaves it to the manager."""
     restart: RestartPolicy = RestartPolicy()
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready, and takes over when it is lost."""
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
     sandbox: bool | Sandbox = False
@@ -129,6 +131,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
         if self.sandbox and self.transport != "stdio":
             raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
+        if self.standby and self.transport != "stdio":
+            raise ValueError("standby: only a server with a command can have one; this one has a url")
+        if self.standby and self.restart.restart == "never":
+            raise ValueError('standby: it would never take over, because restart is "never"; remove one of the two')
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):

@@ -265,6 +265,7 @@ def new_session(
             health_interval=options.health_interval,
             health_timeout=options.health_timeout,
             max_pending=options.max_pending,
+            standby=options.standby,
             hooks=hooks,
             server_requests=server_requests,
             clock=clock,

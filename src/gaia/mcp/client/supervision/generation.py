@@ -99,6 +99,7 @@ class Generation:
         observer, connection = self._context.observer, self.connection
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
+        self._context.transport.present(self._channel)
 
     def greet(
         self,

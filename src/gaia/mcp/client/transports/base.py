@@ -91,6 +91,9 @@ class ChannelTransport(MCPTransport):
         nothing behind.
         """
 
+    def present(self, channel: Channel) -> None:  # noqa: B027 - most transports need not know it
+        """Of the channels that are open, this is the one that calls go to."""
+
 
 open_channels: WeakObjects[Channel] = WeakObjects()
 """Each channel adds itself, and removes itself when it is closed."""
