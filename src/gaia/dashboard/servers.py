@@ -95,9 +95,10 @@ def _cut(text: str, limit: int) -> str:
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     """A row for each server: the configured ones in their order, then those that were added otherwise.
 
-    ``ready_since`` and ``retry_at`` are in seconds since the epoch, where `ServerStatus` has the time that has passed
-    or is left: they stay the same; so has its ``standby``. ``cli_options`` are those with which a ``gaia mcp`` command finds the server, None
-    if none can, because it is in no file. ``unusable`` says that its entry has to be corrected first.
+    ``ready_since`` and ``retry_at``, also that of the ``standby``, are in seconds since the epoch, where `ServerStatus`
+    has the time that has passed or is left: they stay the same. ``cli_options`` are those with which a ``gaia mcp``
+    command finds the server, None if none can, because it is in no file. ``unusable`` says that its entry has to be
+    corrected first.
     """
     known = {status.name: status for status in manager.status()}
     configured, problems = manager.config.get_entries(), manager.config.problems

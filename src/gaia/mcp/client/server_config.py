@@ -73,7 +73,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """None leaves it to the manager."""
     restart: RestartPolicy = RestartPolicy()
     standby: bool = False
-    """Whether a second process waits, started and greeted, while the server is ready, and takes over when it is lost."""
+    """Whether a second process waits, started and greeted, while the server is ready, and takes over from it."""
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
     sandbox: bool | Sandbox = False

@@ -200,7 +200,15 @@ class TestComplaints:
                 {"command": None, "url": "https://x", "sandbox": True},
                 "sandbox: only a server with a command can be started in one; this one has a url",
             ),
+            (
+                {"command": None, "url": "https://x", "standby": True},
+                "standby: only a server with a command can have one; this one has a url",
+            ),
             ({"restart": {"maxRestarts": "5"}}, "restart.maxRestarts: expected a number, got a string"),
+            (
+                {"standby": True, "restart": {"restart": "never"}},
+                'standby: it would never take over, because restart is "never"; remove one of the two',
+            ),
             (
                 {"restart": {"initialDelay": 0}},
                 "restart.initialDelay: must be a number of seconds above 0 (and at most a year), got 0.0",

@@ -1,8 +1,8 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
 A connection goes through CREATED → READY → CLOSED once, or from READY through DRAINING to CLOSED if another one takes
-its place. Any thread may submit a call; only the channel's reader delivers answers. The table of calls in flight needs no
-lock, because each of its operations is one atomic dict operation and a call belongs to the thread that pops it.
+its place. Any thread may submit a call; only the channel's reader delivers answers. The table of calls in flight needs
+no lock, because each of its operations is one atomic dict operation and a call belongs to the thread that pops it.
 """
 
 from __future__ import annotations

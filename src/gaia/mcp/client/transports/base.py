@@ -91,7 +91,7 @@ class ChannelTransport(MCPTransport):
         nothing behind.
         """
 
-    def present(self, channel: Channel) -> None:  # noqa: B027 - most transports need not know it
+    def present(self, channel: Channel) -> None:
         """Of the channels that are open, this is the one that calls go to."""
 
 
