@@ -49,20 +49,21 @@ class Leaving:
 
     def drain(self, generation: Generation, seconds: float) -> None:
         """Let it finish the calls that it has, for so long at most, and then end it."""
+        now = self._context.clock.monotonic()
+        self._draining[generation] = (now + seconds, seconds)
+        self._loop.timers.set(Timer.DRAINING, now, self._look)
         generation.drain()
-        self._draining[generation] = (self._context.clock.monotonic() + seconds, seconds)
-        self._look()
 
     def _look(self) -> None:
         """End those that have no calls any more, or no time."""
         now = self._context.clock.monotonic()
+        self._loop.timers.set(Timer.DRAINING, now + _LOOK_SECONDS, self._look)
         for generation, (until, seconds) in list(self._draining.items()):
             if generation.connection.in_flight == 0 or now >= until:
                 error = f"it was replaced by another process, and did not answer within {seconds:g} s"
                 self._drained(generation, generation.lose(MCPError(error)), error)
-        if self._draining:
-            first = min(until for until, _ in self._draining.values())
-            self._loop.timers.set(Timer.DRAINING, min(first, now + _LOOK_SECONDS), self._look)
+        if not self._draining:
+            self._loop.timers.cancel(Timer.DRAINING)
 
     def ended(self, generation: Generation) -> None:
         """It has ended by itself, perhaps with calls that it had. Does nothing if it is none that is draining."""
@@ -76,17 +77,19 @@ class Leaving:
             self._drained(generation, generation.lose(MCPError("it hangs")), "it hangs")
 
     def _drained(self, generation: Generation, ending: Ending, reason: str) -> None:
-        del self._draining[generation]
         connection = generation.connection
-        self._call_queue.take_back(connection.close(), reason)
-        self._call_queue.drained(connection)
-        self._context.server_requests.lost(connection)
+        run_all(
+            lambda: self._call_queue.take_back(connection.close(), reason),
+            lambda: self._call_queue.drained(connection),
+            lambda: self._context.server_requests.lost(connection),
+        )
         self.end(generation, Loss(None, ending, was_ready=True))
+        del self._draining[generation]
 
     def end(self, generation: Generation, loss: Loss) -> None:
         """End what is left of a generation that was lost, or was never needed, and has no calls any more."""
-        self._ending[generation] = None
         generation.terminate(loss, lambda _: self._loop.post(lambda: self._left(generation)))
+        self._ending[generation] = None
 
     def _left(self, generation: Generation) -> None:
         if self._ending.pop(generation, generation) is None:
@@ -98,7 +101,6 @@ class Leaving:
         run_all(*(partial(self._end_now, generation, error) for generation in list(self._draining)))
 
     def _end_now(self, generation: Generation, error: Callable[[], MCPError]) -> None:
-        del self._draining[generation]
         connection = generation.connection
         run_all(
             lambda: generation.lose(error()),
@@ -107,6 +109,7 @@ class Leaving:
             lambda: self._context.server_requests.lost(connection),
             lambda: self.end(generation, Loss(None, Ending(), was_ready=True)),
         )
+        del self._draining[generation]
 
     def wait(self) -> None:
         """Return when all of them have ended."""

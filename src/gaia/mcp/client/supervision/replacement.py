@@ -81,9 +81,11 @@ class Replacements:
         if wanted is None or old is None or self._call_queue.ready is None or (fresh := self._spare.take()) is None:
             # Either process was lost a moment ago, and what follows that has begun.
             return
-        old.retire()
-        self._call_queue.drain(old.connection)
         try:
+            # From now on it is lost, and not forgotten, if anything raises.
+            self._condition.current = fresh
+            old.retire()
+            self._call_queue.drain(old.connection)
             self._make_ready(fresh)
         finally:
             self._leaving.drain(old, wanted.drain)

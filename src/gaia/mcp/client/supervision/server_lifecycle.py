@@ -120,12 +120,14 @@ class ServerLifecycle:
         self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
         self.condition.retry_at = None
         if (standby := self._spare.take()) is not None:
+            # Before anything that could raise, here and below: what is not known to be there is never ended.
+            self.condition.current = standby
             self._take_over(standby)
             return
         self.condition.generation = number = self.condition.next_start()
         self._spans.opening(number)
         try:
-            generation = self.start(number)
+            self.condition.current = generation = self.start(number)
         except MCPError as error:
             self._spans.not_spawned(error.message)
             now = self._context.clock.monotonic()
@@ -139,12 +141,12 @@ class ServerLifecycle:
 
     def start(self, number: int) -> Generation:
         """Start a generation. Raises MCPError."""
-        generation = Generation(self._context, self._loop, number, self.call_queue.repeat, self._ended)
-        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
-        return generation
+        return Generation(self._context, self._loop, number, self.call_queue.repeat, self._ended)
 
     def greet(self, generation: Generation) -> None:
         """Begin to greet a generation."""
+        number = generation.connection.generation
+        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
         generation.greet(self.call_queue.next_id, self._greeted, self._not_greeted, self._hung, self._not_listed)
 
     def _greeted(self, generation: Generation) -> None:
@@ -301,8 +303,8 @@ class ServerLifecycle:
             self.condition.move_to(ServerState.RESTARTING, reason)
         if was_ready and self._spare.generation is not None:
             # What follows does not wait until the lost one has ended.
-            self.condition.current = None
             self._leaving.end(generation, loss)
+            self.condition.current = None
             self._decide(loss, ending)
             return
         generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(generation, loss, final)))
@@ -347,6 +349,7 @@ class ServerLifecycle:
             case Step.STAY_EXITED:
                 self._stay_exited(reason)
             case Retry(delay) if (standby := self._spare.take()) is not None:
+                self.condition.current = standby
                 # The next process is started no sooner than without a stand-by.
                 self._spare.delay(now + delay)
                 self.condition.last_error = reason

@@ -9,6 +9,7 @@ import msgspec
 
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle_spans import StandbySpans
+from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop, Timer
@@ -122,14 +123,18 @@ class Spare:
         generation = self.generation
         if generation is None:
             return None
+        if generation.maintenance is None:
+            # An exception has come between its loss and its end, or between its start and its greeting.
+            self._leave(_NOT_NEEDED)
+            return None
         if generation.has_ended:
             self.lost(None)
             return None
-        self.generation = None
         self._tracker.note_end(self._context.clock.monotonic())
         self._loop.timers.cancel(Timer.STANDBY_HEALTH)
         generation.connection.trace_context = None
         self._spans.ended()
+        self.generation = None
         return generation
 
     def after_fork(self) -> None:
@@ -144,11 +149,10 @@ class Spare:
         number = self._next_number()
         self._spans.opening(number)
         try:
-            generation = self._owner.start(number)
+            self.generation = generation = self._owner.start(number)
         except MCPError as error:
             self._failed(error.message, error)
             return
-        self.generation = generation
         generation.connection.trace_context = self._spans.spawned(generation.pid)
         self._owner.greet(generation)
 
@@ -195,13 +199,17 @@ class Spare:
         self._failed(reason, error or MCPError(reason))
 
     def _leave(self, error: MCPError | None, *, hung: bool = False) -> Loss:
-        generation, self.generation = self.generation, None
+        generation = self.generation
         assert generation is not None, "only a spare that is there can leave"
-        self._loop.timers.cancel(Timer.STANDBY_HEALTH)
-        loss = Loss(error, generation.lose(error), was_ready=generation.greeting is not None, hung=hung)
-        self._call_queue.take_back(generation.connection.close(), loss.described())
-        self._context.server_requests.lost(generation.connection)
-        self._leaving.end(generation, loss)
+        loss = Loss(error, Ending(), was_ready=generation.greeting is not None, hung=hung)
+        try:
+            self._loop.timers.cancel(Timer.STANDBY_HEALTH)
+            loss = msgspec.structs.replace(loss, ending=generation.lose(error))
+            self._call_queue.take_back(generation.connection.close(), loss.described())
+            self._context.server_requests.lost(generation.connection)
+        finally:
+            self._leaving.end(generation, loss)
+            self.generation = None
         return loss
 
     def _failed(self, reason: str, error: MCPError) -> None:
