@@ -963,6 +963,30 @@ class TestDisconnecting:
         # Each alone takes two seconds until it is sent SIGTERM.
         assert time.monotonic() - began < 5.0
 
+    def test_each_of_many_servers_is_ended_while_all_others_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        transports: list[FakeTransport] = []
+
+        def transport(*_: Any) -> FakeTransport:
+            transports.append(FakeTransport())
+            return transports[-1]
+
+        monkeypatch.setattr("gaia.mcp.client.mcp_client.transport_for", transport)
+        manager = MCPClientManager({f"s{number}": {**NPX, "protocol": "handshake"} for number in range(50)})
+        manager.load_from_config()
+        channels = [one.channel() for one in transports]
+        for channel in channels:
+            channel.hold_closing()
+        with ThreadPoolExecutor(1) as thread:
+            disconnecting = thread.submit(manager.disconnect_all)
+            # None of them ends before the end of all has begun.
+            for channel in channels:
+                channel.wait_until_closing()
+            assert not disconnecting.done()
+            for channel in channels:
+                channel.let_close()
+            disconnecting.result(PATIENCE)
+        assert len(channels) == 50
+
     def test_servers_that_are_starting_are_stopped_too(
         self, fault_server: FaultServer, manage: Manage, tmp_path: Path
     ) -> None:
