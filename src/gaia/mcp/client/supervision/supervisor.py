@@ -68,6 +68,9 @@ class Supervisor:
         """The thread that starts ours, which cannot go on before that thread does."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
         self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.open)
+        self._prepare = context.transport.prepare
+        self._release: Callable[[], object] = lambda: None
+        """Ends what `_prepare` has begun."""
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -163,6 +166,7 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
+        self._release = self._prepare()
         while not self._over:
             try:
                 self._take_turn()
@@ -175,10 +179,13 @@ class Supervisor:
         self._ended()
 
     def _ended(self) -> None:
-        _running.discard(self)
-        metrics.observed.discard(self)
-        self._settled.open()
-        self._all_done.open()
+        try:
+            self._release()
+        finally:
+            _running.discard(self)
+            metrics.observed.discard(self)
+            self._settled.open()
+            self._all_done.open()
 
     def _abandoned(self, release: Callable[[], object]) -> None:
         try:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -141,6 +142,34 @@ class TestStopping:
         assert not server.supervisor.start()
         assert server.transport.starts == 0
         assert server.supervisor.state is ServerState.CLOSED
+
+
+class TestPreparing:
+    """What its transport keeps for the next start, such as the process that forks servers."""
+
+    def test_it_is_kept_over_restarts_and_released_before_a_stop_is_over(self, supervise: Supervise) -> None:
+        server = supervise()
+        told: list[str] = []
+
+        def prepare() -> Callable[[], object]:
+            told.append("prepared")
+            return lambda: told.append("released")
+
+        server.supervisor._prepare = prepare
+        server.started()
+        restart(server)
+        assert told == ["prepared"]
+        server.supervisor.stop()
+        assert told == ["prepared", "released"]
+
+    def test_it_is_released_after_a_first_start_that_failed(self, supervise: Supervise) -> None:
+        server = supervise()
+        released = Mock()
+        server.supervisor._prepare = lambda: released
+        server.transport.start_errors.append(StartFailed("not there"))
+        assert not server.supervisor.start()
+        server.supervisor.stop()
+        released.assert_called_once_with()
 
 
 class TestMistakesOfOurs:
