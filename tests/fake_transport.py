@@ -26,6 +26,8 @@ class FakeChannel:
         self.pid: int | None = 1000 + number
         self.closed_with_grace: float | None = None
         self.abandoned = False
+        self.memory_bytes: int | None = None
+        """How much memory the server has."""
         self.final_stderr = ""
         """What is known to be on stderr once the channel is closed."""
         self._listener = listener
@@ -71,6 +73,9 @@ class FakeChannel:
 
     def ending(self, wait: float) -> Ending | None:
         return self._ending
+
+    def memory(self) -> int | None:
+        return self.memory_bytes
 
     def close(self, grace: float) -> Ending:
         with self._changed:

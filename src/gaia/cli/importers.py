@@ -137,6 +137,7 @@ _KEPT = (
     *("enabledTools", "disabledTools", "restart", "standby", "inheritEnv"),
     *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
     *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
+    *("maxLifetime", "maxCalls", "maxMemory", "drainTimeout"),
 )
 """What we know and what means the same wherever it stands.
 

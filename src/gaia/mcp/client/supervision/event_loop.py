@@ -46,14 +46,8 @@ class Timer(enum.Enum):
     LISTING = enum.auto()
     """List the tools of a server that announces changes faster than they are listed."""
 
-    STANDBY = enum.auto()
-    """Start the stand-by."""
-
-    STANDBY_HEALTH = enum.auto()
-    """Check the stand-by."""
-
-    DRAINING = enum.auto()
-    """Look whether servers that were replaced have answered their calls."""
+    RECYCLING = enum.auto()
+    """Look whether the server has reached a limit, so that a fresh process has to take its place."""
 
 
 class Waiting(Protocol):

@@ -13,6 +13,7 @@ from gaia.mcp.client.protocol.notifications import ServerNotification
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.rpc.counted_connection import CountedConnection
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
@@ -73,7 +74,8 @@ class Generation:
         self._loop = loop
         server_requests = context.server_requests
         self.notifications = Notifications(loop, server_requests, self._notified)
-        self.connection = connection = Connection(
+        kind = Connection if context.recycling.max_calls is None else CountedConnection
+        self.connection = connection = kind(
             context.name,
             number,
             context.clock,
@@ -137,6 +139,10 @@ class Generation:
     def pid(self) -> int | None:
         """Of the server's process, if it has one here."""
         return self._channel.pid
+
+    def memory(self) -> int | None:
+        """Bytes of main memory that the server and what it has started have; None if it is no process here."""
+        return self._channel.memory()
 
     def _notified(self, notification: ServerNotification) -> None:
         """What the server said before it was lost may be read later; it has no meaning then."""

@@ -107,6 +107,9 @@ class StdioChannel:
         self._drain_last_words()
         return self._with_stderr(ending)
 
+    def memory(self) -> int:
+        return self._process.memory()
+
     def close(self, grace: float) -> Ending:
         if self.is_forked:
             return Ending()
