@@ -17,6 +17,7 @@ from gaia.mcp.client.supervision.client_request import CallOptions, ClientReques
 from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
@@ -30,6 +31,7 @@ from tests.waiting import wait_until
 E = TypeVar("E", bound=Event)
 
 NO_FEATURES = ClientFeatures()
+NO_LIMITS = RecyclingLimits()
 
 STEADY = RestartPolicy(jitter=0.0)
 """The default policy without chance: the first restart is immediate, the next backoffs are 0.5 s, 1 s and 2 s."""
@@ -55,6 +57,8 @@ class Supervised:
         features: ClientFeatures = NO_FEATURES,
         authorization: Authorization | None = None,
         standby: bool = False,
+        recycling: RecyclingLimits = NO_LIMITS,
+        drain_timeout: float = 30.0,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -77,6 +81,8 @@ class Supervised:
             health_timeout=health_timeout,
             max_pending=max_pending,
             standby=standby,
+            recycling=recycling,
+            drain_timeout=drain_timeout,
             hooks=self,
             server_requests=self.server_requests,
             clock=self.clock,

@@ -62,6 +62,7 @@ PUBLIC_NAMES = {
         "ResourceLink",
         "ResourceUpdated",
         "ResourcesChanged",
+        "RecyclingLimits",
         "RestartPolicy",
         "Restarted",
         "SamplingRequest",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.client.supervision.policy import RestartPolicy
+    from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
     from gaia.mcp.client.supervision.spare import StandbyStatus
     from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.client.tool import MCPTool
@@ -111,6 +112,7 @@ __all__ = [
     "NotOffered",
     "Overloaded",
     "PromptsChanged",
+    "RecyclingLimits",
     "ResourceContents",
     "ResourceLink",
     "ResourceUpdated",
@@ -178,6 +180,7 @@ _HOMES = {
     "ResourceLink": "gaia.mcp.client.tool_result",
     "ResourceUpdated": "gaia.mcp.client.supervision.events",
     "ResourcesChanged": "gaia.mcp.client.supervision.events",
+    "RecyclingLimits": "gaia.mcp.client.supervision.recycling_limits",
     "RestartPolicy": "gaia.mcp.client.supervision.policy",
     "Restarted": "gaia.mcp.client.supervision.events",
     "SamplingRequest": "gaia.mcp.client.protocol.sampling",

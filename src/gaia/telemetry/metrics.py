@@ -131,6 +131,12 @@ class Instruments:
             "{failure}",
             "Stand-bys that could not be started or were lost before they were needed.",
         )
+        self.recyclings = _counter(
+            meter,
+            "gaia.mcp.server.recyclings",
+            "{recycling}",
+            "Fresh processes that took the place of servers that were ready, by reason.",
+        )
         self.recovery_duration = _durations(
             meter,
             "gaia.mcp.server.recovery.duration",

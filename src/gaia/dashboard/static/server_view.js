@@ -142,6 +142,7 @@ function serverFacts(server) {
     fact("Ready since", server.ready_since === null ? null : clock(server.ready_since)),
     fact("Generation", server.generation),
     fact("Restarts", server.restarts),
+    fact("Recycled", server.recyclings ? `${server.recyclings}, last ${server.last_recycling}` : null),
     fact("In flight / queued", server.in_flight === undefined ? null : `${server.in_flight} / ${server.queued}`),
     fact("Calls / failed", server.calls === undefined ? null : `${server.calls} / ${server.errors}`),
     fact("Latency p50 / p95", (server.latency_p50 ?? null) === null ? null : `${duration(server.latency_p50)} / ${duration(server.latency_p95)}`),

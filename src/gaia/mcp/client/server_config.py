@@ -82,6 +82,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     a text such as ``512M`` (K, M and G are powers of 1024)."""
     drain_timeout: float = 30.0
     """How long a process that was replaced may take to finish its calls."""
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready, and takes over from it."""
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
     sandbox: bool | Sandbox = False
@@ -137,19 +139,27 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('command: missing; a server of type "stdio" needs one')
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
-        if self.sandbox and self.transport != "stdio":
-            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
+        if self.transport != "stdio":
+            self._check_without_process()
+        if self.standby and self.restart.restart == "never":
+            raise ValueError('standby: it would never take over, because restart is "never"; remove one of the two')
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
-        if self.max_memory is not None and self.transport != "stdio":
-            raise ValueError("max_memory: only for a server with a command; this one has a url")
         self.recycling_limits()
 
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+
+    def _check_without_process(self) -> None:
+        if self.sandbox:
+            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
+        if self.standby:
+            raise ValueError("standby: only a server with a command can have one; this one has a url")
+        if self.max_memory is not None:
+            raise ValueError("max_memory: only for a server with a command; this one has a url")
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse"]:

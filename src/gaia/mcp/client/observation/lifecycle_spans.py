@@ -20,7 +20,7 @@ from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
-__all__ = ["LifecycleSpans", "LossReason", "StandbySpans"]
+__all__ = ["LifecycleSpans", "LossReason", "ReplacementSpans", "StandbySpans"]
 
 LossReason = Literal[
     "exit_code",
@@ -293,6 +293,52 @@ class StandbySpans:
             self._span.set_attribute(names.ERROR_TYPE, "standby_failed")
             self._span.set_status(Status(StatusCode.ERROR, message))
         self.ended()
+
+
+class ReplacementSpans:
+    """Follows the planned replacements of one server. Belongs to the supervisor's thread.
+
+    The old process goes on meanwhile: the span is never the current one, as with `StandbySpans`.
+    """
+
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        """As for `LifecycleSpans`."""
+        self._labels = {names.SERVER_NAME: observer.server}
+        self._executor = executor
+        self._span: Span | None = None
+        """Of what is under way."""
+        self._reason = ""
+
+    def began(self, reason: str, asked_in: Context | None) -> None:
+        """A fresh process is wanted, and `asked_in` is the trace that this belongs to."""
+        self._reason = reason
+        attributes = {**self._labels, names.REASON: reason}
+        name = f"gaia.mcp.recycle {self._labels[names.SERVER_NAME]}"
+        self._span = spans.start_internal_span(name, attributes, Context() if asked_in is None else asked_in)
+
+    def replaced(self, generation: int, pid: int | None) -> None:
+        """New calls go to the fresh process."""
+        assert self._span is not None, "it has begun"
+        metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
+        self._span.set_attribute(names.GENERATION, generation)
+        if pid is not None:
+            self._span.set_attribute(names.PID, pid)
+        self.ended()
+
+    def failed(self, message: str) -> None:
+        """The old process goes on, or is being stopped."""
+        if self._span is None:
+            return
+        self._span.set_attribute(names.ERROR_TYPE, "not_replaced")
+        self._span.set_status(Status(StatusCode.ERROR, message))
+        self.ended()
+
+    def ended(self) -> None:
+        """It is over: by what was told before, or because the old process was lost meanwhile."""
+        span, self._span = self._span, None
+        if span is not None and span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: span.end(now))
 
 
 class _Step(NamedTuple):

@@ -72,6 +72,8 @@ class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
     recycling: RecyclingLimits = RecyclingLimits()
     drain_timeout: float = 30.0
     """How long a process that was replaced may take to finish its calls."""
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock

@@ -49,6 +49,15 @@ class Timer(enum.Enum):
     RECYCLING = enum.auto()
     """Look whether the server has reached a limit, so that a fresh process has to take its place."""
 
+    STANDBY = enum.auto()
+    """Start the stand-by."""
+
+    STANDBY_HEALTH = enum.auto()
+    """Check the stand-by."""
+
+    DRAINING = enum.auto()
+    """Look whether servers that were replaced have answered their calls."""
+
 
 class Waiting(Protocol):
     """A call or a server's request: it ends at its deadline at the latest."""

@@ -36,7 +36,7 @@ class Recycling:
         settling_seconds: float,
         replace: Callable[[RecyclingReason], object],
     ) -> None:
-        """`replace` is called, once for each process, when it has reached a limit.
+        """`replace` is called when the process has reached a limit, and every few seconds after that.
 
         The memory of a process is not looked at within `settling_seconds`: a limit that is too low for the server
         would have it replaced again and again. Sets the timer RECYCLING.
@@ -48,12 +48,15 @@ class Recycling:
         self._settling_seconds = settling_seconds
         self._replace = replace
         self._watched: Generation | None = None
+        self._due: RecyclingReason | None = None
+        """The limit that the process has reached."""
         self._lifetime_ends: float | None = None
         """These two are readings of the clock."""
         self._next_memory_look: float | None = None
 
     def begin(self, generation: Generation) -> None:
         """A process is ready, and no call has been sent to it yet."""
+        self.end()
         self._watched = generation
         limits, now, connection = self._limits, self._clock.monotonic(), generation.connection
         if limits.max_lifetime is not None:
@@ -66,7 +69,7 @@ class Recycling:
 
     def end(self) -> None:
         """The process is lost, stopped, or being replaced."""
-        self._watched = self._lifetime_ends = self._next_memory_look = None
+        self._watched = self._due = self._lifetime_ends = self._next_memory_look = None
         self._loop.timers.cancel(Timer.RECYCLING)
 
     def _set_timer(self) -> None:
@@ -78,6 +81,9 @@ class Recycling:
         generation, now = self._watched, self._clock.monotonic()
         if generation is None:
             # It came due together with what has ended the process.
+            return
+        if self._due is not None:
+            self._reached(self._due, generation)
             return
         if self._lifetime_ends is not None and now >= self._lifetime_ends:
             self._reached("max_lifetime", generation)
@@ -99,6 +105,9 @@ class Recycling:
         return limit is not None and size is not None and size > limit
 
     def _reached(self, reason: RecyclingReason, generation: Generation) -> None:
-        if generation is self._watched:
-            self.end()
-            self._replace(reason)
+        if generation is not self._watched:
+            return
+        # The server may be on trial, or may just have been replaced in vain because the application wanted that.
+        self._due = self._due or reason
+        self._loop.timers.set(Timer.RECYCLING, self._clock.monotonic() + _SECONDS_BETWEEN_LOOKS, self._look)
+        self._replace(self._due)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from opentelemetry.context import Context
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
@@ -24,6 +25,8 @@ from gaia.mcp.client.supervision.leaving import Leaving
 from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.client.supervision.maintenance import Maintenance
 from gaia.mcp.client.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
+from gaia.mcp.client.supervision.recycling import Recycling
+from gaia.mcp.client.supervision.recycling_limits import RecyclingReason
 from gaia.mcp.client.supervision.replacement import OnReplaced, Replacements
 from gaia.mcp.client.supervision.spare import Spare
 from gaia.mcp.client.supervision.status import Condition
@@ -69,6 +72,9 @@ class ServerLifecycle:
         self._leaving = Leaving(context, loop, self.call_queue, self._left)
         self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
         self.condition.standby = lambda: self._spare.status
+        self._recycling = Recycling(
+            context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
+        )
         self._replacements = Replacements(
             context, self.call_queue, self.condition, self._spare, self._leaving, self._replace_by
         )
@@ -175,6 +181,7 @@ class ServerLifecycle:
         condition.profile = profile.masked(generation.connection.redact)
         now = self._context.clock.monotonic()
         generation.ready(now, has_waited=has_waited)
+        self._recycling.begin(generation)
         self._logins.forget()
         condition.move_to(ServerState.READY)
         self._recovery.ready(now)
@@ -215,9 +222,14 @@ class ServerLifecycle:
             self._ready(generation, has_waited=True)
             self._replacements.done(None)
 
-    def replace(self, drain: float, on_done: OnReplaced, *, keep_trying: bool) -> None:
+    def replace(self, drain: float, on_done: OnReplaced, *, keep_trying: bool, asked_in: Context | None = None) -> None:
         """Have a fresh process take the place of a server that is ready, without a gap; see `Replacements.ask`."""
-        self._replacements.ask(drain, on_done, keep_trying=keep_trying)
+        self._replacements.ask(drain, on_done, keep_trying=keep_trying, asked_in=asked_in)
+
+    def _recycle(self, reason: RecyclingReason) -> None:
+        """The server has reached a limit."""
+        if not self._replacements.is_wanted:
+            self._replacements.ask(self._context.drain_timeout, lambda _: None, keep_trying=True, reason=reason)
 
     def _replace_by(self, generation: Generation) -> None:
         self._make_current(generation)
@@ -289,6 +301,7 @@ class ServerLifecycle:
         self.call_queue.suspend()
         self.condition.begin_downtime()
         self._spare.rest()
+        self._recycling.end()
         ending = generation.lose(error)
         loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
         reason = loss.described()
@@ -520,6 +533,7 @@ class ServerLifecycle:
         message = f"server {self._name!r} is {state.value}: {reason}"
         steps: list[Task] = [
             lambda: self.condition.move_to(state, reason),
+            self._recycling.end,
             self._spare.end,
             lambda: self._leaving.end_all(lambda: error(message)),
             lambda: self._replacements.done(error(message)),

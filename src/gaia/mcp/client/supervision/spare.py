@@ -96,9 +96,11 @@ class Spare:
         retry_in = max(0.0, self._not_before - self._context.clock.monotonic())
         return StandbyStatus(state="retrying", retry_in=retry_in, last_error=self._last_error)
 
-    def want(self) -> None:
-        """Start one, unless there is one, and keep it until `rest` or `end`."""
+    def want(self, *, at_once: bool = False) -> None:
+        """Start one, unless there is one, and keep it until `rest` or `end`. `at_once`: without any backoff."""
         self._wanted = True
+        if at_once:
+            self._not_before = 0.0
         if self.generation is None:
             # By a timer also if it is due now: the calls that waited for the server come first.
             self._loop.timers.set(Timer.STANDBY, self._not_before, self._open)

@@ -62,6 +62,10 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The size of these lines."""
     protocol_version: str | None = None
     """The protocol revision of the last handshake; None before the first one."""
+    recyclings: int = 0
+    """How many times a fresh process took its place while it was ready; these are no restarts."""
+    last_recycling: str | None = None
+    """Why that was so the last time, such as ``recycled: max_memory``."""
     standby: StandbyStatus | None = None
     """The process that waits to take over; None if there is none, and none is wanted now."""
 
@@ -118,6 +122,9 @@ class Condition:
         self.last_error: str | None = None
         self.current: Generation | None = None
         """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
+        self.recyclings = 0
+        self.last_recycling: str | None = None
+        """Why the last of them was made."""
         self.standby: Callable[[], StandbyStatus | None] = lambda: None
         """Tells of the stand-by. Set once."""
         self._earlier_noise = Noise()
@@ -180,6 +187,8 @@ class Condition:
             noise_lines=noise.lines,
             noise_bytes=noise.size,
             protocol_version=None if profile is None else profile.protocol_version,
+            recyclings=self.recyclings,
+            last_recycling=self.last_recycling,
             standby=self.standby(),
         )
 
@@ -205,6 +214,11 @@ class Condition:
     def left(self, generation: Generation) -> None:
         """A generation that is not the current one any more has ended completely."""
         self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
+
+    def recycled(self, reason: str) -> None:
+        """A fresh process has taken the place of one that was ready."""
+        self.recyclings += 1
+        self.last_recycling = reason
 
     def begin_downtime(self) -> None:
         """Calls find no server from now on; a downtime under way goes on."""

@@ -19,6 +19,8 @@ import os
 import threading
 from collections.abc import Callable
 
+from opentelemetry import context as contexts
+
 from gaia import log
 from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
@@ -33,6 +35,7 @@ from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.replacement import OnReplaced
 from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.client.supervision.server_requests import ServerRequest
+from gaia.mcp.errors import MCPError
 from gaia.telemetry import metrics, spans
 
 __all__ = ["Supervisor"]
@@ -44,6 +47,9 @@ _STOP_SECONDS = 30.0
 
 _JOIN_SECONDS = 1.0
 """For a thread that has nothing left to do."""
+
+_LOOK_SECONDS = 0.5
+"""How soon a thread that waits for a fresh process notices that the supervisor has ended."""
 
 _DISCONNECTED = "it was disconnected"
 _DROPPED = "its client was dropped"
@@ -157,7 +163,24 @@ class Supervisor:
 
         `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
         """
-        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, keep_trying=keep_trying))
+        asked_in = contexts.get_current()
+        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, keep_trying=keep_trying, asked_in=asked_in))
+
+    def replace_now(self, drain: float) -> bool:
+        """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
+        outcomes: list[MCPError | None] = []
+        is_known = Latch()
+
+        def done(error: MCPError | None) -> None:
+            outcomes.append(error)
+            is_known.open()
+
+        self.replace(drain, done)
+        # A supervisor that has ended meanwhile tells nothing.
+        while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
+            pass
+        _flush()
+        return outcomes == [None]
 
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages of the server than before."""

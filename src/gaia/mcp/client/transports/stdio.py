@@ -94,6 +94,10 @@ class StdioTransport(StandaloneTransport):
     def prepare(self) -> Callable[[], object]:
         return fork_server.hold()
 
+    def present(self, channel: Channel) -> None:
+        if isinstance(channel, StdioChannel):
+            self._channel = channel
+
     def open(self, listener: ChannelListener, name: str) -> StdioChannel:
         args, environment, secrets = self._expand()
         command, *args = argument_vector(self.command, args)

@@ -64,7 +64,7 @@ class TestHandingOver:
         first = server.transport.channel(1)
         replaced(server)
         first.wait_until_closing()
-        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0)
+        assert server.wait_for(Restarted) == Restarted("fake", 2, downtime=0.0, reason="recycled: requested")
         assert server.states == [ServerState.STARTING, ServerState.READY]
         assert server.supervisor.condition.last_error is None
         assert status(server) is None
