@@ -26,6 +26,8 @@ class FakeChannel:
         self.pid: int | None = 1000 + number
         self.closed_with_grace: float | None = None
         self.abandoned = False
+        self.memory_bytes: int | None = None
+        """How much memory the server has."""
         self.final_stderr = ""
         """What is known to be on stderr once the channel is closed."""
         self._listener = listener
@@ -72,6 +74,9 @@ class FakeChannel:
     def ending(self, wait: float) -> Ending | None:
         return self._ending
 
+    def memory(self) -> int | None:
+        return self.memory_bytes
+
     def close(self, grace: float) -> Ending:
         with self._changed:
             self._closed = True
@@ -90,6 +95,12 @@ class FakeChannel:
         """The messages of this method that were written so far."""
         with self._changed:
             return [message for message in self._received if message.get("method") == method]
+
+    @property
+    def received(self) -> list[Json]:
+        """All messages that were written so far."""
+        with self._changed:
+            return list(self._received)
 
     def answers_written(self) -> list[Json]:
         """The answers to requests of the server that were written so far."""
@@ -158,6 +169,10 @@ class FakeChannel:
         if exit_code is not None or signal is not None:
             self._ending = Ending(exit_code, signal, stderr)
         self._listener.channel_ended()
+
+    def die(self, exit_code: int | None = None, signal: str | None = None) -> None:
+        """The server's process ends, which is not reported yet."""
+        self._ending = Ending(exit_code, signal)
 
     def lock_out(self) -> None:
         """The server wants a login first."""

@@ -17,6 +17,7 @@ from gaia.mcp.client.supervision.client_request import CallOptions, ClientReques
 from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
@@ -30,9 +31,10 @@ from tests.waiting import wait_until
 E = TypeVar("E", bound=Event)
 
 NO_FEATURES = ClientFeatures()
+NO_LIMITS = RecyclingLimits()
 
 STEADY = RestartPolicy(jitter=0.0)
-"""The default policy without chance: the first backoff is 0.5 s, the second 1 s, the third 2 s."""
+"""The default policy without chance: the first restart is immediate, the next backoffs are 0.5 s, 1 s and 2 s."""
 
 FRAGILE = RestartPolicy(jitter=0.0, max_restarts=2)
 """Gives up at the third end within a minute."""
@@ -54,6 +56,9 @@ class Supervised:
         protocol: str = "",
         features: ClientFeatures = NO_FEATURES,
         authorization: Authorization | None = None,
+        standby: bool = False,
+        recycling: RecyclingLimits = NO_LIMITS,
+        drain_timeout: float = 30.0,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -75,6 +80,9 @@ class Supervised:
             health_interval=health_interval,
             health_timeout=health_timeout,
             max_pending=max_pending,
+            standby=standby,
+            recycling=recycling,
+            drain_timeout=drain_timeout,
             hooks=self,
             server_requests=self.server_requests,
             clock=self.clock,
@@ -230,18 +238,19 @@ class Supervised:
         return [event.new for event in self.events if isinstance(event, StateChanged)]
 
 
-def restart(server: Supervised, delay: float = 0.5) -> FakeChannel:
-    """Let the server crash, and wait until it is ready again."""
+def restart(server: Supervised, delay: float = 0.0) -> FakeChannel:
+    """Let the server crash, and wait until it is ready again; `delay` is the expected backoff in seconds."""
     number = server.transport.starts
     server.transport.channel(number).end(exit_code=1)
-    server.pass_time(delay)
+    if delay > 0:
+        server.pass_time(delay)
     server.wait_for(Restarted)
     return server.transport.channel(number + 1)
 
 
 def open_circuit(server: Supervised) -> GaveUp:
     """Let a server with the policy `FRAGILE` crash until it is given up."""
+    restart(server)
     restart(server, 0.5)
-    restart(server, 1.0)
     server.transport.channel(3).end(exit_code=1)
     return server.wait_for(GaveUp)

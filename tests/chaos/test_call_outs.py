@@ -44,6 +44,9 @@ STARTS = 3
 Site = tuple[str, int, str]
 """Function and line of the caller, and the name of what is called."""
 
+FIRST_PID = 1000
+"""The pid of the nth `FakeChannel` is so much more than n."""
+
 TEXT = {"content": [{"type": "text", "text": "hello"}]}
 
 
@@ -193,6 +196,49 @@ class Scenario:
             assert error is None or isinstance(error, MCPError), error
 
 
+class StandbyScenario(Scenario):
+    """The same with a stand-by: it takes over, is ended, and takes the place of a server that is ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = MCPClient("fake", self.transport, restart_policy=PROMPT, protocol="handshake", standby=True)
+
+    @property
+    def channel(self) -> FakeChannel:
+        pid = self.client.status.pid
+        return self.transport.channel(self.transport.starts if pid is None else pid - FIRST_PID)
+
+    def waits(self) -> bool:
+        """Whether a stand-by waits; not for long, because it may wait itself after an exception."""
+        return wait_until(lambda: (one := self.client.status.standby) is not None and one.state == "ready", 0.2)
+
+    def run(self) -> None:
+        client = self.client
+        if not client.connect():
+            assert "Injected" in str(client.last_error), client.last_error
+            assert client.connect(), client.last_error
+        self.waits()
+        self.submit("hang")
+        self.submit("look")
+        self.channel.end(exit_code=1)
+        self.works()
+        if self.waits():
+            self.transport.channel(self.transport.starts).end(exit_code=1)
+        self.works()
+        self.waits()
+        self.submit("hang", timeout=0.05)
+        client._session._supervisor.replace(0.01)  # type: ignore[attr-defined]
+        self.works()
+        self.waits()
+        client.disconnect()
+        assert client.state is ServerState.CLOSED
+        self.outcomes_are_there()
+        for number in range(1, self.transport.starts + 1):
+            self.transport.channel(number).wait_until_closing()
+        left = {thread.name for thread in threading.enumerate()} - self.threads
+        assert not any("supervisor" in name for name in left), left
+
+
 def sites_of(*injectors: Injector) -> list[Site]:
     """All calls that the last injector sees in a scenario."""
     run_with(*injectors)
@@ -225,6 +271,20 @@ def test_every_call_of_the_supervisor() -> None:
     everything = sites_of(Injector())
     assert len(everything) > 250
     check(everything, run_with)
+
+
+@pytest.mark.slow
+def test_every_call_of_the_supervisor_about_a_standby() -> None:
+    def run(injector: Injector) -> None:
+        with installed(injector):
+            StandbyScenario().run()
+
+    seen = Injector()
+    run(seen)
+    names = ("Spare.", "Leaving.", "Replacements.", "_take_over", "_replace_by")
+    about = [site for site in seen.sites if any(name in site[0] or name in site[2] for name in names)]
+    assert len(about) > 40
+    check(about, run)
 
 
 FIRST_FAULTS = {

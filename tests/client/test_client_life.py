@@ -496,8 +496,11 @@ class TestStatus:
         client = connect(fault_server(), restart={"initialDelay": 30})
         events = Recorder()
         client.subscribe(events)
+        # The first restart is immediate.
         os.kill(client.status.pid or 0, signal.SIGKILL)
-        events.wait_for(StateChanged, new=ServerState.RESTARTING)
+        events.wait_for(Restarted)
+        os.kill(client.status.pid or 0, signal.SIGKILL)
+        assert wait_until(lambda: client.status.retry_in is not None)
         futures = [client.submit_tool("echo", {"text": "hi"}) for _ in range(3)]
         assert (client.status.queued, client.status.in_flight) == (3, 0)
         assert futures[0].cancel()

@@ -346,6 +346,8 @@ class TestTimeouts:
 
     def test_the_longest_ends_no_supervision(self, fault_server: FaultServer, connect: Connect) -> None:
         client = connect(fault_server(**CRASHING), **SLOW)
+        # The first restart is immediate.
+        crash(client)
         client.call_tool("look", {}, timeout=PATIENCE)
         year = 365 * 24 * 3600
         waiting = client.submit_tool("echo", {"text": ANSWER}, timeout=year)

@@ -134,9 +134,10 @@ def _application_folder() -> Path:
 
 _KEPT = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "sandbox"),
-    *("enabledTools", "disabledTools", "restart", "inheritEnv"),
+    *("enabledTools", "disabledTools", "restart", "standby", "inheritEnv"),
     *("healthInterval", "healthTimeout", "maxPending", "maxMessageBytes", "protocol", "probeTimeout"),
     *("pinTools", "captureContent", "captureContentTools", "outputValidation", "resetTimeoutOnProgress", "maxTimeout"),
+    *("maxLifetime", "maxCalls", "maxMemory", "drainTimeout"),
 )
 """What we know and what means the same wherever it stands.
 

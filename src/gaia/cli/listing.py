@@ -183,9 +183,10 @@ def _row(
 ) -> dict[str, Any]:
     """`waited`: for so many seconds, for a server that has not answered."""
     source = servers.source_of(name)
-    sandbox = servers.get_server(name).get("sandbox", False)
+    entry = servers.get_server(name)
+    kept = {"sandbox": entry.get("sandbox", False), "standby": bool(entry.get("standby", False))}
     found = {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}
-    return {**found, "waited": waited, "sandbox": sandbox}
+    return {**found, "waited": waited, **kept}
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")

@@ -178,7 +178,8 @@ def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
 def _state_of(row: Mapping[str, Any]) -> str:
     waited = row.get("waited")
     state = row["state"] if waited is None else f"{row['state']} after {waited:g} s"
-    return f"{state}, in a sandbox" if row.get("sandbox") else state
+    state = f"{state}, in a sandbox" if row.get("sandbox") else state
+    return f"{state}, with a stand-by" if row.get("standby") else state
 
 
 def _style_of(state: str) -> str:

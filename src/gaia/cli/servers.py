@@ -89,7 +89,8 @@ def connected(
 
     A server that is named is started even if it is disabled. Raises CommandFailed if it cannot be started.
     """
-    client = make_client(name, servers or load_to_start(options), options, questions, **keys)
+    # A command that is over soon needs no process that waits for a loss.
+    client = make_client(name, servers or load_to_start(options), options, questions, standby=False, **keys)
     try:
         with waiting_for(f"Starting {name}", options):
             ready = client.connect()

@@ -19,9 +19,10 @@ ANSWER_SECONDS = 20.0
 
 
 class ServerControl:
-    """``POST /api/restart`` and ``POST /api/stop``: ``{"server": …}``. The answer is ``{"server", "state", "error"}``.
+    """``POST /api/restart`` and ``POST /api/stop``: ``{"server": …}``.
 
-    `state` is that of the server when the request is answered, and `error` why it is not ready, or None.
+    The answer is ``{"server", "state", "failed", "error"}``. `state` is that of the server when the request is
+    answered. `failed` says that it has no fresh process, and `error` what went wrong with it last, or None.
     """
 
     def __init__(self, manager: MCPClientManager, threads: WorkerThreads) -> None:
@@ -29,7 +30,7 @@ class ServerControl:
         self._threads = threads
 
     async def restart(self, request: Request) -> Response:
-        return await self._change(request, self._manager.restart_server)
+        return await self._change(request, self._manager.restart)
 
     async def stop(self, request: Request) -> Response:
         return await self._change(request, self._manager.stop_server)
@@ -39,9 +40,10 @@ class ServerControl:
             name = page_requests.Fields(await request.body()).name("server")
         except ValueError as error:
             return responses.problem(400, str(error))
+        outcome: object = None
         try:
             # A page that goes away does not undo it: the thread goes on.
-            await asyncio.wait_for(self._threads.run(lambda: change(name)), ANSWER_SECONDS)
+            outcome = await asyncio.wait_for(self._threads.run(lambda: change(name)), ANSWER_SECONDS)
         except TimeoutError:
             pass
         except TooManyCalls:
@@ -51,4 +53,5 @@ class ServerControl:
         status = next((status for status in self._manager.status() if status.name == name), None)
         if status is None:
             return responses.problem(404, f"Server {name!r} was removed meanwhile")
-        return responses.document({"server": name, "state": status.state.value, "error": status.last_error})
+        answer = {"server": name, "state": status.state.value, "failed": outcome is False, "error": status.last_error}
+        return responses.document(answer)

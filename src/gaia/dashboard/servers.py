@@ -95,9 +95,10 @@ def _cut(text: str, limit: int) -> str:
 def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     """A row for each server: the configured ones in their order, then those that were added otherwise.
 
-    ``ready_since`` and ``retry_at`` are in seconds since the epoch, where `ServerStatus` has the time that has passed
-    or is left: they stay the same. ``cli_options`` are those with which a ``gaia mcp`` command finds the server, None
-    if none can, because it is in no file. ``unusable`` says that its entry has to be corrected first.
+    ``ready_since`` and ``retry_at``, also that of the ``standby``, are in seconds since the epoch, where `ServerStatus`
+    has the time that has passed or is left: they stay the same. ``cli_options`` are those with which a ``gaia mcp``
+    command finds the server, None if none can, because it is in no file. ``unusable`` says that its entry has to be
+    corrected first.
     """
     known = {status.name: status for status in manager.status()}
     configured, problems = manager.config.get_entries(), manager.config.problems
@@ -106,8 +107,10 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
         if name in known:
             row = msgspec.to_builtins(known[name])
             uptime, retry_in = row.pop("uptime"), row.pop("retry_in", None)
-            row["ready_since"] = None if uptime is None else round(time.time() - uptime)
-            row["retry_at"] = None if retry_in is None else round(time.time() + retry_in)
+            row["ready_since"] = None if uptime is None else _moment(-uptime)
+            row["retry_at"] = _moment(retry_in)
+            if row["standby"] is not None:
+                row["standby"]["retry_at"] = _moment(row["standby"].pop("retry_in"))
             rows.append(row)
         elif name in problems:
             problem = without_name(problems[name], name)
@@ -119,6 +122,11 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
             )
         rows[-1] |= {"cli_options": _cli_options(manager.config, name), "unusable": name in problems}
     return rows
+
+
+def _moment(seconds: float | None) -> int | None:
+    """What is so many seconds from now, in seconds since the epoch."""
+    return None if seconds is None else round(time.time() + seconds)
 
 
 def _cli_options(config: MCPConfig, name: str) -> list[str] | None:

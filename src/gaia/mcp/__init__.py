@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         ToolsChanged,
     )
     from gaia.mcp.client.supervision.policy import RestartPolicy
+    from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
+    from gaia.mcp.client.supervision.spare import StandbyStatus
     from gaia.mcp.client.supervision.status import ServerStatus
     from gaia.mcp.client.tool import MCPTool
     from gaia.mcp.client.tool_filter import ToolFilter
@@ -110,6 +112,7 @@ __all__ = [
     "NotOffered",
     "Overloaded",
     "PromptsChanged",
+    "RecyclingLimits",
     "ResourceContents",
     "ResourceLink",
     "ResourceUpdated",
@@ -122,6 +125,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "ServerUnavailable",
+    "StandbyStatus",
     "StartFailed",
     "StateChanged",
     "StdioTransport",
@@ -176,6 +180,7 @@ _HOMES = {
     "ResourceLink": "gaia.mcp.client.tool_result",
     "ResourceUpdated": "gaia.mcp.client.supervision.events",
     "ResourcesChanged": "gaia.mcp.client.supervision.events",
+    "RecyclingLimits": "gaia.mcp.client.supervision.recycling_limits",
     "RestartPolicy": "gaia.mcp.client.supervision.policy",
     "Restarted": "gaia.mcp.client.supervision.events",
     "SamplingRequest": "gaia.mcp.client.protocol.sampling",
@@ -184,6 +189,7 @@ _HOMES = {
     "ServerState": "gaia.mcp.client.supervision.events",
     "ServerStatus": "gaia.mcp.client.supervision.status",
     "ServerUnavailable": "gaia.mcp.errors",
+    "StandbyStatus": "gaia.mcp.client.supervision.spare",
     "StartFailed": "gaia.mcp.errors",
     "StateChanged": "gaia.mcp.client.supervision.events",
     "StdioTransport": "gaia.mcp.client.transports.stdio",

@@ -125,13 +125,14 @@ def _replace(
         else:
             taken.add(key)
             named[key] = tools[pair]
+    others = naming.folded(servers)
     # First what is new, then what is gone, so that a tool which only moves can be found all the time.
     for key, entry in named.items():
         entry["name"] = key
         own, tool = entry["_mcp_server"], entry["_mcp_tool_name"]
         # Models leave out parts of names; what is left must not be the name of another server's tool.
         aliases = (f"{own}_{tool}", tool)
-        entry["_mcp_aliases"] = [alias for alias in aliases if not naming.is_of_another(alias, own, servers)]
+        entry["_mcp_aliases"] = [alias for alias in aliases if not naming.is_of_another(alias, own, others)]
         registry[key] = entry
     for key, present_entry in registry.copy().items():
         if isinstance(present_entry, _Entry) and key not in named:

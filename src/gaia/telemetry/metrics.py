@@ -125,6 +125,18 @@ class Instruments:
             meter, "gaia.mcp.server.restarts", "{restart}", "Servers that are ready again after they ended."
         )
         self.crashes = _counter(meter, "gaia.mcp.server.crashes", "{crash}", "Servers that were lost, by reason.")
+        self.standby_failures = _counter(
+            meter,
+            "gaia.mcp.server.standby.failures",
+            "{failure}",
+            "Stand-bys that could not be started or were lost before they were needed.",
+        )
+        self.recyclings = _counter(
+            meter,
+            "gaia.mcp.server.recyclings",
+            "{recycling}",
+            "Fresh processes that took the place of servers that were ready, by reason.",
+        )
         self.recovery_duration = _durations(
             meter,
             "gaia.mcp.server.recovery.duration",

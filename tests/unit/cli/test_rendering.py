@@ -85,6 +85,11 @@ class TestTables:
 
         assert lines(rendering.server_table([found]))[1].startswith("it    starting after 5 s, in a sandbox")
 
+    def test_a_server_with_a_standby_is_marked(self, lines: Lines) -> None:
+        found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "standby": True}
+
+        assert lines(rendering.server_table([found]))[1].startswith("it    ready, with a stand-by")
+
     def test_a_status_has_its_last_error_whole_unless_it_is_live(self, lines: Lines) -> None:
         status = ServerStatus(name="it", state=ServerState.FAILED, last_error="no licence " * 40, latency_p50=0.002)
         (row,) = lines(rendering.status_table([(status, [0.1, None])]))[1:]

@@ -32,9 +32,11 @@ export function controls(name, { stop = true } = {}) {
 
   const restart = async () => {
     if (busy) return;
-    const calls = server?.in_flight || 0;
-    if (calls && !(await confirmed(`Restart ${name}?`, `${calls === 1 ? "A call is" : `${calls} calls are`} under way, and will fail as cancelled.`, "Restart"))) return;
     change("api/restart", "Starting …", (result, seconds) => {
+      if (result.state === "ready" && result.failed) {
+        said.className = "said wrong";
+        return `The old process goes on: ${result.error}`;
+      }
       if (result.state === "ready") return `Ready after ${duration(seconds)}.`;
       if (!result.error) return "It is still starting.";
       said.className = "said wrong";

@@ -122,6 +122,14 @@ function drawTrouble(trouble, server) {
   ].filter(Boolean));
 }
 
+function standbyText(standby) {
+  if (!standby) return null;
+  const pid = standby.pid === null ? "" : `, process ${standby.pid}`;
+  const next = standby.retry_at === null ? "" : `, next start ${clock(standby.retry_at)}`;
+  const error = standby.last_error && standby.state !== "ready" ? `: ${standby.last_error}` : "";
+  return `${standby.state}${pid}${next}${error}`;
+}
+
 function serverFacts(server) {
   const info = server.server_info || {};
   const fact = (name, value, wide) => value === null || value === undefined || value === "" ? null
@@ -130,9 +138,11 @@ function serverFacts(server) {
     fact("Server", [info.name, info.version].filter(Boolean).join(" ")),
     fact("Protocol", server.protocol_version),
     fact("Process", server.pid),
+    fact("Stand-by", standbyText(server.standby)),
     fact("Ready since", server.ready_since === null ? null : clock(server.ready_since)),
     fact("Generation", server.generation),
     fact("Restarts", server.restarts),
+    fact("Recycled", server.recyclings ? `${server.recyclings}, last ${server.last_recycling}` : null),
     fact("In flight / queued", server.in_flight === undefined ? null : `${server.in_flight} / ${server.queued}`),
     fact("Calls / failed", server.calls === undefined ? null : `${server.calls} / ${server.errors}`),
     fact("Latency p50 / p95", (server.latency_p50 ?? null) === null ? null : `${duration(server.latency_p50)} / ${duration(server.latency_p95)}`),

@@ -17,6 +17,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.telemetry.content import ContentPolicy
@@ -35,6 +36,7 @@ class ClientSettings(TypedDict, total=False):
     pin_tools: PinMode | None
     pins: ServerPins | None
     restart_policy: RestartPolicy | None
+    standby: bool
     health_interval: float
     health_timeout: float
     max_pending: int
@@ -45,6 +47,8 @@ class ClientSettings(TypedDict, total=False):
     max_timeout: float
     capture_content: ContentPolicy | None
     question_timeout: float
+    recycling: RecyclingLimits
+    drain_timeout: float
 
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
@@ -55,6 +59,7 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "pin_tools": server.pin_tools,
         "pins": pins,
         "restart_policy": server.restart if own_restart else None,
+        "standby": server.standby,
         "health_interval": server.health_interval,
         "health_timeout": server.health_timeout,
         "max_pending": server.max_pending,
@@ -64,6 +69,8 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "reset_timeout_on_progress": server.reset_timeout_on_progress,
         "max_timeout": server.max_timeout,
         "capture_content": ContentPolicy(server.capture_content, server.capture_content_tools),
+        "recycling": server.recycling_limits(),
+        "drain_timeout": server.drain_timeout,
     }
 
 
@@ -78,6 +85,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The approved definitions; None: those under the client's name in ``~/.gaia/mcp_tools.lock.json``."""
     restart_policy: RestartPolicy | None = None
     """None is the default policy, or the manager's."""
+    standby: bool = False
+    """Whether a second process of the server waits, started and greeted, and takes over when the first is lost."""
     health_interval: float = 30.0
     """A server that was idle for so long is sent a ping."""
     health_timeout: float = 10.0
@@ -102,11 +111,16 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How much of arguments and results goes into traces."""
     question_timeout: float = 600.0
     """How long the application may take to answer one request of the server."""
+    recycling: RecyclingLimits = RecyclingLimits()
+    """What one process of the server may use up before a fresh one takes its place."""
+    drain_timeout: float = 30.0
+    """How long a process that was replaced may take to finish its calls."""
     features: ClientFeatures = ClientFeatures()
     """What the application offers to the server."""
 
     def __post_init__(self) -> None:
-        for name in ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout"):
+        durations = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout")
+        for name in (*durations, "drain_timeout"):
             require_seconds(name, getattr(self, name))
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:

@@ -83,6 +83,9 @@ class DirectSession:
         self._closed = False
         return True
 
+    def replace(self) -> None:
+        """Does nothing: a transport of four methods has one connection."""
+
     def request_disconnect(self) -> None:
         """Does nothing: a transport of four methods cannot begin to disconnect."""
 

@@ -190,6 +190,23 @@ class MCPClient:
             self._close_services()
         return connected
 
+    def restart(self, *, keep_trying: bool = False) -> bool:
+        """Give the server a fresh process. True when that is ready.
+
+        If the server is ready there is no gap: the old process goes on until the fresh one has shaken hands and listed
+        its tools. Then new calls go to the fresh one, while the old one finishes the calls that it has, for
+        `drain_timeout` seconds at most; after that, a call ends as in a crash. If the fresh one cannot be started, or
+        takes longer than the `timeout` of the transport, the old one goes on, `last_error` says why, and this is False.
+
+        A server that is not ready, or cannot be supervised, is disconnected and connected, with `keep_trying` as for
+        `connect`. Calls under way end as cancelled then.
+        """
+        replaced = self._session.replace()
+        if replaced is not None:
+            return replaced
+        self.disconnect()
+        return self.connect(keep_trying=keep_trying)
+
     def disconnect(self) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
         self._session.disconnect(self._forget)

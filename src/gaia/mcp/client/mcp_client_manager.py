@@ -206,7 +206,7 @@ class MCPClientManager:
             logger.warning("unknown_server", server=name)
 
     def stop_server(self, name: str) -> None:
-        """Stop a server, or the attempts to start it; its configuration stays, and `restart_server` starts it again.
+        """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
 
         Calls under way end as cancelled. Raises ValueError if no server of this name was started.
         """
@@ -215,29 +215,32 @@ class MCPClientManager:
             raise ValueError(f"server {name!r} is not running, so there is nothing to stop")
         client.disconnect()
 
-    def restart_server(self, name: str) -> bool:
-        """Stop a server if it runs, and start it; also one that failed, was stopped, or was never started.
+    def restart(self, name: str) -> bool:
+        """Give a server a fresh process, or start it; also one that failed, was stopped, or was never started.
 
-        Calls under way end as cancelled. Returns True when the server is ready, and False if it failed, after its own
-        `timeout` at the latest; `status` says why. Raises ValueError for a name that is not configured, for a server
-        that is disabled or being started, and for a configuration that cannot be used. A server that failed is tried
-        again as after `load_from_config`.
+        If it is ready there is no gap: new calls go to the fresh process once that is ready, while the old one finishes
+        the calls that it has, for its `drainTimeout` at most; see `MCPClient.restart`. For a server of which no two
+        processes can run side by side, because they would need the same port or lock, call `stop_server` first.
+
+        Returns True when the fresh process is ready. False if it failed, after its own `timeout` at the latest;
+        `status` says why. A server that was ready goes on in its old process then, and another is tried again as after
+        `load_from_config`. Raises ValueError for a name that is not configured, for a server that is disabled or being
+        started, and for a configuration that cannot be used.
         """
         if name in self._registry and name not in self._clients:
             raise ValueError(f"server {name!r} is being started already")
         client = self._registry.client_of(name)
         if client is not None:
-            client.disconnect()
-            connected = False
+            restarted = False
             try:
-                connected = client.connect(keep_trying=True)
+                restarted = client.restart(keep_trying=True)
             finally:
                 # An exception of a signal handler does not undo it: the client stays one of the manager's.
                 if self._registry.client_of(name) is not client:
                     # It was removed meanwhile, perhaps before it was started here.
                     client.disconnect()
-                    connected = False
-            return connected
+                    restarted = False
+            return restarted
         if (problem := self.config.problems.get(name)) is not None:
             raise ValueError(problem)
         entry = self.config.get_servers().get(name)
@@ -247,6 +250,10 @@ class MCPClientManager:
             raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
         client = self._make_client(name, entry, self.config.source_of(name))
         return self._connect(name, client, keep_trying=True)
+
+    def restart_server(self, name: str) -> bool:
+        """The same as `restart`."""
+        return self.restart(name)
 
     def get_client(self, name: str) -> MCPClient | None:
         """The client of a connected server, restarting ones included; None if there is no such server."""

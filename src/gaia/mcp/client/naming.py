@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-__all__ = ["assign", "disambiguated", "is_of_another", "namespaced", "owner_of"]
+__all__ = ["assign", "disambiguated", "folded", "is_of_another", "namespaced", "owner_of"]
 
 _MAX_LENGTH = 64
 _HASH_DIGITS = 8
@@ -33,11 +33,22 @@ def disambiguated(server: str, tool: str) -> str:
     return _hashed(server, tool, blocks=1)
 
 
-def is_of_another(name: str, server: str, servers: Iterable[str]) -> bool:
-    """Whether ``mcp_<name>`` belongs to one of `servers` rather than to `server`, in whatever case it is written."""
-    folded = name.casefold()
-    own, *others = (one.casefold() for one in (server, *servers))
-    return max((one for one in (own, *others) if folded.startswith(f"{one}_")), key=len, default=own) != own
+def folded(servers: Iterable[str]) -> frozenset[str]:
+    """Names of servers as `is_of_another` compares them."""
+    return frozenset(server.casefold() for server in servers)
+
+
+def is_of_another(name: str, server: str, servers: frozenset[str]) -> bool:
+    """Whether ``mcp_<name>`` belongs to one of the `folded` `servers` rather than to `server`, in whatever case."""
+    own, rest = server.casefold(), name.casefold()
+    # The longest name decides. There are few underscores in a name, and there may be hundreds of servers.
+    while "_" in rest:
+        rest = rest.rpartition("_")[0]
+        if rest == own:
+            return False
+        if rest in servers:
+            return True
+    return False
 
 
 def owner_of(name: str, servers: Iterable[str]) -> str | None:
@@ -51,10 +62,11 @@ def assign(pairs: Iterable[tuple[str, str]], servers: Collection[str] = ()) -> d
     All that compete for one plain name take their hashed form, so the order does not matter; so do those whose plain
     name belongs to another one of `servers`. A pair that is named twice counts once.
     """
+    others = folded(servers)
     # How many blocks of hash digits each pair's name carries; 0 is the plain name.
     blocks = {
         (server, tool): int(
-            namespaced(server, tool) != f"mcp_{server}_{tool}" or is_of_another(f"{server}_{tool}", server, servers)
+            namespaced(server, tool) != f"mcp_{server}_{tool}" or is_of_another(f"{server}_{tool}", server, others)
         )
         for server, tool in pairs
     }

@@ -13,7 +13,8 @@ from gaia.mcp.client.key_hints import limits, remark, similar_key
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.transports.sandbox.settings import Sandbox
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.client.transports.sandbox.settings import Sandbox, memory_bytes
 from gaia.mcp.errors import ConfigError
 from gaia.telemetry.content import MODES, CaptureMode
 
@@ -72,6 +73,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pin_tools: PinMode | None = None
     """None leaves it to the manager."""
     restart: RestartPolicy = RestartPolicy()
+    max_lifetime: float | None = None
+    """How long one process of the server is used before a fresh one takes its place; None for ever."""
+    max_calls: int | None = None
+    """How many calls one process gets before a fresh one takes its place."""
+    max_memory: str | int | None = None
+    """How much memory one process and those that it has started may have before a fresh one takes its place: bytes, or
+    a text such as ``512M`` (K, M and G are powers of 1024)."""
+    drain_timeout: float = 30.0
+    """How long a process that was replaced may take to finish its calls."""
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready, and takes over from it."""
     inherit_env: bool = False
     """Whether the server gets the whole environment of this process, and not only a minimal set of variables."""
     sandbox: bool | Sandbox = False
@@ -127,16 +139,27 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('command: missing; a server of type "stdio" needs one')
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
-        if self.sandbox and self.transport != "stdio":
-            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
-        for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout"):
+        if self.transport != "stdio":
+            self._check_without_process()
+        if self.standby and self.restart.restart == "never":
+            raise ValueError('standby: it would never take over, because restart is "never"; remove one of the two')
+        for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
+        self.recycling_limits()
 
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+
+    def _check_without_process(self) -> None:
+        if self.sandbox:
+            raise ValueError("sandbox: only a server with a command can be started in one; this one has a url")
+        if self.standby:
+            raise ValueError("standby: only a server with a command can have one; this one has a url")
+        if self.max_memory is not None:
+            raise ValueError("max_memory: only for a server with a command; this one has a url")
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse"]:
@@ -144,6 +167,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.type is None:
             return "stdio" if (self.command or "").strip() else "http"
         return "http" if self.type == "streamable-http" else self.type
+
+    def recycling_limits(self) -> RecyclingLimits:
+        """What one process may use up before a fresh one takes its place. Raises ValueError, but for a checked one."""
+        size = None if self.max_memory is None else memory_bytes(self.max_memory, "max_memory")
+        return RecyclingLimits(max_lifetime=self.max_lifetime, max_calls=self.max_calls, max_memory=size)
 
     @property
     def sandbox_settings(self) -> Sandbox | None:

@@ -73,6 +73,8 @@ class ServerRegistry:
         """Clients that some thread is connecting, even if they have been taken out of `_starting` meanwhile."""
         self._changes = 0
         """How often something has changed that the routes depend on."""
+        self._routed_changes = 0
+        """Of these, how many the routes reflect. Many servers that join at once have their routes built together."""
         self._offers: dict[str, tuple[MCPTool, ...]] = {}
         """What each server offers, filtered."""
         self._failed: dict[str, ServerStatus] = {}
@@ -225,16 +227,17 @@ class ServerRegistry:
                 # It has been taken away, and perhaps another one has its name now.
                 return
             self._offers[name] = tools
+            if name not in self.connected:
+                # There are no routes to them yet.
+                return
             self._changes += 1
         self._rebuild_routes()
 
     def _rebuild_routes(self) -> None:
         """Name all tools afresh, because servers came or went, or their tools changed."""
         with self._lock:
-            changes = None
             # Once more if a signal handler has changed something meanwhile.
-            while changes != self._changes:
-                changes = self._changes
+            while (changes := self._changes) != self._routed_changes:
                 connected, offers = self.connected.copy(), self._offers.copy()
                 servers = self.in_order(connected)
                 tools = {(name, tool.name): tool for name in servers for tool in offers.get(name, ())}
@@ -245,6 +248,7 @@ class ServerRegistry:
                     )
                     for unique, (server, tool) in assign(tools, self._known.copy()).items()
                 }
+                self._routed_changes = changes
 
     def is_about_to_start(self, tool_name: str) -> bool:
         """Whether the server of a tool, by the tool's namespaced name, is about to be started."""

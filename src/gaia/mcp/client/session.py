@@ -57,6 +57,12 @@ class Session(Protocol):
     def keeps_trying(self) -> bool:
         """Whether the server is started again after a failure, until `disconnect`."""
 
+    def replace(self) -> bool | None:
+        """Have a fresh process take the place of a server that is ready. Whether it has done so; None if none is ready.
+
+        A server without supervision is never replaced.
+        """
+
     def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
         """Stop the server, then call `then`, as a part of disconnecting."""
 
@@ -95,6 +101,7 @@ class SupervisedSession:
     def __init__(self, context: SupervisionContext) -> None:
         self._name = context.name
         self.timeout = context.transport.timeout
+        self._drain_timeout = context.drain_timeout
         self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
         self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
@@ -161,6 +168,10 @@ class SupervisedSession:
             except BaseException:
                 supervisor.request_stop()
                 raise
+
+    def replace(self) -> bool | None:
+        supervisor = self._supervisor
+        return supervisor.replace_now(self._drain_timeout) if supervisor.state is ServerState.READY else None
 
     def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
         if self._supervisor.is_forked:
@@ -265,6 +276,9 @@ def new_session(
             health_interval=options.health_interval,
             health_timeout=options.health_timeout,
             max_pending=options.max_pending,
+            recycling=options.recycling,
+            drain_timeout=options.drain_timeout,
+            standby=options.standby,
             hooks=hooks,
             server_requests=server_requests,
             clock=clock,

@@ -509,7 +509,7 @@ class TestStoppingAndRestarting:
         assert [status.state for status in manager.status()] == [ServerState.CLOSED]
         assert manager.list_tools() == []
 
-        assert manager.restart_server("it")
+        assert manager.restart_server("it"), "another name of `restart`"
         assert text(manager.call_tool("mcp_it_echo", {"text": "again"})) == "again"
 
     def test_a_running_one_gets_a_new_process(self, fault_server: FaultServer, manage: Manage) -> None:
@@ -517,20 +517,20 @@ class TestStoppingAndRestarting:
         manager.load_from_config()
         before = text(manager.call_tool("mcp_it_pid"))
 
-        assert manager.restart_server("it")
+        assert manager.restart("it")
         assert text(manager.call_tool("mcp_it_pid")) != before
-        assert not is_alive(int(before))
+        assert wait_until(lambda: not is_alive(int(before)))
 
     def test_one_that_failed_is_tried_again(self, fault_server: FaultServer, manage: Manage, tmp_path: Path) -> None:
         marker = tmp_path / "licence"
         command = f"test -e {marker} && exec {' '.join(shlex.quote(word) for word in _words(fault_server()))}; exit 3"
         manager = manage({"it": {"command": "sh", "args": ["-c", command]}})
         manager.load_from_config()
-        assert not manager.restart_server("it")
+        assert not manager.restart("it")
         assert manager.get_client("it") is None
         marker.touch()
 
-        assert manager.restart_server("it")
+        assert manager.restart("it")
         assert text(manager.call_tool("mcp_it_echo", {"text": "back"})) == "back"
 
     def test_one_that_is_removed_while_it_restarts_is_not_left_running(
@@ -541,13 +541,14 @@ class TestStoppingAndRestarting:
         client = manager.get_client("it")
         assert client is not None
         connect = client.connect
+        manager.stop_server("it")
 
         def connect_after_removal(**options: Any) -> bool:
             manager.remove_server("it")
             return connect(**options)
 
         monkeypatch.setattr(client, "connect", connect_after_removal)
-        assert not manager.restart_server("it")
+        assert not manager.restart("it")
         assert client.state is ServerState.CLOSED
         assert manager.list_servers() == []
 
@@ -559,6 +560,7 @@ class TestStoppingAndRestarting:
         client = manager.get_client("it")
         assert client is not None
         connect = client.connect
+        manager.stop_server("it")
 
         def interrupted(**options: Any) -> bool:
             manager.disconnect_all()
@@ -567,7 +569,7 @@ class TestStoppingAndRestarting:
 
         monkeypatch.setattr(client, "connect", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            manager.restart_server("it")
+            manager.restart("it")
         assert client.state is ServerState.CLOSED
 
     def test_a_start_under_way_can_be_stopped_and_not_begun_twice(
@@ -577,7 +579,7 @@ class TestStoppingAndRestarting:
         manager.load_from_config(timeout=0)
         assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.STARTING])
         with pytest.raises(ValueError, match="being started already"):
-            manager.restart_server("it")
+            manager.restart("it")
         manager.stop_server("it")
 
         assert wait_until(lambda: [status.state for status in manager.status()] == [ServerState.CLOSED])
@@ -603,9 +605,9 @@ class TestStoppingAndRestarting:
     def test_what_cannot_be_started_or_stopped_is_named(self, manage: Manage) -> None:
         manager = manage({"off": NPX | {"disabled": True}, "unusable": {"command": 5}})
         with pytest.raises(ValueError, match="no server 'x' is configured; the names are off, unusable"):
-            manager.restart_server("x")
+            manager.restart("x")
         with pytest.raises(ValueError, match="server 'off' is disabled"):
-            manager.restart_server("off")
+            manager.restart("off")
         with pytest.raises(ValueError, match="nothing to stop"):
             manager.stop_server("off")
 
@@ -962,6 +964,30 @@ class TestDisconnecting:
         manager.disconnect_all()
         # Each alone takes two seconds until it is sent SIGTERM.
         assert time.monotonic() - began < 5.0
+
+    def test_each_of_many_servers_is_ended_while_all_others_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        transports: list[FakeTransport] = []
+
+        def transport(*_: Any) -> FakeTransport:
+            transports.append(FakeTransport())
+            return transports[-1]
+
+        monkeypatch.setattr("gaia.mcp.client.mcp_client.transport_for", transport)
+        manager = MCPClientManager({f"s{number}": {**NPX, "protocol": "handshake"} for number in range(50)})
+        manager.load_from_config()
+        channels = [one.channel() for one in transports]
+        for channel in channels:
+            channel.hold_closing()
+        with ThreadPoolExecutor(1) as thread:
+            disconnecting = thread.submit(manager.disconnect_all)
+            # None of them ends before the end of all has begun.
+            for channel in channels:
+                channel.wait_until_closing()
+            assert not disconnecting.done()
+            for channel in channels:
+                channel.let_close()
+            disconnecting.result(PATIENCE)
+        assert len(channels) == 50
 
     def test_servers_that_are_starting_are_stopped_too(
         self, fault_server: FaultServer, manage: Manage, tmp_path: Path

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gaia.mcp.client import naming
-from gaia.mcp.client.naming import assign, disambiguated, namespaced, owner_of
+from gaia.mcp.client.naming import assign, disambiguated, folded, is_of_another, namespaced, owner_of
 
 API_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -81,6 +81,27 @@ def test_a_plain_name_belongs_to_the_known_server_with_the_longest_name() -> Non
     }
     assert assign(pairs[:1], {"a_b", "x", "b"}) == {disambiguated("a", "b_c"): ("a", "b_c")}
     assert assign([("A", "x")], {"a"}) == {"mcp_A_x": ("A", "x")}
+
+
+@given(confusable | names, confusable | names, st.lists(confusable | names, max_size=6))
+def test_the_longest_of_the_names_that_fit_owns_a_name(name: str, server: str, servers: list[str]) -> None:
+    fitting = [one for one in (server, *servers) if name.casefold().startswith(f"{one}_".casefold())]
+    longest = max(fitting, key=lambda one: len(one.casefold()), default=server)
+    assert is_of_another(name, server, folded(servers)) == (longest.casefold() != server.casefold())
+
+
+def test_the_number_of_servers_is_no_number_of_steps() -> None:
+    class Counting(frozenset[str]):
+        looked_up = 0
+
+        def __contains__(self, one: object) -> bool:
+            self.looked_up += 1
+            return super().__contains__(one)
+
+    servers = Counting(f"s{number}" for number in range(1000))
+    assert not is_of_another("files_read_a_file", "files", servers)
+    assert is_of_another("s7_read_a_file", "files", servers)
+    assert servers.looked_up <= 6
 
 
 def test_a_pair_does_not_compete_with_itself() -> None:

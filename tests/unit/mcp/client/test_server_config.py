@@ -15,6 +15,7 @@ from gaia.mcp.client.server_config import (
     unknown_keys,
 )
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.errors import ConfigError
 
@@ -91,6 +92,13 @@ class TestFromDict:
     def test_limits_may_be_as_low_as_one(self) -> None:
         subject = config(maxPending=1, maxMessageBytes=1)
         assert (subject.max_pending, subject.max_message_bytes) == (1, 1)
+
+    def test_limits_for_recycling_are_none_unless_they_are_given(self) -> None:
+        assert config().recycling_limits() == RecyclingLimits()
+        limited = config(maxLifetime=3600, maxCalls=500, maxMemory="2G").recycling_limits()
+        assert limited == RecyclingLimits(max_lifetime=3600.0, max_calls=500, max_memory=2 * 1024**3)
+        assert config(maxMemory=64 * 1024**2).recycling_limits().max_memory == 64 * 1024**2
+        assert (config().drain_timeout, config(drainTimeout=5).drain_timeout) == (30.0, 5.0)
 
     def test_unknown_keys_are_left_aside(self) -> None:
         assert config(autoApprove=["x"], name="mine") == config()
@@ -177,6 +185,16 @@ class TestComplaints:
             ({"maxPending": 0}, "maxPending: must be 1 or more, got 0"),
             ({"maxPending": 1.5}, "maxPending: expected a whole number, got a number"),
             ({"maxMessageBytes": -5}, "maxMessageBytes: must be 1 or more, got -5"),
+            ({"maxLifetime": 0}, "maxLifetime: must be a number of seconds above 0 (and at most a year), got 0.0"),
+            ({"drainTimeout": 0}, "drainTimeout: must be a number of seconds above 0 (and at most a year), got 0.0"),
+            ({"maxCalls": 0}, "maxCalls: must be a whole number from 1 upwards, got 0"),
+            ({"maxCalls": "many"}, "maxCalls: expected a number or null, got a string"),
+            ({"maxMemory": "half"}, "maxMemory: expected bytes, or a size such as \"512M\", got 'half'"),
+            ({"maxMemory": 512}, "maxMemory: must be at least 16M, got 512"),
+            (
+                {"command": None, "url": "https://x", "maxMemory": "1G"},
+                "maxMemory: only for a server with a command; this one has a url",
+            ),
             ({"disabled": "yes"}, "disabled: expected a boolean, got a string"),
             ({"enabledTools": ["a", None]}, "enabledTools[1]: expected a string, got null"),
             ({"disabledTools": None}, "disabledTools: expected a list, got null"),
@@ -200,7 +218,15 @@ class TestComplaints:
                 {"command": None, "url": "https://x", "sandbox": True},
                 "sandbox: only a server with a command can be started in one; this one has a url",
             ),
+            (
+                {"command": None, "url": "https://x", "standby": True},
+                "standby: only a server with a command can have one; this one has a url",
+            ),
             ({"restart": {"maxRestarts": "5"}}, "restart.maxRestarts: expected a number, got a string"),
+            (
+                {"standby": True, "restart": {"restart": "never"}},
+                'standby: it would never take over, because restart is "never"; remove one of the two',
+            ),
             (
                 {"restart": {"initialDelay": 0}},
                 "restart.initialDelay: must be a number of seconds above 0 (and at most a year), got 0.0",

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from gaia.mcp.client import naming
 from gaia.mcp.client.server_registry import ServerRegistry
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -56,6 +57,19 @@ class TestJoining:
         assert joined == [("calc", (ADD,))]
         assert registry.routes["mcp_calc_add"].client is client
         assert registry.routes["mcp_calc_add"].tool.namespaced_name == "mcp_calc_add"
+
+    def test_the_names_of_all_tools_are_worked_out_once_for_each_server(
+        self, registry: ServerRegistry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assign = Mock(side_effect=naming.assign)
+        monkeypatch.setattr("gaia.mcp.client.server_registry.assign", assign)
+        for number in range(5):
+            name, client = f"s{number}", make_client()
+            registry.reserve(name, client)
+            registry.tools_listed(name, client, (ADD,))
+            registry.connect(name, client)
+        assert assign.call_count == 5
+        assert list(registry.routes) == [f"mcp_s{number}_add" for number in range(5)]
 
     def test_a_failure_is_kept_until_it_is_forgotten(self, registry: ServerRegistry) -> None:
         client = make_client(lambda: False)

@@ -178,12 +178,16 @@ class TestConnecting:
     def test_a_server_that_is_being_restarted_counts_as_connected(
         self, session: Session, transport: FakeTransport, fake_clock: FakeClock
     ) -> None:
+        # The first restart is immediate.
         transport.channel().end(exit_code=1)
+        transport.channel(2).wait_for("tools/list")
+        assert wait_until(session.is_connected)
+        transport.channel(2).end(exit_code=1)
         fake_clock.wait_for_waiter(fake_clock.monotonic() + 0.5)
         assert session.state is ServerState.RESTARTING
         assert session.connect()
         assert not session.is_connected()
-        assert transport.starts == 1
+        assert transport.starts == 2
 
     def test_the_probe_leaves_time_for_the_handshake_whatever_the_timeout(
         self, make: Make, fake_clock: FakeClock

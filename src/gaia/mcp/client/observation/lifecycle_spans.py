@@ -1,7 +1,8 @@
 """What is seen of a server's life: spans for its starts, losses and stops, and the metrics about them.
 
 A start or a restart is one trace: ``gaia.mcp.start <server>`` or ``gaia.mcp.restart <server>``, with what happens until
-the server is ready, or given up, as children. A call that lives through a restart has a link to it.
+the server is ready, or given up, as children. A call that lives through a restart has a link to it. The start of a
+stand-by, ``gaia.mcp.standby <server>``, is a trace of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics, spans
 
-__all__ = ["LifecycleSpans", "LossReason"]
+__all__ = ["LifecycleSpans", "LossReason", "ReplacementSpans", "StandbySpans"]
 
 LossReason = Literal[
     "exit_code",
@@ -57,6 +58,8 @@ class LifecycleSpans:
         """The start or restart under way."""
         self._step: _Step | None = None
         """What is being done now, within the episode if there is one."""
+        self._by_standby = False
+        """Whether the episode ends by a stand-by that takes over."""
 
     def requested(self) -> None:
         """For the thread that has the server started or stopped: what comes next belongs to its trace."""
@@ -78,6 +81,16 @@ class LifecycleSpans:
         self._end_step()
         self._begin_step("handshake", {})
 
+    def took_over(self, generation: int, pid: int | None) -> None:
+        """A stand-by takes the place of the server. It may still be in its handshake."""
+        self._end_step()
+        if self._episode is None:
+            self._begin_episode("restart")
+        assert self._episode is not None, "it has just begun"
+        attributes = {names.STANDBY: True, names.GENERATION: generation, names.PID: pid}
+        self._episode.span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+        self._by_standby = True
+
     def not_spawned(self, message: str) -> None:
         self._fail_step("start_failed", message)
         self._count_crash("start_failed")
@@ -87,8 +100,9 @@ class LifecycleSpans:
         self._observer.protocol_version = protocol_version
         self._end_step()
         if downtime is not None:
-            metrics.instruments.restarts.add(1, self._labels)
-            metrics.instruments.recovery_duration.record(downtime, self._labels)
+            labels = {**self._labels, names.STANDBY: True} if self._by_standby else self._labels
+            metrics.instruments.restarts.add(1, labels)
+            metrics.instruments.recovery_duration.record(downtime, labels)
 
     def admitted(self) -> None:
         """The calls that waited are sent. Their spans are linked to the restart, which must be current until then."""
@@ -170,6 +184,7 @@ class LifecycleSpans:
 
     def _end_episode(self) -> None:
         episode, self._episode = self._episode, None
+        self._by_standby = False
         self._enter(None)
         if episode is not None:
             self._end(episode.span)
@@ -235,6 +250,95 @@ class LifecycleSpans:
         if reason is not None:
             attributes[names.ERROR_TYPE] = reason
         metrics.instruments.session_duration.record(seconds, attributes)
+
+
+class StandbySpans:
+    """Follows the starts of one server's stand-bys. Belongs to the supervisor's thread.
+
+    Unlike a restart, such a start is not what the thread is doing: its span is never the current one.
+    """
+
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        """As for `LifecycleSpans`."""
+        self._labels = {names.SERVER_NAME: observer.server}
+        self._executor = executor
+        self._span: Span | None = None
+        """Of the start under way."""
+
+    def opening(self, generation: int) -> None:
+        """A stand-by is about to be started."""
+        attributes: dict[str, str | int] = {**self._labels, names.GENERATION: generation}
+        name = f"gaia.mcp.standby {self._labels[names.SERVER_NAME]}"
+        self._span = spans.start_internal_span(name, attributes, Context())
+
+    def spawned(self, pid: int | None) -> Context | None:
+        """It runs. Returns the context that its handshake belongs to."""
+        if self._span is None:
+            return None
+        if pid is not None:
+            self._span.set_attribute(names.PID, pid)
+        return trace.set_span_in_context(self._span, Context())
+
+    def ended(self) -> None:
+        """It was greeted, or is not waited for any more."""
+        span, self._span = self._span, None
+        if span is not None and span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: span.end(now))
+
+    def failed(self, message: str) -> None:
+        """It could not be started, or was lost."""
+        metrics.instruments.standby_failures.add(1, self._labels)
+        if self._span is not None:
+            self._span.set_attribute(names.ERROR_TYPE, "standby_failed")
+            self._span.set_status(Status(StatusCode.ERROR, message))
+        self.ended()
+
+
+class ReplacementSpans:
+    """Follows the planned replacements of one server. Belongs to the supervisor's thread.
+
+    The old process goes on meanwhile: the span is never the current one, as with `StandbySpans`.
+    """
+
+    def __init__(self, observer: Observer, executor: Executor) -> None:
+        """As for `LifecycleSpans`."""
+        self._labels = {names.SERVER_NAME: observer.server}
+        self._executor = executor
+        self._span: Span | None = None
+        """Of what is under way."""
+        self._reason = ""
+
+    def began(self, reason: str, asked_in: Context | None) -> None:
+        """A fresh process is wanted, and `asked_in` is the trace that this belongs to."""
+        self._reason = reason
+        attributes = {**self._labels, names.REASON: reason}
+        name = f"gaia.mcp.recycle {self._labels[names.SERVER_NAME]}"
+        self._span = spans.start_internal_span(name, attributes, Context() if asked_in is None else asked_in)
+
+    def replaced(self, generation: int, pid: int | None) -> None:
+        """New calls go to the fresh process."""
+        assert self._span is not None, "it has begun"
+        metrics.instruments.recyclings.add(1, {**self._labels, names.REASON: self._reason})
+        self._span.set_attribute(names.GENERATION, generation)
+        if pid is not None:
+            self._span.set_attribute(names.PID, pid)
+        self.ended()
+
+    def failed(self, message: str) -> None:
+        """The old process goes on, or is being stopped."""
+        if self._span is None:
+            return
+        self._span.set_attribute(names.ERROR_TYPE, "not_replaced")
+        self._span.set_status(Status(StatusCode.ERROR, message))
+        self.ended()
+
+    def ended(self) -> None:
+        """It is over: by what was told before, or because the old process was lost meanwhile."""
+        span, self._span = self._span, None
+        if span is not None and span.is_recording():
+            now = time.time_ns()
+            self._executor(lambda: span.end(now))
 
 
 class _Step(NamedTuple):

@@ -118,6 +118,9 @@ class Channel(Protocol):
     def ending(self, wait: float) -> Ending | None:
         """How the server ended, waiting at most `wait` seconds for it to do so; None if it is still running."""
 
+    def memory(self) -> int | None:
+        """How many bytes of main memory the server's processes have; None if it is no process here."""
+
     def close(self, grace: float) -> Ending:
         """End the server and everything it started; `grace` is how many seconds it gets to leave by itself."""
 

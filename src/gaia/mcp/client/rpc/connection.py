@@ -1,8 +1,8 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
-A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call; only the channel's reader
-delivers answers. The table of calls in flight needs no lock, because each of its operations is one atomic dict
-operation and a call belongs to the thread that pops it.
+A connection goes through CREATED → READY → CLOSED once, or from READY through DRAINING to CLOSED if another one takes
+its place. Any thread may submit a call; only the channel's reader delivers answers. The table of calls in flight needs
+no lock, because each of its operations is one atomic dict operation and a call belongs to the thread that pops it.
 """
 
 from __future__ import annotations
@@ -64,15 +64,18 @@ _MAX_ERROR = 16 * 1024
 class ConnectionState(enum.Enum):
     CREATED = "created"
     READY = "ready"
+    DRAINING = "draining"
+    """Another connection has taken its place. It takes no new calls, and finishes those that it has."""
     CLOSED = "closed"
 
 
-_CLOSED = ConnectionState.CLOSED
+_READY = ConnectionState.READY
 """Each call asks for it twice, and the member of an enumeration takes longer to find."""
 
 _TRANSITIONS = {
     ConnectionState.CREATED: {ConnectionState.READY, ConnectionState.CLOSED},
-    ConnectionState.READY: {ConnectionState.CLOSED},
+    ConnectionState.READY: {ConnectionState.DRAINING, ConnectionState.CLOSED},
+    ConnectionState.DRAINING: {ConnectionState.CLOSED},
     ConnectionState.CLOSED: set[ConnectionState](),
 }
 
@@ -113,6 +116,8 @@ class Connection:
         self._max_pending = max_pending
         self._on_notification = on_notification
         self._on_ended = on_ended
+        self.trace_context: Context | None = None
+        """What the supervisor's messages belong to; None is the current context. Only its thread uses it."""
         self._observer = observer or Observer(name)
         self._observer.session_id = lambda: self.session_id
         self._executor = executor
@@ -162,12 +167,12 @@ class Connection:
             self.channel.set_protocol_version(negotiated)
 
     def submit(self, call: Call) -> bool:
-        """Send `call` and wait for its answer in the background. False if the connection is closed: try elsewhere.
+        """Send `call` and wait for its answer in the background. False if the connection takes none: try elsewhere.
 
         Ends the call with `Overloaded` when too many are under way.
         """
         channel = self.channel
-        if channel is None or self.state is _CLOSED:
+        if channel is None or (self.state is not _READY and self._takes_no(call)):
             return False
         in_flight = self._in_flight
         if len(in_flight) >= self._max_pending and not call.bound:
@@ -177,7 +182,8 @@ class Connection:
             call.add_meta(self.negotiated)
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
-        if self.state is _CLOSED:
+        # The same holds for the supervisor, which drains a connection and then looks whether its table is empty.
+        if self.state is not _READY and self._takes_no(call):
             return in_flight.pop(call.id, None) is None
         if not channel.send(call):
             # A request of the supervisor that finds no room stays in the table: it times out like one that is not
@@ -190,8 +196,13 @@ class Connection:
             self.cancel_call(call, "given up")
         return True
 
+    def _takes_no(self, call: Call) -> bool:
+        state = self.state
+        return state is ConnectionState.CLOSED or (state is ConnectionState.DRAINING and not call.bound)
+
     def observe(self, method: str, params: dict[str, Any] | None, context: Context | None = None) -> Observation:
         """Follow a message that is about to be sent. `context` is the parent of its span; None is the current one."""
+        context = self.trace_context if context is None else context
         return self._observer.begin(method, params, context=context, executor=self._executor)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:

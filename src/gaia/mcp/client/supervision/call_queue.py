@@ -80,6 +80,8 @@ class CallQueue:
         """The connection that calls go to."""
         self._connection: Connection | None = None
         """`ready`, or the connection of a server on trial, to which the supervisor hands one call after the other."""
+        self._draining: tuple[Connection, ...] = ()
+        """Connections that finish their calls, and whose place another one has taken. Replaced as a whole."""
         self._backlog: deque[Call] = deque()
 
     def __len__(self) -> int:
@@ -89,8 +91,13 @@ class CallQueue:
     @property
     def in_flight(self) -> int:
         """How many calls were handed to the server and are not answered yet."""
+        return sum(connection.in_flight for connection in self._connections)
+
+    @property
+    def _connections(self) -> tuple[Connection, ...]:
+        """All that calls were handed to, and that may still answer them."""
         connection = self._connection
-        return 0 if connection is None else connection.in_flight
+        return self._draining if connection is None else (connection, *self._draining)
 
     def submit(self, call: Call) -> bool:
         """Send the call, or let it wait for the server. A call that has no chance is ended at once. Always True."""
@@ -147,8 +154,7 @@ class CallQueue:
     def _give_up(self, call: Call, error: MCPError, reason: str) -> bool:
         if not call.finish(error=error):
             return False
-        connection = self._connection
-        if connection is not None:
+        for connection in self._connections:
             connection.cancel_call(call, reason)
         return True
 
@@ -199,14 +205,18 @@ class CallQueue:
         if failure is not None:
             raise failure
 
-    def admit(self, connection: Connection, refusal: Refusal) -> None:
+    def admit(self, connection: Connection, refusal: Refusal, *, withdrawn: bool = True) -> None:
         """Calls go to `connection` from now on, those that waited first.
 
         `refusal` is asked for each tool call that waited: the server may not offer the tool any more that its caller
-        knew, or not the same.
+        knew, or not the same. Without `withdrawn`, calls that were taken back from a lost connection go on waiting:
+        its channel is not closed yet, and could still write them.
         """
         self.ready = self._connection = connection
         waiting, call = deque(self._take_all()), None
+        if not withdrawn:
+            self._backlog.extend(one for one in waiting if one.withdrawn)
+            waiting = deque(one for one in waiting if not one.withdrawn)
         try:
             while waiting:
                 call = waiting.popleft()
@@ -255,6 +265,14 @@ class CallQueue:
             call.observer.resumed()
         return True
 
+    def drain(self, connection: Connection) -> None:
+        """`connection` keeps the calls that it has. To be called before another one is admitted in its place."""
+        self._draining = (*self._draining, connection)
+
+    def drained(self, connection: Connection) -> None:
+        """`connection` has no calls any more."""
+        self._draining = tuple(other for other in self._draining if other is not connection)
+
     def suspend(self) -> None:
         """Calls wait from now on."""
         self.ready = self._connection = None
@@ -280,6 +298,9 @@ class CallQueue:
                 if lost is not None:
                     self._crashed(lost, error)
             raise
+        if self.state not in _WAITING_STATES:
+            # They come from a connection that was draining while the server failed.
+            self.fail(self._take_all(), self._refusal)
         return had_calls
 
     def _take_back(self, call: Call, reason: str, *, unauthorized: bool) -> bool:
@@ -308,6 +329,7 @@ class CallQueue:
     def after_fork(self) -> None:
         """In a forked child: refuse all calls."""
         self.ready = self._connection = None
+        self._draining = ()
         self._backlog = deque()
         self.state = ServerState.CLOSED
         self.reason = "it belongs to the parent process; create a new client after fork()"

@@ -13,6 +13,7 @@ from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.transports.base import ChannelTransport
@@ -68,6 +69,11 @@ class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
     health_interval: float
     health_timeout: float
     max_pending: int
+    recycling: RecyclingLimits = RecyclingLimits()
+    drain_timeout: float = 30.0
+    """How long a process that was replaced may take to finish its calls."""
+    standby: bool = False
+    """Whether a second process waits, started and greeted, while the server is ready."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock

@@ -46,6 +46,18 @@ class Timer(enum.Enum):
     LISTING = enum.auto()
     """List the tools of a server that announces changes faster than they are listed."""
 
+    RECYCLING = enum.auto()
+    """Look whether the server has reached a limit, so that a fresh process has to take its place."""
+
+    STANDBY = enum.auto()
+    """Start the stand-by."""
+
+    STANDBY_HEALTH = enum.auto()
+    """Check the stand-by."""
+
+    DRAINING = enum.auto()
+    """Look whether servers that were replaced have answered their calls."""
+
 
 class Waiting(Protocol):
     """A call or a server's request: it ends at its deadline at the latest."""

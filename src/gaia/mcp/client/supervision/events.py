@@ -88,7 +88,9 @@ class Restarted(Event, frozen=True):
     generation: int
     """How many times the server has been started."""
     downtime: float
-    """Seconds, from the moment when its end was noticed."""
+    """Seconds, from the moment when its end was noticed; 0 if a fresh process took its place while it was ready."""
+    reason: str | None = None
+    """Why that was so, such as ``recycled: max_lifetime``; None after an end."""
 
 
 class GaveUp(Event, frozen=True):

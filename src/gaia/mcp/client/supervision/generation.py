@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
@@ -13,14 +13,16 @@ from gaia.mcp.client.protocol.notifications import ServerNotification
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.rpc.counted_connection import CountedConnection
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop
-from gaia.mcp.client.supervision.maintenance import Maintenance
+from gaia.mcp.client.supervision.exchange_runner import RunExchange
+from gaia.mcp.client.supervision.maintenance import Maintenance, open_and_list
 from gaia.mcp.client.supervision.notifications import Notifications
 from gaia.mcp.client.supervision.policy import Loss
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Generation", "Termination"]
+__all__ = ["Generation", "Greeting", "Termination"]
 
 logger = get_logger(__name__)
 
@@ -31,10 +33,17 @@ _EXIT_REPORT_SECONDS = 0.2
 """After the end of a server's output its exit status follows at once, unless it only closed its output."""
 
 
+class Greeting(NamedTuple):
+    """What a server said of itself before calls may be sent to it."""
+
+    profile: ServerProfile
+    tools: list[Any]
+
+
 class Generation:
     """A server that was started, and our connection to it. Lost once, terminated once, never started again.
 
-    Only the supervisor's thread changes it; other threads read `connection`, `pid` and `ready_since`.
+    Only the supervisor's thread changes it; other threads read `connection`, `pid`, `ready_since` and `greeting`.
     """
 
     def __init__(
@@ -53,13 +62,20 @@ class Generation:
         """
         self.maintenance: Maintenance | None = None
         """From the first message until the server is lost."""
+        self.run_exchange: RunExchange | None = None
+        """From the first message on."""
+        self.greeting: Greeting | None = None
+        """Once the handshake is done and the tools are listed."""
         self.ready_since: float | None = None
         """A reading of the clock; None before the server is ready and after it is lost."""
         self._termination: Termination | None = None
         """From the loss on."""
-        observer, server_requests = context.observer, context.server_requests
+        self._context = context
+        self._loop = loop
+        server_requests = context.server_requests
         self.notifications = Notifications(loop, server_requests, self._notified)
-        self.connection = connection = Connection(
+        kind = Connection if context.recycling.max_calls is None else CountedConnection
+        self.connection = connection = kind(
             context.name,
             number,
             context.clock,
@@ -67,37 +83,94 @@ class Generation:
             on_notification=lambda notification: self.notifications.received(connection, notification),
             on_ended=lambda _: loop.post(lambda: on_ended(self)),
             on_request=lambda request: server_requests.asked(connection, request, loop.watch),
-            observer=observer.anew(),
+            observer=context.observer.anew(),
             executor=context.executor,
             on_lost=lambda call, _: repeat(call),
         )
         self._channel: Channel = context.transport.open(connection, context.name)
         try:
             connection.channel = self._channel
-            observer.redact = connection.redact
-            observer.session_id = lambda: connection.session_id
             mask_secrets_of(self._channel)
         except BaseException:
             # The supervisor does not get to know this generation, so it could not end the server.
             self._channel.close(0.0)
             raise
 
+    def present(self) -> None:
+        """The server is the one that calls are meant for: what is recorded of them follows its connection."""
+        observer, connection = self._context.observer, self.connection
+        observer.redact = connection.redact
+        observer.session_id = lambda: connection.session_id
+        self._context.transport.present(self._channel)
+
+    def greet(
+        self,
+        next_id: Callable[[], int],
+        on_greeted: Callable[[Generation], None],
+        on_failed: Callable[[Generation, MCPError], None],
+        on_hung: Callable[[Generation], None],
+        on_list_failed: Callable[[Generation, MCPError], None],
+    ) -> None:
+        """Say all that has to be said before calls may be sent, and list the tools; `greeting` is what comes of it.
+
+        `on_greeted` or `on_failed` is called, unless the connection is lost before. `on_list_failed` may raise the
+        error: then the greeting fails. `on_hung` is called after `ready`.
+        """
+        context, loop = self._context, self._loop
+        self.run_exchange = run_exchange = RunExchange(
+            self.connection, context.clock, context.transport.timeout, next_id, loop.timers.watch, loop.post
+        )
+
+        def list_failed(error: MCPError) -> None:
+            on_list_failed(self, error)
+
+        self.maintenance = Maintenance(
+            context, run_exchange, self.notifications, loop.timers, lambda: on_hung(self), list_failed
+        )
+
+        def greeted(outcome: tuple[ServerProfile, list[Any]]) -> None:
+            self.greeting = Greeting(*outcome)
+            on_greeted(self)
+
+        opening = open_and_list(context.negotiation, context.identity, list_failed)
+        run_exchange(opening, greeted, lambda error: on_failed(self, error))
+
     @property
     def pid(self) -> int | None:
         """Of the server's process, if it has one here."""
         return self._channel.pid
+
+    def memory(self) -> int | None:
+        """Bytes of main memory that the server and what it has started have; None if it is no process here."""
+        return self._channel.memory()
 
     def _notified(self, notification: ServerNotification) -> None:
         """What the server said before it was lost may be read later; it has no meaning then."""
         if self.maintenance is not None:
             self.maintenance.notified(notification)
 
-    def ready(self, now: float, profile: ServerProfile, tools: list[Any]) -> None:
-        """The handshake is done, and `tools` are listed."""
+    def ready(self, now: float, *, has_waited: bool = False) -> None:
+        """Calls may be sent from now on. `has_waited`: the server was greeted before, as a stand-by."""
         assert self.maintenance is not None, "it has not been lost"
+        assert self.greeting is not None, "it was greeted"
         self.connection.move_to(ConnectionState.READY)
         self.ready_since = now
-        self.maintenance.begin(profile, tools)
+        self.maintenance.begin(*self.greeting, has_waited=has_waited)
+
+    def retire(self) -> None:
+        """Another generation takes its place. To be called before that one is ready."""
+        assert self.maintenance is not None, "it has not been lost"
+        self.maintenance.retire()
+
+    def drain(self) -> None:
+        """Take no new calls from now on, and finish those that are under way."""
+        self.connection.move_to(ConnectionState.DRAINING)
+        self.ready_since = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known that the server has ended, although that was perhaps not reported yet."""
+        return self._channel.ending(0.0) is not None
 
     @property
     def is_terminating(self) -> bool:
@@ -112,6 +185,8 @@ class Generation:
     def lose(self, error: MCPError | None) -> Ending:
         """End the maintenance. Returns how the server ended; nothing is known of that if `error` made us give it up."""
         self.ready_since = None
+        if self.maintenance is not None:
+            self.maintenance.retire()
         self.maintenance = None
         # An exit that we force, later, says nothing about the server.
         return (self._channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()

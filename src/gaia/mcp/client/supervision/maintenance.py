@@ -76,7 +76,7 @@ class Maintenance:
         on_hung: Callable[[], None],
         on_list_failed: Callable[[MCPError], None],
     ) -> None:
-        """Sets the timers HEALTH and LISTING, which have to be cancelled when the connection is lost."""
+        """Sets the timers HEALTH and LISTING; `retire` cancels them."""
         self._context = context
         self._hooks = context.hooks
         self._connection = run_exchange.connection
@@ -87,12 +87,14 @@ class Maintenance:
         self._on_list_failed = on_list_failed
         self._bucket = TokenBucket(_LISTINGS_AT_ONCE, _SECONDS_BETWEEN_LISTINGS)
         self._ready: _Ready | None = None
+        self._retired = False
         self._opening = self._hooks.listing_begins()
         """The listing that is part of the opening."""
 
-    def begin(self, profile: ServerProfile, tools: list[Any]) -> None:
-        """The server is ready, and has listed `tools`."""
-        self._hooks.tools_listed(tools, self._opening)
+    def begin(self, profile: ServerProfile, tools: list[Any], *, has_waited: bool = False) -> None:
+        """The server is ready, and has listed `tools`. `has_waited`: it did so as a stand-by, perhaps long ago."""
+        # The tools of a stand-by count from now on, whatever was listed since by the server whose place it takes.
+        self._hooks.tools_listed(tools, self._hooks.listing_begins() if has_waited else self._opening)
         context = self._context
         health = HealthCheck(
             profile.era,
@@ -111,10 +113,19 @@ class Maintenance:
             self._list_tools()
         self._timers.set(Timer.HEALTH, context.clock.monotonic() + context.health_interval, self._tick)
 
+    def retire(self) -> None:
+        """Stop looking after the connection: it is lost, or another one has taken its place.
+
+        What the server says of its tools has no meaning any more; its other notifications still have one.
+        """
+        if self._ready is not None and not self._retired:
+            self._timers.cancel(Timer.HEALTH, Timer.LISTING)
+        self._retired = True
+
     def _tick(self) -> None:
         """Check the server if it is idle."""
         assert self._ready is not None, "the timer is set when the server is ready"
-        if self._connection.state is ConnectionState.CLOSED:
+        if self._retired or self._connection.state is ConnectionState.CLOSED:
             # It came due together with what made the supervisor give the connection up.
             return
         self._ready.subscription.keep()
@@ -133,6 +144,8 @@ class Maintenance:
             self._hooks.happened(server_log(self._connection, notification))
         elif self._ready is None:
             # `Notifications` remembers a change of the tools; the rest has no meaning yet.
+            return
+        elif self._retired and isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             return
         elif isinstance(notification, RequestCancelled):
             self._ready.subscription.cancelled(notification.request_id)
@@ -174,6 +187,9 @@ class Maintenance:
     def _list_tools(self) -> None:
         """List the tools, or have it done later if that was done very often of late."""
         assert self._ready is not None, "only a server that is ready is asked for its tools"
+        if self._retired:
+            # The timer came due together with what made the supervisor give the connection up.
+            return
         now = self._context.clock.monotonic()
         if wait := self._bucket.wait(now):
             # The change counts as announced until then, so further announcements are ignored.

@@ -45,7 +45,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     restart: Literal["always", "on-failure", "never"] = "on-failure"
     """``on-failure`` leaves a server stopped that exits with 0 while no call waits for it."""
     initial_delay: float = 0.5
-    """The wait before the first restart."""
+    """The wait before the second restart. The first one is immediate, see `RestartTracker`."""
     max_delay: float = 30.0
     """The wait grows to this at most; jitter comes on top, so that servers at the cap do not restart in step."""
     multiplier: float = 2.0
@@ -59,7 +59,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, rename="camel"):
     cooldown: float = 60.0
     """How long an open circuit refuses calls before one attempt is made; doubles with each failed attempt."""
     stable_after: float = 30.0
-    """A server that was ready for this long is stable: the wait before its next restart is short again."""
+    """A server that was ready for this long is stable: its next restart is immediate, and the wait after that short."""
 
     def __post_init__(self) -> None:
         if self.restart not in ("always", "on-failure", "never"):
@@ -97,11 +97,13 @@ class RestartTracker:
     """Decides after each end of one server. Times are seconds of one monotonic clock; not thread-safe.
 
     1. Each end is answered by `Retry`, with a delay that grows from end to end, until there were more than
-       `max_restarts` within `window`: then by `OpenCircuit`.
+       `max_restarts` within `window`: then by `OpenCircuit`. The first delay is 0 and the second `initial_delay`; an
+       attempt that was never ready is no first one, and waits.
     2. The attempt after an open circuit is half-open: if it ends before it was ready for `stable_after`, the circuit
        opens again at once, for twice as long, up to ten times the configured cool-down.
-    3. After an end that follows `stable_after` of being ready, the delay starts from `initial_delay`, a half-open
-       circuit is closed, and the cool-down is the configured one again.
+    3. An end is a first one if it follows `stable_after` of being ready, or if the server was ready and there was no
+       other restart within `window`. The former also closes a half-open circuit, and makes the cool-down the
+       configured one again.
     """
 
     def __init__(self, policy: RestartPolicy, rng: random.Random) -> None:
@@ -109,7 +111,7 @@ class RestartTracker:
         self._rng = rng
         self._ready_since: float | None = None
         self._attempt = 0
-        """Restarts since the server was last stable."""
+        """Restarts since the last immediate one."""
         self._restarts: deque[float] = deque()
         """When the restarts of the current window were granted, oldest first."""
         self._renewals: deque[float] = deque()
@@ -143,7 +145,6 @@ class RestartTracker:
         since, self._ready_since = self._ready_since, None
         if since is None or now - since < self._policy.stable_after:
             return False
-        self._attempt = 0
         if self._half_open:
             self._half_open = False
             self._cooldown = self._policy.cooldown
@@ -153,7 +154,9 @@ class RestartTracker:
 
     def on_end(self, now: float) -> Retry | OpenCircuit:
         """The server ended, or could not be started: what to do next."""
-        if not self.note_end(now) and self._half_open:
+        was_ready = self._ready_since is not None
+        was_stable = self.note_end(now)
+        if self._half_open:
             self._cooldown = min(self._cooldown * 2, self._policy.cooldown * _MAX_COOLDOWN)
             return OpenCircuit(now + self._cooldown)
         while self._restarts and now - self._restarts[0] >= self._policy.window:
@@ -161,7 +164,11 @@ class RestartTracker:
         if len(self._restarts) >= self._policy.max_restarts:
             self._half_open = True
             return OpenCircuit(now + self._cooldown)
+        is_first = was_stable or (was_ready and not self._restarts)
         self._restarts.append(now)
+        if is_first:
+            self._attempt = 0
+            return Retry(0.0)
         self._attempt += 1
         return Retry(self._delay())
 
@@ -313,6 +320,10 @@ class Recovery:
             self._tracker.note_end(now)
             return Step.STAY_EXITED
         return self.after_failure(now)
+
+    def replaced(self, now: float) -> None:
+        """A fresh process takes the place of the server, which has not failed."""
+        self._tracker.note_end(now)
 
     def after_failure(self, now: float) -> Retry | OpenCircuit | GiveUp:
         """The server failed, or could not even be started."""

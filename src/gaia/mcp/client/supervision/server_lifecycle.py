@@ -7,28 +7,31 @@ is followed by `recover`, and if that raises too, by `abandon`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
+from opentelemetry.context import Context
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans
-from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Timer, run_all
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState
-from gaia.mcp.client.supervision.exchange_runner import RunExchange
 from gaia.mcp.client.supervision.generation import Generation
+from gaia.mcp.client.supervision.leaving import Leaving
 from gaia.mcp.client.supervision.login import Logins
-from gaia.mcp.client.supervision.maintenance import Maintenance, open_and_list
+from gaia.mcp.client.supervision.maintenance import Maintenance
 from gaia.mcp.client.supervision.policy import Decision, GiveUp, Loss, OpenCircuit, Recovery, Retry, Step
+from gaia.mcp.client.supervision.recycling import Recycling
+from gaia.mcp.client.supervision.recycling_limits import RecyclingReason
+from gaia.mcp.client.supervision.replacement import OnReplaced, Replacements
+from gaia.mcp.client.supervision.spare import Spare
 from gaia.mcp.client.supervision.status import Condition
 from gaia.mcp.client.supervision.trial import Trial
-from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, ServerCrashed
+from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, ServerCrashed, ServerUnavailable
 
 __all__ = ["ServerLifecycle"]
 
@@ -66,6 +69,15 @@ class ServerLifecycle:
         self._closing: str | None = None
         """Why the server is stopped for good, from that on."""
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
+        self._leaving = Leaving(context, loop, self.call_queue, self._left)
+        self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
+        self.condition.standby = lambda: self._spare.status
+        self._recycling = Recycling(
+            context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
+        )
+        self._replacements = Replacements(
+            context, self.call_queue, self.condition, self._spare, self._leaving, self._replace_by
+        )
         self._failure_logged = False
         """Whether the present failure was logged as an error; further attempts that fail are information."""
 
@@ -76,6 +88,7 @@ class ServerLifecycle:
     def after_fork(self) -> None:
         """In a forked child, for any thread: the server belongs to the parent."""
         self.call_queue.after_fork()
+        self._spare.after_fork()
         self.condition.current = None
 
     # Starting.
@@ -109,43 +122,66 @@ class ServerLifecycle:
         self._reopen(self.call_queue.reason)
 
     def _open(self) -> None:
+        """Have the stand-by take over, or start the server if there is none."""
         self._loop.timers.cancel(Timer.BACKOFF, Timer.COOLDOWN)
         self.condition.retry_at = None
-        self.condition.generation += 1
-        number = self.condition.generation
+        if (standby := self._spare.take()) is not None:
+            # Before anything that could raise, here and below: what is not known to be there is never ended.
+            self.condition.current = standby
+            self._take_over(standby)
+            return
+        self.condition.generation = number = self.condition.next_start()
         self._spans.opening(number)
-        context, loop = self._context, self._loop
         try:
-            generation = Generation(context, loop, number, self.call_queue.repeat, self._ended)
+            self.condition.current = generation = self.start(number)
         except MCPError as error:
             self._spans.not_spawned(error.message)
-            now = context.clock.monotonic()
+            now = self._context.clock.monotonic()
             # A configuration that cannot be used is the same the next time.
             unusable = isinstance(error, ConfigError) and not self.condition.ever_ready
             self._proceed(GiveUp() if unusable else self._recovery.after_failure(now), now, error.message)
             return
-        self.condition.current = generation
+        self._make_current(generation)
         self._spans.spawned(generation.pid)
-        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
-        run_exchange = RunExchange(
-            generation.connection,
-            context.clock,
-            context.transport.timeout,
-            self.call_queue.next_id,
-            loop.timers.watch,
-            loop.post,
-        )
-        generation.maintenance = Maintenance(
-            context, run_exchange, generation.notifications, loop.timers, self._hung, self._not_listed
-        )
-        opening = open_and_list(context.negotiation, context.identity, self._not_listed)
-        run_exchange(opening, lambda outcome: self._opened(generation, *outcome), self._lose)
+        self.greet(generation)
 
-    def _opened(self, generation: Generation, profile: ServerProfile, tools: list[Any]) -> None:
+    def start(self, number: int) -> Generation:
+        """Start a generation. Raises MCPError."""
+        return Generation(self._context, self._loop, number, self.call_queue.repeat, self._ended)
+
+    def greet(self, generation: Generation) -> None:
+        """Begin to greet a generation."""
+        number = generation.connection.generation
+        logger.debug("server_started", server=self._name, generation=number, pid=generation.pid)
+        generation.greet(self.call_queue.next_id, self._greeted, self._not_greeted, self._hung, self._not_listed)
+
+    def _greeted(self, generation: Generation) -> None:
+        if generation is self.condition.current:
+            self._ready(generation)
+            self._replacements.done(None)
+            return
+        self._spare.greeted()
+        self._replacements.hand_over()
+
+    def _not_greeted(self, generation: Generation, error: MCPError) -> None:
+        if generation is self.condition.current:
+            self._lose(error)
+        else:
+            self._spare.lost(error)
+
+    def _make_current(self, generation: Generation) -> None:
+        self.condition.current = generation
+        self.condition.generation = generation.connection.generation
+        generation.present()
+
+    def _ready(self, generation: Generation, *, has_waited: bool = False) -> None:
         condition, hooks = self.condition, self._context.hooks
+        assert generation.greeting is not None, "it was greeted"
+        profile = generation.greeting.profile
         condition.profile = profile.masked(generation.connection.redact)
         now = self._context.clock.monotonic()
-        generation.ready(now, profile, tools)
+        generation.ready(now, has_waited=has_waited)
+        self._recycling.begin(generation)
         self._logins.forget()
         condition.move_to(ServerState.READY)
         self._recovery.ready(now)
@@ -157,7 +193,7 @@ class ServerLifecycle:
         self._spans.ready(profile.protocol_version, downtime)
         if downtime is not None:
             hooks.happened(Restarted(self._name, condition.generation, downtime=downtime))
-        if self._recovery.half_open:
+        if self._recovery.half_open and self.call_queue.ready is None:
             self._trial.begin(generation.connection, now + self._recovery.trial_seconds)
         else:
             self._admit()
@@ -168,7 +204,47 @@ class ServerLifecycle:
         self._trial.end()
         generation = self.condition.current
         assert generation is not None, "a server that is lost is not on trial"
-        self.call_queue.admit(generation.connection, self._context.hooks.refusal_of)
+        # What a lost server did not read may be in the pipe of one that is still being ended.
+        withdrawn = not self._leaving.is_ending_any
+        self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
+        if self._context.standby:
+            self._spare.want()
+
+    # By a stand-by, or by a fresh process that was asked for.
+
+    def _take_over(self, generation: Generation) -> None:
+        """The server was lost, and `generation` is its stand-by."""
+        self._make_current(generation)
+        number, pid = self.condition.generation, generation.pid
+        self._spans.took_over(number, pid)
+        logger.info("standby_took_over", server=self._name, generation=number, pid=pid)
+        if generation.greeting is not None:
+            self._ready(generation, has_waited=True)
+            self._replacements.done(None)
+
+    def replace(self, drain: float, on_done: OnReplaced, *, keep_trying: bool, asked_in: Context | None = None) -> None:
+        """Have a fresh process take the place of a server that is ready, without a gap; see `Replacements.ask`."""
+        self._replacements.ask(drain, on_done, keep_trying=keep_trying, asked_in=asked_in)
+
+    def _recycle(self, reason: RecyclingReason) -> None:
+        """The server has reached a limit."""
+        if not self._replacements.is_wanted:
+            self._replacements.ask(self._context.drain_timeout, lambda _: None, keep_trying=True, reason=reason)
+
+    def _replace_by(self, generation: Generation) -> None:
+        self._make_current(generation)
+        self._recovery.replaced(self._context.clock.monotonic())
+        self._ready(generation, has_waited=True)
+
+    def standby_failed(self, error: MCPError) -> None:
+        """A stand-by, or a fresh process that was asked for, could not be started or was lost."""
+        self._replacements.failed(error)
+
+    def _left(self, generation: Generation) -> None:
+        """A generation whose place another one has taken has ended completely."""
+        self.condition.left(generation)
+        if self.call_queue.ready is not None:
+            self._admit()
 
     # While it runs.
 
@@ -188,7 +264,10 @@ class ServerLifecycle:
         current = self.condition.current
         return None if current is None else current.maintenance
 
-    def _not_listed(self, error: MCPError) -> None:
+    def _not_listed(self, generation: Generation, error: MCPError) -> None:
+        if generation is not self.condition.current:
+            # One that cannot list its tools is not fit to take over.
+            raise error
         self.condition.last_error = error.message
         logger.warning("tools_list_failed", server=self._name, error=error.message)
 
@@ -196,10 +275,19 @@ class ServerLifecycle:
 
     def _ended(self, generation: Generation) -> None:
         """The server's output ended, its process exited, or it closed its input."""
-        if generation is self.condition.current and generation.maintenance is not None:
+        if generation.maintenance is None:
+            return
+        if generation is self.condition.current:
             self._lose(None)
+        elif generation is self._spare.generation:
+            self._spare.lost(None)
+        else:
+            self._leaving.ended(generation)
 
-    def _hung(self) -> None:
+    def _hung(self, generation: Generation) -> None:
+        if generation is not self.condition.current:
+            self._leaving.hung(generation)
+            return
         logger.warning("server_hung", server=self._name, pid=self.condition.pid)
         timeout = self._context.health_timeout
         self._lose(CallTimeout(f"it hangs, and answered no probe within {timeout:g} s"), hung=True)
@@ -212,7 +300,8 @@ class ServerLifecycle:
         self._trial.end()
         self.call_queue.suspend()
         self.condition.begin_downtime()
-        self._loop.timers.cancel(Timer.HEALTH, Timer.LISTING)
+        self._spare.rest()
+        self._recycling.end()
         ending = generation.lose(error)
         loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
         reason = loss.described()
@@ -225,6 +314,12 @@ class ServerLifecycle:
             self.condition.move_to(ServerState.EXITED, _EXITED)
         elif was_ready and self._recovery.restarts:
             self.condition.move_to(ServerState.RESTARTING, reason)
+        if was_ready and self._spare.generation is not None:
+            # What follows does not wait until the lost one has ended.
+            self._leaving.end(generation, loss)
+            self.condition.current = None
+            self._decide(loss, ending)
+            return
         generation.terminate(loss, lambda final: self._loop.post(lambda: self._terminated(generation, loss, final)))
 
     # After it has ended.
@@ -235,6 +330,10 @@ class ServerLifecycle:
             # It was abandoned meanwhile.
             return
         self.condition.terminated()
+        self._decide(loss, final)
+
+    def _decide(self, loss: Loss, final: Ending) -> None:
+        """What follows a loss, of which no more than `final` will be known."""
         now = self._context.clock.monotonic()
         decision = self._recovery.after(loss, now)
         self._spans.terminated(
@@ -262,6 +361,13 @@ class ServerLifecycle:
                 self._log_in(reason)
             case Step.STAY_EXITED:
                 self._stay_exited(reason)
+            case Retry(delay) if (standby := self._spare.take()) is not None:
+                self.condition.current = standby
+                # The next process is started no sooner than without a stand-by.
+                self._spare.delay(now + delay)
+                self.condition.last_error = reason
+                logger.warning("server_lost", server=self._name, reason=reason, restart_in=0.0)
+                self._take_over(standby)
             case Retry(delay):
                 self._retry_at(Timer.BACKOFF, now + delay)
                 if self.condition.ever_ready:
@@ -305,6 +411,8 @@ class ServerLifecycle:
     def fail(self, reason: str, retry_in: float | None = None) -> None:
         """The server is not started again, or only in `retry_in` seconds."""
         self.condition.move_to(ServerState.FAILED, reason)
+        self._spare.end()
+        self._replacements.done(ServerUnavailable.of(self._name, reason, retry_in))
         # One error for one failure, however often the server is tried again until it is ready.
         if self._failure_logged:
             logger.info("server_still_failing", server=self._name, reason=reason, retry_in=retry_in)
@@ -324,6 +432,7 @@ class ServerLifecycle:
     def _log_in(self, reason: str) -> None:
         """The server requires a login. Waiting would not change that, so it is not tried again and again."""
         self.condition.last_error = reason
+        self._spare.end()
         if self._logins.may_ask:
             self.condition.move_to(ServerState.AUTHORIZING, reason)
             self._logins.ask()
@@ -424,6 +533,10 @@ class ServerLifecycle:
         message = f"server {self._name!r} is {state.value}: {reason}"
         steps: list[Task] = [
             lambda: self.condition.move_to(state, reason),
+            self._recycling.end,
+            self._spare.end,
+            lambda: self._leaving.end_all(lambda: error(message)),
+            lambda: self._replacements.done(error(message)),
             self._logins.abort,
             self._trial.end,
             self.call_queue.suspend,
@@ -440,6 +553,7 @@ class ServerLifecycle:
         finally:
             if generation is not None:
                 final = generation.stop()
+            self._leaving.wait()
         self.condition.terminated()
         if self._closing is None:
             self._spans.gave_up(reason)

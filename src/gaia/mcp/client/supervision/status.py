@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -14,6 +15,7 @@ from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.generation import Generation
+from gaia.mcp.client.supervision.spare import StandbyStatus
 
 __all__ = ["CallStatistics", "Condition", "ServerStatus"]
 
@@ -29,7 +31,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: ServerState
     """Where it stands."""
     generation: int = 0
-    """How many times the server has been started."""
+    """The number of the present start of the server, or of the last one, from 1. Stand-bys are starts, too."""
     pid: int | None = None
     """The server's process; None while there is none."""
     restarts: int = 0
@@ -60,6 +62,12 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The size of these lines."""
     protocol_version: str | None = None
     """The protocol revision of the last handshake; None before the first one."""
+    recyclings: int = 0
+    """How many times a fresh process took its place while it was ready; these are no restarts."""
+    last_recycling: str | None = None
+    """Why that was so the last time, such as ``recycled: max_memory``."""
+    standby: StandbyStatus | None = None
+    """The process that waits to take over; None if there is none, and none is wanted now."""
 
     @property
     def summary(self) -> str:
@@ -99,8 +107,10 @@ class Condition:
     def __init__(self, context: SupervisionContext, call_queue: CallQueue) -> None:
         self.profile: ServerProfile | None = None
         """What the server told about itself in its last handshake."""
+        self.starts = 0
+        """How often the server has been started, as a stand-by too."""
         self.generation = 0
-        """How often the server has been started."""
+        """The number of the present start, or of the last one."""
         self.restarts = 0
         """How often the server was ready again after a downtime."""
         self.ever_ready = False
@@ -112,8 +122,13 @@ class Condition:
         self.last_error: str | None = None
         self.current: Generation | None = None
         """The server that runs, or that was lost and is being ended. The next one is started when that is done."""
+        self.recyclings = 0
+        self.last_recycling: str | None = None
+        """Why the last of them was made."""
+        self.standby: Callable[[], StandbyStatus | None] = lambda: None
+        """Tells of the stand-by. Set once."""
         self._earlier_noise = Noise()
-        """Of all generations before the current one."""
+        """Of all generations before the current one that have ended."""
         self._context = context
         self._call_queue = call_queue
         self._down_since: float | None = None
@@ -172,6 +187,9 @@ class Condition:
             noise_lines=noise.lines,
             noise_bytes=noise.size,
             protocol_version=None if profile is None else profile.protocol_version,
+            recyclings=self.recyclings,
+            last_recycling=self.last_recycling,
+            standby=self.standby(),
         )
 
     # For the supervisor.
@@ -182,11 +200,25 @@ class Condition:
         if old is not new:
             self._context.hooks.happened(StateChanged(self._context.name, old, new, self.generation, reason))
 
+    def next_start(self) -> int:
+        """The number of a start that is about to be made."""
+        self.starts += 1
+        return self.starts
+
     def terminated(self) -> None:
         """The current generation has ended completely."""
         generation, self.current = self.current, None
         if generation is not None:
-            self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
+            self.left(generation)
+
+    def left(self, generation: Generation) -> None:
+        """A generation that is not the current one any more has ended completely."""
+        self._earlier_noise = self._earlier_noise.plus(generation.connection.noise)
+
+    def recycled(self, reason: str) -> None:
+        """A fresh process has taken the place of one that was ready."""
+        self.recyclings += 1
+        self.last_recycling = reason
 
     def begin_downtime(self) -> None:
         """Calls find no server from now on; a downtime under way goes on."""

@@ -19,6 +19,8 @@ import os
 import threading
 from collections.abc import Callable
 
+from opentelemetry import context as contexts
+
 from gaia import log
 from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
@@ -30,8 +32,10 @@ from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.exchange_runner import CallAnswered
 from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.replacement import OnReplaced
 from gaia.mcp.client.supervision.server_lifecycle import ServerLifecycle
 from gaia.mcp.client.supervision.server_requests import ServerRequest
+from gaia.mcp.errors import MCPError
 from gaia.telemetry import metrics, spans
 
 __all__ = ["Supervisor"]
@@ -43,6 +47,9 @@ _STOP_SECONDS = 30.0
 
 _JOIN_SECONDS = 1.0
 """For a thread that has nothing left to do."""
+
+_LOOK_SECONDS = 0.5
+"""How soon a thread that waits for a fresh process notices that the supervisor has ended."""
 
 _DISCONNECTED = "it was disconnected"
 _DROPPED = "its client was dropped"
@@ -67,6 +74,9 @@ class Supervisor:
         """The thread that starts ours, which cannot go on before that thread does."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
         self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.open)
+        self._prepare = context.transport.prepare
+        self._release: Callable[[], object] = lambda: None
+        """Ends what `_prepare` has begun."""
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -148,6 +158,30 @@ class Supervisor:
         self.is_forked = True
         self._lifecycle.after_fork()
 
+    def replace(self, drain: float, on_done: OnReplaced = lambda _: None, *, keep_trying: bool = False) -> None:
+        """Have a fresh process take the place of the server, without a gap; see `Replacements`.
+
+        `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
+        """
+        asked_in = contexts.get_current()
+        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, keep_trying=keep_trying, asked_in=asked_in))
+
+    def replace_now(self, drain: float) -> bool:
+        """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
+        outcomes: list[MCPError | None] = []
+        is_known = Latch()
+
+        def done(error: MCPError | None) -> None:
+            outcomes.append(error)
+            is_known.open()
+
+        self.replace(drain, done)
+        # A supervisor that has ended meanwhile tells nothing.
+        while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
+            pass
+        _flush()
+        return outcomes == [None]
+
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages of the server than before."""
         self._loop.post(self._lifecycle.subscriptions_changed)
@@ -155,6 +189,7 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
+        self._release = self._prepare()
         while not self._over:
             try:
                 self._take_turn()
@@ -167,10 +202,13 @@ class Supervisor:
         self._ended()
 
     def _ended(self) -> None:
-        _running.discard(self)
-        metrics.observed.discard(self)
-        self._settled.open()
-        self._all_done.open()
+        try:
+            self._release()
+        finally:
+            _running.discard(self)
+            metrics.observed.discard(self)
+            self._settled.open()
+            self._all_done.open()
 
     def _abandoned(self, release: Callable[[], object]) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from gaia.locks import WeakObjects
@@ -83,6 +83,13 @@ class ChannelTransport(MCPTransport):
     timeout: float
     """Seconds that a request may take, and that a server has to get ready."""
 
+    def prepare(self) -> Callable[[], object]:
+        """Keep what a start needs besides the server, so that the next `open` is fast, until the result is called.
+
+        A supervisor does so for as long as it may start the server. The result may be called more than once.
+        """
+        return lambda: None
+
     @abstractmethod
     def open(self, listener: ChannelListener, name: str) -> Channel:
         """Start the server and a channel to it. Everything that comes from the server goes to `listener`.
@@ -90,6 +97,9 @@ class ChannelTransport(MCPTransport):
         `name` is the server's name, for threads and log lines. Raises `StartFailed` or `ConfigError`; then it leaves
         nothing behind.
         """
+
+    def present(self, channel: Channel) -> None:
+        """Of the channels that are open, this is the one that calls go to."""
 
 
 open_channels: WeakObjects[Channel] = WeakObjects()

@@ -1,6 +1,6 @@
 """The host's side of the fork server, which starts servers on Linux (see `fork_server_process`).
 
-There is one for each host, started with the first server and ended with the last.
+There is one for each host, started with the first server and ended when no server runs or may be started again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gaia.locks import reentrant_lock
@@ -70,6 +70,8 @@ class ForkServer:
         self._current: ForkServerProcess | None = None
         self._processes: set[ForkServerProcess] = set()
         """The current one, and those before it that still have servers."""
+        self._holders: set[object] = set()
+        """One for each `hold` that goes on."""
         self._is_supported = sys.platform == "linux"
 
     @property
@@ -110,8 +112,25 @@ class ForkServer:
         """The server is gone."""
         with self._lock:
             process.servers -= 1
-            if not process.servers and process in self._processes:
+            is_held = process is self._current and bool(self._holders)
+            if not process.servers and process in self._processes and not is_held:
                 self._retire(process)
+
+    def hold(self) -> Callable[[], None]:
+        """Keep the process also while it has no servers, until the result is called.
+
+        The start of another one would take longer than that of many servers.
+        """
+        holder = object()
+        with self._lock:
+            self._holders.add(holder)
+        return lambda: self._let_go(holder)
+
+    def _let_go(self, holder: object) -> None:
+        with self._lock:
+            self._holders.discard(holder)
+            if not self._holders and self._current is not None and not self._current.servers:
+                self._retire(self._current)
 
     def lose(self, process: ForkServerProcess) -> None:
         """It has not started a server that it was given: the next server gets another one. Also releases it."""
@@ -143,7 +162,7 @@ class ForkServer:
             # Otherwise the fork server would wait for this child too before it notices that the parent is gone.
             process.socket.close()
             process.popen.returncode = 0
-        self._processes, self._current = set(), None
+        self._processes, self._holders, self._current = set(), set(), None
 
 
 def _popen(stdin: socket.socket) -> subprocess.Popen[bytes]:

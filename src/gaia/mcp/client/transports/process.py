@@ -13,6 +13,7 @@ from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.guard import MARK_VARIABLE
+from gaia.mcp.client.transports.process_memory import tree_memory
 
 __all__ = ["KILL", "ServerProcess", "ending_of", "lineage"]
 
@@ -68,6 +69,10 @@ class ServerProcess(ABC):
         self.popen.returncode = 0
         for pipe in (self.stdin, self.stdout, self.stderr):
             pipe.close()
+
+    def memory(self) -> int:
+        """Bytes of main memory of the server and of what it has started."""
+        return tree_memory(self.pid)
 
     @abstractmethod
     def _signal_group(self, number: int) -> None:

@@ -22,6 +22,7 @@ from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.fork_server import ForkServerProcess, fork_server
 from gaia.mcp.client.transports.guard import MARK_VARIABLE
 from gaia.mcp.client.transports.process import KILL, ServerProcess, ending_of, lineage
+from gaia.mcp.client.transports.process_memory import tree_memory
 from gaia.mcp.client.transports.strays import end_strays
 from gaia.mcp.errors import StartFailed
 
@@ -121,6 +122,10 @@ class ReapedProcess(ServerProcess):
             if isinstance(error, RuntimeError):
                 raise StartFailed(f"no thread for the server: {error}") from error
             raise
+
+    def memory(self) -> int:
+        # Also of what has left the server, and is the reaper's child now.
+        return tree_memory(self._started.reaper, with_root=False)
 
     def after_fork(self) -> None:
         super().after_fork()

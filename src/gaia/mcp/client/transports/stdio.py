@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from gaia.log import enable_debug
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from gaia.mcp.client.rpc.channel import ChannelListener
+from gaia.mcp.client.rpc.channel import Channel, ChannelListener
 from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
+from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
@@ -89,6 +90,13 @@ class StdioTransport(StandaloneTransport):
     def stderr_tail(self) -> str:
         """The last lines that the present server, or the last one, wrote on its standard error; secrets are masked."""
         return self._channel.stderr_tail() if isinstance(self._channel, StdioChannel) else ""
+
+    def prepare(self) -> Callable[[], object]:
+        return fork_server.hold()
+
+    def present(self, channel: Channel) -> None:
+        if isinstance(channel, StdioChannel):
+            self._channel = channel
 
     def open(self, listener: ChannelListener, name: str) -> StdioChannel:
         args, environment, secrets = self._expand()

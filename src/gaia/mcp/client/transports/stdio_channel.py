@@ -67,6 +67,9 @@ class StdioChannel:
         self._stderr = StderrTail(name, redact)
         self.stderr_tail = self._stderr.text
         self._readers: list[threading.Thread] = []
+        self._drained_by: float | None = None
+        """When no more is waited for that the server wrote before it ended; None until it has. Of two threads that set
+        it, both are right."""
         self._writer: PipeWriter | None = None
         self.is_forked = False
         how = (argv, environment, cwd, thread_name, self._server_exited)
@@ -101,8 +104,11 @@ class StdioChannel:
         ending = self._process.wait(wait)
         if ending is None:
             return None
-        self._drain(_DRAIN_SECONDS)
+        self._drain_last_words()
         return self._with_stderr(ending)
+
+    def memory(self) -> int:
+        return self._process.memory()
 
     def close(self, grace: float) -> Ending:
         if self.is_forked:
@@ -134,13 +140,19 @@ class StdioChannel:
 
     def _server_exited(self) -> None:
         """Runs on the thread that waits for the process."""
-        self._drain(_DRAIN_SECONDS)
+        self._drain_last_words()
         self._listener.channel_ended()
 
     def _input_closed(self) -> None:
         """The server has closed its input, most likely because it is about to exit. Runs on the writer thread."""
         self._process.wait(_DRAIN_SECONDS)
         self._server_exited()
+
+    def _drain_last_words(self) -> None:
+        """Wait for what the server wrote before it ended, once: a process that it left may hold its output open."""
+        if self._drained_by is None:
+            self._drained_by = time.monotonic() + _DRAIN_SECONDS
+        self._drain(max(0.0, self._drained_by - time.monotonic()))
 
     def _drain(self, timeout: float) -> bool:
         """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""

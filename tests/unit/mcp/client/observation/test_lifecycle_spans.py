@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from gaia.mcp.client import MCPClient
-from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans, LossReason
+from gaia.mcp.client.observation.lifecycle_spans import LifecycleSpans, LossReason, StandbySpans
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.supervision.events import ServerState
 from tests.servers.answers import text
@@ -85,7 +85,7 @@ class TestGoldenTrace:
         client = connect(crashing_once, restart=QUICK)
         client.call_tool("pid", timeout=PATIENCE)
         (backoff,) = tracing.wait_for("gaia.mcp.backoff fault")
-        assert attributes_of(backoff)["gaia.mcp.backoff.delay"] == 0.05
+        assert attributes_of(backoff)["gaia.mcp.backoff.delay"] == 0.0
         spawns = tracing.wait_for("gaia.mcp.spawn fault", 2)
         assert [attributes_of(span)["gaia.mcp.generation"] for span in spawns] == [1, 2]
         assert attributes_of(spawns[1])["gaia.mcp.process.pid"] == client.status.pid
@@ -370,3 +370,59 @@ class TestWithoutAServer:
         life.closed(None, None)
         assert ends == []
         assert metering.value("gaia.mcp.server.crashes", gaia__mcp__reason="start_failed") == 1
+
+    def test_the_restart_says_that_a_standby_took_over(
+        self, life: LifecycleSpans, tracing: Tracing, finish: Callable[[], None]
+    ) -> None:
+        life.lost("signal", 1.0)
+        terminate(life, "signal")
+        life.took_over(2, 77)
+        life.ready("2025-11-25", 0.002)
+        life.admitted()
+        finish()
+        assert tracing.tree() == ["gaia.mcp.restart it", "  gaia.mcp.crash it"]
+        attributes = attributes_of(tracing.only("gaia.mcp.restart it"))
+        assert attributes["gaia.mcp.standby"] is True
+        assert (attributes["gaia.mcp.generation"], attributes["gaia.mcp.process.pid"]) == (2, 77)
+
+    def test_the_metrics_say_so_too(self, life: LifecycleSpans, metering: Metering) -> None:
+        for took_over in (True, False):
+            life.lost("signal", 1.0)
+            terminate(life, "signal")
+            if took_over:
+                life.took_over(2, None)
+            else:
+                life.opening(2)
+                life.spawned(None)
+            life.ready("2025-11-25", 0.002)
+            life.admitted()
+        points = metering.points("gaia.mcp.server.restarts")
+        assert sorted(dict(point.attributes).get("gaia.mcp.standby", False) for point in points) == [False, True]
+
+
+class TestStandby:
+    """The start of a stand-by, which belongs to nothing else."""
+
+    def test_its_start_is_a_trace_of_its_own(
+        self, fault_server: FaultServer, connect: Connect, tracing: Tracing
+    ) -> None:
+        client = connect(fault_server(), standby=True)
+        (start,) = tracing.wait_for("gaia.mcp.standby fault")
+        pid = attributes_of(start)["gaia.mcp.process.pid"]
+        assert client.status.standby is not None
+        assert client.status.standby.pid == pid
+        assert start.parent is None
+        assert attributes_of(start)["gaia.mcp.generation"] == 2
+        assert start.context is not None
+        spans = [span for span in tracing.wait_for("initialize", 2) if span.parent is not None]
+        assert start.context.span_id in {span.parent.span_id for span in spans if span.parent is not None}
+
+    def test_one_that_failed_is_counted_and_its_start_says_so(self, tracing: Tracing, metering: Metering) -> None:
+        starts = StandbySpans(Observer("it"), lambda task: task())
+        starts.opening(2)
+        starts.failed("no memory")
+        span = tracing.only("gaia.mcp.standby it")
+        assert span.status.description == "no memory"
+        assert attributes_of(span)["error.type"] == "standby_failed"
+        (point,) = metering.points("gaia.mcp.server.standby.failures")
+        assert point.value == 1

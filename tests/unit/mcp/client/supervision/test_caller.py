@@ -273,7 +273,6 @@ class TestProgress:
         result = server.call("look", repeatable=True, on_progress=lambda value, *_: reports.append(value))
         progress(channel, channel.wait_for("tools/call"), progress=1)
         channel.end(exit_code=1)
-        server.pass_time(0.5)
         second = server.transport.channel(2)
         request = second.wait_for("tools/call")
         progress(second, request, progress=2)

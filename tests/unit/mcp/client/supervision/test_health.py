@@ -36,7 +36,6 @@ def assert_is_killed(server: Supervised) -> None:
     channel.wait_until_closing()
     # Who hangs does not leave by itself.
     assert channel.closed_with_grace == 0.0
-    server.pass_time(0.5)
     server.wait_for(Restarted)
 
 
@@ -134,7 +133,6 @@ class TestIdleServer:
         channel.wait_for("ping")
         channel.end(exit_code=1)
         assert "exited with code 1" in str(watched.wait_for_state(ServerState.RESTARTING).reason)
-        watched.pass_time(0.5)
         watched.wait_for(Restarted)
 
 
@@ -240,7 +238,6 @@ class TestServerThatDoesNotRead:
         watched.pass_time(10.0)
         watched.pass_time(10.0)
         watched.wait_for_state(ServerState.RESTARTING)
-        watched.pass_time(0.5)
         second = watched.transport.channel(2)
         second.answer(second.wait_for("tools/call"), TEXT)
         assert waiting.result(PATIENCE) == TEXT

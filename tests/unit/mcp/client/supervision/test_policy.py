@@ -135,8 +135,8 @@ class TestBackoff:
         subject = tracker(PATIENT)
         assert [delay(subject.on_end(0.0)) for _ in range(3)] == [0.5, 1.0, 2.0]
         subject.on_ready(10.0)
+        assert delay(subject.on_end(40.0)) == 0.0
         assert delay(subject.on_end(40.0)) == 0.5
-        assert delay(subject.on_end(40.0)) == 1.0
 
     def test_being_ready_too_briefly_does_not(self) -> None:
         subject = tracker(PATIENT)
@@ -147,9 +147,9 @@ class TestBackoff:
     def test_a_wait_without_being_ready_does_not(self) -> None:
         subject = tracker(PATIENT)
         subject.on_ready(0.0)
-        assert delay(subject.on_end(1.0)) == 0.5
+        assert delay(subject.on_end(1.0)) == 0.0
         # It is down for an hour, but it never was ready in that time.
-        assert delay(subject.on_end(3600.0)) == 1.0
+        assert delay(subject.on_end(3600.0)) == 0.5
 
     def test_jitter_spreads_the_wait_both_ways_within_its_fraction(self) -> None:
         policy = RestartPolicy(initial_delay=10, max_delay=10, jitter=0.1)
@@ -162,6 +162,49 @@ class TestBackoff:
     def test_the_same_random_source_gives_the_same_waits(self) -> None:
         one, other = (RestartTracker(RestartPolicy(), random.Random(7)) for _ in range(2))
         assert [one.on_end(0.0) for _ in range(5)] == [other.on_end(0.0) for _ in range(5)]
+
+
+class TestFirstRestart:
+    """A server that ran well is started again at once; `initial_delay` is the wait before the second restart."""
+
+    def test_of_a_server_that_has_not_failed_before_is_immediate(self) -> None:
+        subject = tracker(STEADY)
+        subject.on_ready(0.0)
+        assert subject.on_end(0.1) == Retry(0.0)
+        subject.on_ready(0.2)
+        assert subject.on_end(0.3) == Retry(0.5)
+        subject.on_ready(0.9)
+        assert subject.on_end(1.0) == Retry(1.0)
+
+    def test_of_a_server_that_has_not_failed_within_the_window_is_immediate(self) -> None:
+        subject = tracker(RestartPolicy(jitter=0.0, window=60.0, stable_after=1000.0))
+        subject.on_ready(0.0)
+        assert subject.on_end(0.0) == Retry(0.0)
+        subject.on_ready(0.0)
+        assert subject.on_end(59.9) == Retry(0.5)
+        subject.on_ready(60.0)
+        assert subject.on_end(119.9) == Retry(0.0)
+
+    def test_of_a_stable_server_is_immediate_although_it_failed_within_the_window(self) -> None:
+        subject = tracker(STEADY)
+        for now in (0.0, 30.0):
+            subject.on_ready(now)
+            assert subject.on_end(now + 30.0) == Retry(0.0)
+
+    def test_a_start_that_failed_is_not_repeated_at_once(self) -> None:
+        assert tracker(STEADY).on_end(0.0) == Retry(0.5)
+
+    def test_has_no_jitter(self) -> None:
+        subject = tracker(RestartPolicy())
+        subject.on_ready(0.0)
+        assert subject.on_end(0.0) == Retry(0.0)
+
+    def test_counts_for_the_intensity(self) -> None:
+        subject = tracker(RestartPolicy(jitter=0.0, max_restarts=1, stable_after=1.0))
+        subject.on_ready(0.0)
+        assert subject.on_end(5.0) == Retry(0.0)
+        subject.on_ready(5.0)
+        assert subject.on_end(10.0) == OpenCircuit(70.0)
 
 
 class TestCircuit:
@@ -208,7 +251,7 @@ class TestCircuit:
         subject = tracker(STEADY)
         now = open_circuit(subject, STEADY)
         subject.on_ready(now)
-        assert subject.on_end(now + 30.0) == Retry(0.5)
+        assert subject.on_end(now + 30.0) == Retry(0.0)
 
     def test_closing_it_resets_the_cooldown_and_the_count(self) -> None:
         # The window is longer than the whole story, so that only closing can have emptied it.
@@ -227,7 +270,7 @@ class TestCircuit:
         for now in (0.0, 10.0, 20.0):
             subject.on_ready(now)
             decisions.append(subject.on_end(now + 5.0))
-        assert decisions == [Retry(0.5), Retry(0.5), OpenCircuit(85.0)]
+        assert decisions == [Retry(0.0), Retry(0.0), OpenCircuit(85.0)]
 
 
 policies = st.builds(
@@ -253,10 +296,16 @@ def test_whatever_happens_there_is_a_next_attempt_and_never_a_tight_loop(
     now = 0.0
     retries: list[float] = []
     for ready, lived in lives:
+        began = now
         if ready:
             subject.on_ready(now)
             now += lived
         match subject.on_end(now):
+            case Retry(0.0):
+                is_only_one = all(now - granted >= policy.window for granted in retries)
+                assert ready
+                assert is_only_one or now - began >= policy.stable_after
+                retries.append(now)
             case Retry(delay):
                 retries.append(now)
                 assert policy.initial_delay * (1 - policy.jitter) <= delay <= policy.max_delay * (1 + policy.jitter)
@@ -334,7 +383,7 @@ class TestFailure:
         for _ in range(3):
             well.after_failure(0.0)
         well.ready(10.0)
-        assert well.after_failure(40.0) == Retry(0.5)
+        assert well.after_failure(40.0) == Retry(0.0)
 
     def test_a_server_that_was_never_ready_is_not_tried_again(self) -> None:
         refused = Loss(

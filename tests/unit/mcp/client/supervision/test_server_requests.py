@@ -207,7 +207,6 @@ class TestNobodyWaits:
         person.wait_until_asked()
         channel.end(exit_code=1)
         assert person.withdrawn.wait(PATIENCE)
-        server.pass_time(0.5)
         person.may_answer.set()
         assert server.transport.channel(2).wait_for("initialize")
         server.server_request_threads.close()

@@ -62,7 +62,6 @@ class TestListening:
     def test_after_a_restart_it_listens_again(self, server: Supervised) -> None:
         server.transport.channel().wait_for(LISTEN)
         server.transport.channel().end(exit_code=1)
-        server.pass_time(0.5)
         second = server.transport.channel(2).wait_for(LISTEN)
         announce(server, second["id"], generation=2)
         server.wait_for_listing(3)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,7 +59,8 @@ class TestStopping:
         assert error.delivery == "unknown"
 
     def test_waiting_calls_are_cancelled(self, server: Supervised) -> None:
-        server.transport.channel().end(exit_code=1)
+        restart(server)
+        server.transport.channel(2).end(exit_code=1)
         server.wait_for_state(ServerState.RESTARTING)
         result = server.submit()
         server.supervisor.stop()
@@ -78,16 +80,16 @@ class TestStopping:
         assert server.supervisor.state is ServerState.CLOSED
 
     def test_during_the_backoff_it_is_prompt(self, server: Supervised) -> None:
-        server.transport.channel().end(exit_code=1)
+        restart(server)
+        server.transport.channel(2).end(exit_code=1)
         server.clock.wait_for_waiter(server.clock.monotonic() + 0.5)
         server.supervisor.stop()
         assert server.supervisor.state is ServerState.CLOSED
-        assert server.transport.starts == 1
+        assert server.transport.starts == 2
 
     def test_during_the_handshake_of_a_restart_it_is_prompt(self, server: Supervised) -> None:
         del server.transport.answers["initialize"]
         server.transport.channel().end(exit_code=1)
-        server.pass_time(0.5)
         second = server.transport.channel(2)
         second.wait_for("initialize")
         server.supervisor.stop()
@@ -142,6 +144,34 @@ class TestStopping:
         assert server.supervisor.state is ServerState.CLOSED
 
 
+class TestPreparing:
+    """What its transport keeps for the next start, such as the process that forks servers."""
+
+    def test_it_is_kept_over_restarts_and_released_before_a_stop_is_over(self, supervise: Supervise) -> None:
+        server = supervise()
+        told: list[str] = []
+
+        def prepare() -> Callable[[], object]:
+            told.append("prepared")
+            return lambda: told.append("released")
+
+        server.supervisor._prepare = prepare
+        server.started()
+        restart(server)
+        assert told == ["prepared"]
+        server.supervisor.stop()
+        assert told == ["prepared", "released"]
+
+    def test_it_is_released_after_a_first_start_that_failed(self, supervise: Supervise) -> None:
+        server = supervise()
+        released = Mock()
+        server.supervisor._prepare = lambda: released
+        server.transport.start_errors.append(StartFailed("not there"))
+        assert not server.supervisor.start()
+        server.supervisor.stop()
+        released.assert_called_once_with()
+
+
 class TestMistakesOfOurs:
     """What raises in a step of the supervisor costs a restart; `tests/chaos/test_call_outs.py` has more."""
 
@@ -156,7 +186,6 @@ class TestMistakesOfOurs:
         assert error.delivery == "unknown"
         assert "a mistake" in error.message
         channel.wait_until_closing()
-        server.pass_time(0.5)
         server.wait_for(Restarted)
         assert "a mistake" in str(server.supervisor.condition.last_error)
         assert server.call_answered_with(TEXT)
@@ -164,7 +193,6 @@ class TestMistakesOfOurs:
     def test_it_is_logged_with_its_traceback(self, server: Supervised, caplog: pytest.LogCaptureFixture) -> None:
         raise_once(server, ServerLog)
         server.transport.channel().notify("notifications/message", {"data": "boom"})
-        server.pass_time(0.5)
         server.wait_for(Restarted)
         assert log.flush()
         (record,) = [record for record in caplog.records if record.message.startswith("supervisor_task_failed")]
@@ -196,7 +224,6 @@ class TestMistakesOfOurs:
         result = server.submit()
         channel.end()
         channel.wait_until_closing()
-        server.pass_time(0.5)
         server.wait_for(Restarted)
         second = server.transport.channel(2)
         second.answer(second.wait_for("tools/call"), TEXT)
@@ -211,8 +238,7 @@ class TestMistakesOfOurs:
 
         server.reactions.append(break_down)
         server.transport.channel().end(exit_code=1)
-        for delay in (0.5, 1.0):
-            server.pass_time(delay)
+        server.pass_time(0.5)
         gave_up = server.wait_for(GaveUp)
         assert "a mistake" in gave_up.reason
         assert gave_up.retry_in == 60.0

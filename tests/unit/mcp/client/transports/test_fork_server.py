@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from gaia.mcp.client import MCPClient
 from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.client.transports.fork_server import ForkServer, fork_server
 from tests.servers.processes import is_alive
 from tests.unit.mcp.client.transports.conftest import Configure, linux
+from tests.waiting import wait_until
 
 
 @linux
@@ -29,6 +33,32 @@ class TestProcess:
         servers[1].disconnect()
         assert fork_server.pid is None
         assert not is_alive(pid)
+
+    def test_it_stays_without_servers_while_it_is_held(self, fault_server: Configure) -> None:
+        server = StdioTransport(**fault_server())
+        let_go, let_go_too = server.prepare(), server.prepare()
+        assert fork_server.pid is None
+        assert server.connect()
+        pid = fork_server.pid
+        server.disconnect()
+        assert server.connect()
+        assert fork_server.pid == pid
+        server.disconnect()
+        for release in (let_go, let_go):
+            release()
+            assert fork_server.pid == pid
+        let_go_too()
+        assert fork_server.pid is None
+
+    def test_a_server_that_is_restarted_has_the_same(self, fault_server: Configure) -> None:
+        with MCPClient.from_config("fault", {**fault_server(), "restart": {"initialDelay": 0.01}}) as client:
+            pid, server = fork_server.pid, client.status.pid
+            assert server is not None
+            os.kill(server, signal.SIGKILL)
+            assert wait_until(lambda: client.status.restarts == 1 and client.is_connected())
+            assert client.status.pid != server
+            assert fork_server.pid == pid
+        assert fork_server.pid is None
 
     def test_servers_that_are_started_at_once_have_the_same(
         self, fault_server: Configure, start: Callable[..., StdioTransport]

@@ -185,6 +185,26 @@ class TestEnding:
         with pytest.raises(ServerCrashed, match="exited with code 1"):
             call(transport, "echo", text="x")
 
+    @posix
+    def test_what_a_child_writes_later_is_waited_for_once(
+        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        channel, listener = open_channel(child="own_session", child_keeps_pipes=True)
+        assert channel.pid is not None
+        waits: list[float] = []
+        drain = channel._drain
+
+        def noted(timeout: float) -> bool:
+            waits.append(timeout)
+            return drain(timeout)
+
+        monkeypatch.setattr(channel, "_drain", noted)
+        psutil.Process(channel.pid).kill()
+        assert listener.ended.wait(PATIENCE)
+        assert len(waits) == 1
+        assert channel.ending(PATIENCE) == Ending(signal="SIGKILL")
+        assert waits[1:] == [0.0]
+
     @direct
     @posix
     def test_closing_does_not_wait_for_ever_for_what_cannot_be_killed(

@@ -142,6 +142,9 @@ class HttpChannel:
         # It is known before the listener is told of the end, so there is nothing to wait for.
         return self._ending
 
+    def memory(self) -> None:
+        """The server is no process of ours."""
+
     def close(self, grace: float) -> Ending:
         if self.is_forked:
             return Ending()

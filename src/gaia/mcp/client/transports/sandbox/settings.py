@@ -48,9 +48,9 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
 
 
-def memory_bytes(size: str | int) -> int:
-    """The bytes of a size such as ``512M``. Raises ValueError."""
+def memory_bytes(size: str | int, name: str = "memory") -> int:
+    """The bytes of a size such as ``512M``. Raises ValueError, naming `name`."""
     match = _SIZE.fullmatch(str(size))
     if match is None:
-        raise ValueError(f'memory: expected bytes, or a size such as "512M", got {size!r}')
+        raise ValueError(f'{name}: expected bytes, or a size such as "512M", got {size!r}')
     return int(match[1]) * _FACTORS[match[2].upper()]
