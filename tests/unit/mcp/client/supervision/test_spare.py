@@ -288,7 +288,7 @@ class TestTakingOver:
         server.transport.channel(3).end(exit_code=1)
         server.wait_for_state(ServerState.FAILED)
         fourth.wait_until_closing()
-        assert status(server) is None
+        assert wait_until(lambda: status(server) is None)
         assert isinstance(server.call().exception(PATIENCE), ServerUnavailable)
         server.pass_time(60.0)
         server.wait_for_state(ServerState.READY)
