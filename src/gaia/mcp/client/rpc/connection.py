@@ -1,7 +1,7 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
-A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call; only the channel's reader
-delivers answers. The table of calls in flight needs no lock, because each of its operations is one atomic dict
+A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call; the threads of the channel deliver
+answers, and over HTTP those of callers, too. The table of calls in flight needs no lock, because each of its operations is one atomic dict
 operation and a call belongs to the thread that pops it.
 """
 
@@ -121,7 +121,7 @@ class Connection:
         self.channel: Channel | None = None
         """Set once, as soon as the transport has opened it."""
         self._warned_of_long_notifications = False
-        """Only the reader uses it."""
+        """Perhaps they are warned of twice, because it needs no lock."""
         self._transition = reentrant_lock()
         """Owns `state`; readers may look at it without the lock."""
 
