@@ -78,6 +78,11 @@ class Response:
     def is_success(self) -> bool:
         return 200 <= self.status < 300
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the body has come, read or not. Never waits."""
+        return self._parser is None or self._parser.complete
+
     def read(self) -> bytes:
         """The whole body. Raises `TooLong`, `Interrupted` and the other `HttpClientError`s."""
         content = self._content

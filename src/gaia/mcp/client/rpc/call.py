@@ -195,7 +195,10 @@ class Call:
             if not self.wait(clock) and not route.expire(self):
                 self.wait_for_outcome()
         except BaseException:
+            self._caller = None
             route.cancel(self, CallCancelled("the caller was interrupted"))
+            if self._errand is not None:
+                self._errand.abandon()
             raise
 
     def leave(self, errand: Errand) -> bool:

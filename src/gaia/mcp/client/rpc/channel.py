@@ -27,6 +27,9 @@ class Errand(Protocol):
     def ended(self) -> None:
         """The request has ended: `run` must return soon. For any thread."""
 
+    def abandon(self) -> None:
+        """It does not go on: an exception came before, in or after `run`. On the caller's thread, and harmless."""
+
 
 class Outgoing(Protocol):
     """Something to be written. The writer asks `begin_write` right before its first byte."""

@@ -8,9 +8,12 @@ from functools import partial
 
 from gaia.daemon_pool import DaemonPool
 from gaia.http_client import HttpConnection
-from gaia.locks import reentrant_lock
+from gaia.locks import Latch, reentrant_lock
 
 __all__ = ["ConnectionPool", "IdleConnections", "Job"]
+
+_BORROWED_SECONDS = 0.2
+"""How long those that have borrowed a connection are waited for at the end. They are interrupted by then."""
 
 Job = Callable[[HttpConnection], object]
 """Must not raise."""
@@ -41,14 +44,14 @@ class IdleConnections:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if connection.is_usable:
+            if connection.is_connected:
                 return connection
             connection.close()
 
     def put(self, connection: HttpConnection) -> None:
         """A request has left the connection. Those that nothing has used for too long are closed."""
         with self._lock:
-            if not self._closed and connection.is_connected:
+            if not self._closed and connection.is_kept:
                 self._idle.append(connection)
                 connection = self._idle[0]
                 if not connection.is_stale:
@@ -87,10 +90,14 @@ class ConnectionPool:
         self._threads = DaemonPool(name, limit, on_thread_end=connections.close_stale, is_engine=True)
         self._lock = reentrant_lock()
         """Owns everything below."""
-        self._busy: dict[object, None] = {}
-        """The jobs and the borrowers that have a connection, or are about to."""
+        self._running: dict[Job, None] = {}
+        """The jobs that have a connection, or are about to."""
+        self._borrowers: dict[object, None] = {}
+        """Those that have one, or are about to."""
         self._waiting: deque[Job] = deque()
         self._closed = False
+        self._all_returned = Latch()
+        """Opened when no borrower is left, after `request_close`."""
 
     def submit(self, job: Job) -> None:
         """Have `job` done as soon as a connection may be used. Never blocks. Dropped after `request_close`.
@@ -100,66 +107,96 @@ class ConnectionPool:
         with self._lock:
             if self._closed:
                 return
-            if len(self._busy) >= self._limit:
+            if self._is_full():
                 self._waiting.append(job)
                 return
-            self._busy[job] = None
+            self._running[job] = None
         try:
             self._threads.submit(partial(self._run, job))
         except BaseException:
-            self._busy.pop(job, None)
+            self._running.pop(job, None)
             raise
 
     def borrow(self, borrower: object) -> HttpConnection | None:
-        """An idle connection for the calling thread, to be given back. None if there is none, or others are first."""
-        with self._lock:
-            if self._closed or self._waiting or len(self._busy) >= self._limit:
-                return None
-            self._busy[borrower] = None
-        connection = self._connections.take_open()
-        if connection is None:
-            self._left(borrower)
-        return connection
+        """An idle connection for the calling thread, to be given back. None if there is none, or others are first.
 
-    def give_back(self, borrower: object, connection: HttpConnection) -> None:
-        """The borrower is done."""
-        self._connections.put(connection)
-        self._left(borrower)
+        Also without one, `borrower` has to be given back.
+        """
+        with self._lock:
+            if self._closed or self._waiting or self._is_full():
+                return None
+            self._borrowers[borrower] = None
+        return self._connections.take_open()
+
+    def give_back(self, borrower: object, connection: HttpConnection | None) -> None:
+        """The borrower is done. Harmless if it was given back, or has borrowed nothing."""
+        try:
+            if connection is not None:
+                self._connections.put(connection)
+        finally:
+            with self._lock:
+                self._borrowers.pop(borrower, None)
+                if self._closed and not self._borrowers:
+                    self._all_returned.open()
+            self._run_next()
 
     def take_over(self, borrower: object, connection: HttpConnection, job: Job) -> None:
-        """Have `job` go on with a connection that was borrowed. Raises RuntimeError like `submit`."""
-        self._threads.submit(partial(self._go_on, borrower, connection, job))
+        """Have `job` go on with a connection that was borrowed.
+
+        Raises RuntimeError, and changes nothing, if no thread runs and none can be started.
+        """
+        with self._lock:
+            self._running[job] = None
+        try:
+            self._threads.submit(partial(self._go_on, connection, job))
+        except BaseException:
+            self._running.pop(job, None)
+            raise
+        self.give_back(borrower, None)
 
     def request_close(self) -> None:
         """Take no jobs any more, and forget those that wait."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
+            if not self._borrowers:
+                self._all_returned.open()
         self._threads.close()
 
     def join(self, seconds: float) -> bool:
-        """After `request_close`: wait until all threads have ended; False if one is still busy after `seconds`."""
+        """After `request_close`: wait until all threads have ended; False if one is still busy after `seconds`.
+
+        Borrowers are waited for, too, for a moment: one of them may be the thread that waits for this.
+        """
+        self._all_returned.wait(min(seconds, _BORROWED_SECONDS))
         return self._threads.close(seconds)
 
-    def _run(self, job: Job) -> None:
-        self._go_on(job, self._connections.take(), job)
+    def _is_full(self) -> bool:
+        """The caller has the lock."""
+        return len(self._running) + len(self._borrowers) >= self._limit
 
-    def _go_on(self, key: object, connection: HttpConnection, job: Job) -> None:
+    def _run(self, job: Job) -> None:
+        self._go_on(self._connections.take(), job)
+
+    def _go_on(self, connection: HttpConnection, job: Job) -> None:
         try:
             job(connection)
         finally:
-            self.give_back(key, connection)
+            self._connections.put(connection)
+            self._running.pop(job, None)
+            self._run_next()
 
-    def _left(self, key: object) -> None:
-        """Another one may use a connection: the job that has waited longest."""
+    def _run_next(self) -> None:
+        """Run the job that has waited longest, if there is room by now."""
+        if not self._waiting:
+            return
         with self._lock:
-            self._busy.pop(key, None)
-            if not self._waiting or len(self._busy) >= self._limit:
+            if not self._waiting or self._is_full():
                 return
             job = self._waiting.popleft()
-            self._busy[job] = None
+            self._running[job] = None
         try:
             self._threads.submit(partial(self._run, job), keep=True)
         except BaseException:
-            self._busy.pop(job, None)
+            self._running.pop(job, None)
             raise

@@ -198,7 +198,7 @@ class Post:
             self._pause = self._pause or Latch()
             if self._interrupted:
                 self._pause.open()
-        return self._pause.wait(seconds)
+        return self._pause.wait(max(0.0, min(seconds, self._limit() - time.monotonic())))
 
     # Sending it.
 
@@ -240,7 +240,7 @@ class Post:
             try:
                 target = same_origin_redirect(response, url)
                 if target is None:
-                    self._receive(response)
+                    self._receive(response, url)
                     return
                 # Only a connection whose response is read can be used again.
                 response.read()
@@ -313,9 +313,9 @@ class Post:
 
     # What comes back.
 
-    def _receive(self, response: Response) -> None:
+    def _receive(self, response: Response, url: Url) -> None:
         if not response.is_success:
-            self._receive_refusal(response, response.read())
+            self._receive_refusal(response, url)
             return
         if self.method == "initialize":
             self._session.begin(response.headers.get(SESSION_ID))
@@ -425,8 +425,8 @@ class Post:
 
     # What goes wrong.
 
-    def _receive_refusal(self, response: Response, body: bytes) -> None:
-        session, status = self._session, response.status
+    def _receive_refusal(self, response: Response, url: Url) -> None:
+        session, status, body = self._session, response.status, response.read()
         error = error_responses.error_in(body)
         if error_responses.is_forgotten(response, self._session_id, error):
             # It did not look at the message: that goes to the next session.
@@ -434,7 +434,7 @@ class Post:
             self._sink.session_forgotten()
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
             if not self._sink.fall_back(self._item):
-                self._fail(error_responses.refusal(response, body, session.name, session.redact))
+                self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
         elif error is not None and self.id is not None:
             if not self._corrected and error_responses.code_of(error) == HEADER_MISMATCH:
                 self._corrected = True
@@ -444,7 +444,7 @@ class Post:
         else:
             if status == HTTPStatus.UNAUTHORIZED:
                 self._take_back()
-            self._fail(error_responses.refusal(response, body, session.name, session.redact))
+            self._fail(error_responses.refusal(response, url, body, session.name, session.redact))
 
     def _hand_over_error(self, error: ErrorResponse) -> None:
         assert self.id is not None, "only requests are answered"
