@@ -5,21 +5,31 @@ limits are here. Needs the extra ``gaia-mcp[http]``.
 """
 
 from gaia.http_client.connection import HttpConnection
+from gaia.http_client.cookies import Cookies
 from gaia.http_client.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken, TimedOut, TooLong
+from gaia.http_client.proxies import Proxies, basic_authorization
 from gaia.http_client.response import Headers, Response
 from gaia.http_client.settings import HttpSettings
-from gaia.http_client.url import Url
+from gaia.http_client.stream import Deadline
+from gaia.http_client.tls import tls_context
+from gaia.http_client.url import Url, credentials_of
 
 __all__ = [
     "ConnectFailed",
+    "Cookies",
+    "Deadline",
     "Headers",
     "HttpClientError",
     "HttpConnection",
     "HttpSettings",
     "Interrupted",
     "ProtocolBroken",
+    "Proxies",
     "Response",
     "TimedOut",
     "TooLong",
     "Url",
+    "basic_authorization",
+    "credentials_of",
+    "tls_context",
 ]

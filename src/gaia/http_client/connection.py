@@ -7,7 +7,6 @@ socket from the moment that it begins to connect.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Callable, Mapping
 from time import monotonic
@@ -19,6 +18,7 @@ from gaia.http_client.response import Response
 from gaia.http_client.response_parser import ResponseParser
 from gaia.http_client.settings import HttpSettings
 from gaia.http_client.stream import Deadline, Stream
+from gaia.http_client.tls import TlsStream
 from gaia.http_client.url import Url
 from gaia.locks import reentrant_lock
 
@@ -45,7 +45,7 @@ class HttpConnection:
         self._socket: socket.socket | None = None
         self._cut = False
         # The thread that makes the request owns the rest.
-        self._stream: Stream | None = None
+        self._stream: Stream | TlsStream | None = None
         self._origin: tuple[str, str, int] | None = None
         """What `_stream` leads to."""
         self._idle_since: float | None = None
@@ -114,6 +114,9 @@ class HttpConnection:
         except BaseException:
             self.close()
             raise
+        if b"set-cookie" in parser.headers:
+            values = parser.headers[b"set-cookie"].decode("latin-1").split("\n")
+            self._settings.cookies.take(url, values)
         if on_status is not None:
             on_status(response.status)
         return response
@@ -144,7 +147,7 @@ class HttpConnection:
 
     # Inside.
 
-    def _is_usable(self, stream: Stream) -> bool:
+    def _is_usable(self, stream: Stream | TlsStream) -> bool:
         idle_since = self._idle_since
         return (
             idle_since is not None
@@ -174,15 +177,23 @@ class HttpConnection:
                 raise Interrupted
 
     def _encoded_head(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> bytes:
-        key = (method, url, headers)
-        if key != self._head_key:
-            settings = self._settings.headers
-            complete = merged({"Host": url.authority}, settings, headers)
-            self._head = encode_head(method, url.target, complete)
+        if (method, url, headers) != self._head_key:
+            settings = self._settings
+            complete = merged({"Host": url.authority}, settings.headers, headers)
+            target = url.target
+            if url.scheme == "http" and (proxy := settings.proxies.for_url(url)) is not None:
+                target = str(url)
+                if proxy.authorization is not None:
+                    complete["Proxy-Authorization"] = proxy.authorization
+            self._head = encode_head(method, target, complete)
             self._head_key = (method, url, dict(headers))
+        head = self._head
+        cookies = self._settings.cookies
+        if cookies.has_any and (cookie := cookies.header_for(url)) is not None:
+            head += b"Cookie: %b\r\n" % cookie.encode("latin-1")
         if not body and method in _WITHOUT_BODY:
-            return b"%b\r\n" % self._head
-        return b"%bContent-Length: %d\r\n\r\n" % (self._head, len(body))
+            return b"%b\r\n" % head
+        return b"%bContent-Length: %d\r\n\r\n" % (head, len(body))
 
     def _send(self, head: bytes, body: bytes) -> None:
         stream = self._stream
@@ -217,8 +228,7 @@ class HttpConnection:
             return Interrupted()
         if isinstance(error, HttpClientError):
             return error
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        return HttpClientError(f"the connection broke: {reason}")
+        return HttpClientError(f"the connection broke: {error.strerror or error}")
 
     def _done(self) -> None:
         """The context of a response was left."""

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 
 __all__ = ["encode_head", "merged"]
 
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
+"""Headers that say where a request ends, which only the client knows."""
+
 _TOKEN = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
 
 
@@ -19,6 +22,8 @@ def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     for name, value in headers.items():
         if not name or not _TOKEN.issuperset(name):
             raise ValueError(f"headers: {name!r} is not the name of a header")
+        if name.lower() in _FRAMING:
+            raise ValueError(f"headers.{name}: the client sets it")
         # Visible characters of ASCII, spaces and tabs.
         if not (value.isascii() and value.replace("\t", " ").isprintable()):
             raise ValueError(f"headers.{name}: the value has characters that cannot be sent (line breaks, accents, …)")

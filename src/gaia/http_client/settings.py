@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from gaia.http_client.cookies import Cookies
+from gaia.http_client.proxies import Proxies
 
 __all__ = ["HttpSettings"]
 
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """Immutable; connections on any thread use the same one."""
+    """Immutable but for the cookies; connections on any thread use the same one."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with every request; those of a request come in addition, and count where both have one."""
+    tls: ssl.SSLContext | None = None
+    """What certificates are trusted; None where no URL and no proxy is ``https``. See `tls_context`."""
+    proxies: Proxies = field(default_factory=Proxies)
+    """Usually `Proxies.from_environment()`."""
+    cookies: Cookies = field(default_factory=Cookies, repr=False)
     connect_seconds: float = 10.0
-    """For name resolution, connection, proxy and TLS together; the deadline of the request holds besides."""
+    """For connection, proxy and TLS together; the deadline of the request holds besides."""
     idle_seconds: float = 3.0
     """How long a connection is kept without a request. Proxies often close idle connections after 5 s, and a request
     that is sent in that moment is lost."""

@@ -23,10 +23,10 @@ _SHORTEST_SECONDS = 0.05
 class Stream:
     """A connected socket, for one thread. Raises `TimedOut`, and OSError for a connection that broke."""
 
-    __slots__ = ("_poll", "_timeout", "socket")
+    __slots__ = ("_poll", "_socket", "_timeout")
 
     def __init__(self, connected: socket.socket) -> None:
-        self.socket = connected
+        self._socket = connected
         self._timeout = connected.gettimeout()
         self._poll: select.poll | None = None
 
@@ -42,7 +42,7 @@ class Stream:
         while True:
             self._limit(deadline)
             try:
-                return self.socket.recv(_PIECE_BYTES)
+                return self._socket.recv(_PIECE_BYTES)
             except TimeoutError as error:
                 _require_own(error)
 
@@ -50,17 +50,14 @@ class Stream:
         """Whether data or the end of the connection has come. Never waits."""
         if self._poll is None:
             self._poll = select.poll()
-            self._poll.register(self.socket, select.POLLIN)
+            self._poll.register(self._socket, select.POLLIN)
         return bool(self._poll.poll(0))
-
-    def close(self) -> None:
-        self.socket.close()
 
     def _send(self, data: bytes | memoryview, deadline: Deadline) -> int:
         while True:
             self._limit(deadline)
             try:
-                return self.socket.send(data)
+                return self._socket.send(data)
             except TimeoutError as error:
                 _require_own(error)
 
@@ -73,7 +70,7 @@ class Stream:
         at = deadline() if callable(deadline) else deadline
         if at is None:
             if self._timeout is not None:
-                self.socket.settimeout(None)
+                self._socket.settimeout(None)
                 self._timeout = None
             return
         left = at - monotonic()
@@ -81,7 +78,7 @@ class Stream:
             raise TimedOut("the deadline of the request has passed")
         if self._timeout is None or not left / 2 <= self._timeout <= left:
             self._timeout = left if left < _SHORTEST_SECONDS else left * 0.75
-            self.socket.settimeout(self._timeout)
+            self._socket.settimeout(self._timeout)
 
 
 def _require_own(error: TimeoutError) -> None:
