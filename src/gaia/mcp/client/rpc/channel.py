@@ -57,8 +57,7 @@ class Outgoing(Protocol):
         """A reading of the clock, after which no answer is needed any more. It may move later."""
 
     def leave(self, errand: Errand) -> bool:
-        """Have the calling thread run `errand` as soon as `Channel.send` has returned, if that thread waits for the
-        answer. False if it does not."""
+        """Have the calling thread run `errand` right after `Channel.send`; False if it does not wait for the answer."""
 
     def begin_write(self) -> bool: ...
 

@@ -1,8 +1,8 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
-A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call; the threads of the channel deliver
-answers, and over HTTP those of callers, too. The table of calls in flight needs no lock, because each of its operations is one atomic dict
-operation and a call belongs to the thread that pops it.
+A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call. The threads of the channel deliver
+answers, over HTTP those of callers, too. The table of calls in flight needs no lock, because each of its operations is
+one atomic dict operation and a call belongs to the thread that pops it.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def refusal(response: Response, url: Url, body: bytes, server: str, redact: Call
     if status == HTTPStatus.UNAUTHORIZED or (status in _AUTHORIZATION and challenged):
         return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
     if "location" in response.headers and 300 <= status < 400:
-        said += f"; it redirects to {_place(response, url)}, which is not followed: give that as the url if you trust it"
+        place = _place(response, url)
+        said += f"; it redirects to {place}, which is not followed: give that as the url if you trust it"
     return HttpError(said, status=status)
 
 

@@ -55,43 +55,25 @@ class EventStream:
         """Name and data of each event; comments are left out."""
         if content_type(response) != "text/event-stream":
             raise InvalidEvents(f"the server sends {content_type(response) or 'no content type'} instead of events")
-        lines = _Lines()
-        name, data, identifier, retry = b"", [], None, None
-        has_fields, size = False, 0
+        lines, fields = _Lines(), _Fields()
         for chunk in response.chunks():
             for line in lines.feed(chunk):
-                if not line:
-                    if has_fields:
-                        self._reached(identifier, retry)
-                        yield name or b"message", _text(data)
-                    name, data, identifier, retry = b"", [], None, None
-                    has_fields, size = False, 0
+                if line:
+                    fields.add(line)
+                    self._check_size(fields.size)
                     continue
-                if line.startswith(b":"):
-                    continue
-                size += len(line)
-                if size > self._max_message_bytes:
-                    raise self._too_long()
-                field, _, value = line.partition(b":")
-                value = value.removeprefix(b" ")
-                if field == b"data":
-                    data.append(value)
-                elif field == b"event":
-                    name = value
-                elif field == b"id":
-                    identifier = value
-                elif field == b"retry":
-                    retry = value
-                else:
-                    continue
-                has_fields = True
-            if size + lines.pending > self._max_message_bytes:
-                raise self._too_long()
+                if fields.any:
+                    self._reached(fields)
+                    yield fields.name or b"message", _text(fields.data)
+                fields = _Fields()
+            self._check_size(fields.size + lines.pending)
 
-    def _too_long(self) -> InvalidEvents:
-        return InvalidEvents(f"an event is longer than {self._max_message_bytes} bytes")
+    def _check_size(self, size: int) -> None:
+        if size > self._max_message_bytes:
+            raise InvalidEvents(f"an event is longer than {self._max_message_bytes} bytes")
 
-    def _reached(self, identifier: bytes | None, retry: bytes | None) -> None:
+    def _reached(self, event: _Fields) -> None:
+        identifier, retry = event.identifier, event.retry
         if identifier and len(identifier) <= _MAX_ID:
             text = identifier.decode("utf-8", "replace")
             # An id that no header can carry cannot be asked for: the last one that can is kept.
@@ -110,6 +92,38 @@ class EventStream:
 def content_type(response: Response) -> str:
     """What the body of a response is, in lower case and without parameters; empty if the server does not say it."""
     return (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
+
+
+class _Fields:
+    """Those of one event."""
+
+    __slots__ = ("any", "data", "identifier", "name", "retry", "size")
+
+    def __init__(self) -> None:
+        self.name = b""
+        self.data: list[bytes] = []
+        self.identifier: bytes | None = None
+        self.retry: bytes | None = None
+        self.any = False
+        """Whether any field has come: if not, there is no event."""
+        self.size = 0
+        """Bytes of all lines but comments."""
+
+    def add(self, line: bytes) -> None:
+        if line.startswith(b":"):
+            return
+        self.size += len(line)
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        self.any = True
+        if field == b"data":
+            self.data.append(value)
+        elif field == b"event":
+            self.name = value
+        elif field == b"id":
+            self.identifier = value
+        elif field == b"retry":
+            self.retry = value
 
 
 class _Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ _OWN_ID = "http"
 
 _RECONNECT_SECONDS = 0.1
 _MAX_RECONNECT_SECONDS = 2.0
-"""Between two attempts to connect to a server that refuses one and is answering other requests, at first and at most."""
+"""Between attempts to connect to a server that refuses it and is answering other requests: at first, and at most."""
 
 _UNAWAITED_SECONDS = 30.0
 """For a notification or an answer to the server. A request has the deadline of its caller."""
@@ -68,7 +69,7 @@ _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 
 
 class Post:
-    """`begin` brings what the caller of a request waits for; `go_on` does what is left after that, if there is anything.
+    """`begin` brings what the caller of a request waits for; `go_on` does what is left after that, if anything is.
 
     Both take the connection that the message may use. `begin` runs on a thread of the channel or on that of the caller,
     `go_on` always on one of the channel: it may wait for long. They raise nothing but what a signal handler raises:
@@ -188,9 +189,10 @@ class Post:
             with self._lock:
                 self._connection = None
 
-    def _limit(self) -> float:
-        """Until when something may be waited for, as a reading of `time.monotonic`."""
-        return self._item.deadline if self._deadline is None else self._deadline
+    def _limit(self) -> float | None:
+        """Until when something may be waited for, as a reading of `time.monotonic`; None for ever."""
+        deadline = self._item.deadline if self._deadline is None else self._deadline
+        return None if deadline == math.inf else deadline
 
     def _wait(self, seconds: float) -> bool:
         """Let time pass. Whether the message was given up meanwhile."""
@@ -198,7 +200,8 @@ class Post:
             self._pause = self._pause or Latch()
             if self._interrupted:
                 self._pause.open()
-        return self._pause.wait(max(0.0, min(seconds, self._limit() - time.monotonic())))
+        limit = self._limit()
+        return self._pause.wait(seconds if limit is None else min(seconds, max(0.0, limit - time.monotonic())))
 
     # Sending it.
 
@@ -455,7 +458,7 @@ class Post:
             if not self._interrupted:
                 reason = f"it was not accepted within {_UNAWAITED_SECONDS:g} s"
                 logger.warning("http_message_lost", server=self._session.name, method=self.method, error=reason)
-        elif time.monotonic() < self._limit():
+        elif (limit := self._limit()) is None or time.monotonic() < limit:
             # The request has more time by now.
             self._broken(error)
 

@@ -1,8 +1,7 @@
-"""The transport for servers that are reached over HTTP. What needs httpx2 is loaded when a server is opened."""
+"""The transport for servers that are reached over HTTP. What needs the extra is loaded when a server is opened."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gaia.extras import install_command
-from gaia.log import enable_debug, get_logger, mask_records_of
+from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from gaia.http_client import HttpConnection, HttpSettings
     from gaia.mcp.client.transports.http.channel import HttpChannel
 
 __all__ = ["HttpTransport"]
@@ -123,8 +123,7 @@ class HttpTransport(StandaloneTransport):
 
     def open(self, listener: ChannelListener, name: str) -> HttpChannel:
         try:
-            import httpx2
-
+            from gaia.http_client import Url
             from gaia.mcp.client.transports.http.channel import HttpChannel
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
@@ -134,27 +133,21 @@ class HttpTransport(StandaloneTransport):
             ) from error
         url, headers, secrets = self._expand()
         try:
-            parts, checked = _checked_url(url), _checked_headers(headers or {})
+            _checked_url(url)
+            checked = _checked_headers(headers or {})
+            # The user and the password go into a header of their own; no message and no log line shows them then.
+            target = Url.parse(url)
         except ValueError as error:
             raise ConfigError(f"server {name!r}: {error}") from error
-        try:
-            # The user and the password go into a header of their own; no message and no log line shows them then.
-            target = httpx2.URL(parts.geturl()).copy_with(username=None, password=None, fragment=None)
-        except httpx2.InvalidURL as error:
-            raise ConfigError(f"server {name!r}: url: {error}") from error
-        # It logs the URL of each request.
-        mask_records_of(httpx2.__name__)
-        authorization = self._authorization(parts)
         proxy_secrets = url_credentials(os.environ.values())
         try:
-            new_client = self._clients(checked, authorization)
-            # Clients are made when they are needed, on threads that could only pass the error on.
-            new_client().close()
-        except (httpx2.InvalidURL, ValueError, ImportError, OSError) as error:
+            settings = self._settings(url, checked)
+        except (ValueError, OSError) as error:
             raise ConfigError(
                 f"server {name!r}: what the environment says of proxies and certificates (HTTP_PROXY, HTTPS_PROXY, "
                 f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {Redactor(proxy_secrets)(str(error))}"
             ) from error
+        auth = self._auth() if callable(self._auth) else self._auth
         session = HttpSession(
             name,
             target,
@@ -164,11 +157,13 @@ class HttpTransport(StandaloneTransport):
         )
         channel = HttpChannel(
             session,
-            new_client,
+            _connections(settings, auth),
             listener,
             max_pending=self._max_pending,
-            max_threads=self._max_connections,
+            max_connections=self._max_connections,
             old=self._old,
+            # An authorization may wait for a login, without a deadline.
+            callers_exchange=auth is None,
         )
         self._channel = channel
         return channel
@@ -192,56 +187,44 @@ class HttpTransport(StandaloneTransport):
 
         return redact
 
-    def _authorization(self, url: SplitResult) -> httpx2.Auth | None:
-        import httpx2
+    def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
+        """What the connections share. Raises ValueError and OSError for what the environment says."""
+        from gaia.http_client import (
+            Cookies,
+            HttpSettings,
+            Proxies,
+            basic_authorization,
+            credentials_of,
+            tls_context,
+        )
 
-        if isinstance(self._auth, httpx2.Auth):
-            return self._auth
-        if self._auth is not None:
-            return self._auth()
-        if url.username is None:
-            return None
-        given = httpx2.URL(url.geturl())
-        return httpx2.BasicAuth(given.username, given.password)
-
-    def _clients(self, headers: Mapping[str, str], auth: httpx2.Auth | None) -> Callable[[], httpx2.Client]:
-        """Makes clients that share what is expensive, and what a server expects to be one client's."""
-        import httpx2
-
-        from gaia.mcp.client.transports.http.http_session import SessionCookies
-        from gaia.response_limits import ACCEPT_ENCODING, ResponseLimits
-
+        credentials = credentials_of(url)
+        if credentials is not None and self._auth is None:
+            headers = {**headers, "Authorization": basic_authorization(*credentials)}
         if self._tls is None:
             # Reading the certificates takes a tenth of a second.
-            self._tls = httpx2.create_ssl_context()
-        context = self._tls
-        cookies = SessionCookies()
-        # Proxies often close idle connections after 5 s, and a request that is sent in that moment is lost.
-        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=3.0)
-        # Calls have deadlines of their own, and are interrupted when they pass.
-        timeout = httpx2.Timeout(None, connect=min(10.0, self.timeout))
-        complete = {"User-Agent": "gaia-mcp", **ACCEPT_ENCODING, **headers}
-        # On a stream each message has the same limit.
-        read = ResponseLimits(self._max_message_bytes, max_stream_bytes=math.inf)
-
-        def new_client() -> httpx2.Client:
-            return httpx2.Client(
-                verify=context,
-                auth=auth,
-                headers=complete,
-                cookies=cookies,
-                limits=limits,
-                timeout=timeout,
-                event_hooks={"response": [read.apply]},
-            )
-
-        return new_client
+            self._tls = tls_context()
+        return HttpSettings(
+            headers={"User-Agent": "gaia-mcp", **headers},
+            tls=self._tls,
+            proxies=Proxies.from_environment(),
+            cookies=Cookies(),
+            connect_seconds=min(10.0, self.timeout),
+            # On a stream each message has the same limit.
+            max_bytes=self._max_message_bytes,
+        )
 
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
         if method == "initialize":
             version = result.get("protocolVersion")
             connection.set_protocol_version(NegotiatedProtocol(version if isinstance(version, str) else None))
             connection.notify("notifications/initialized")
+
+
+def _connections(settings: HttpSettings, auth: httpx2.Auth | None) -> Callable[[], HttpConnection]:
+    from gaia.http_client import HttpConnection
+
+    return partial(HttpConnection, settings)
 
 
 def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:

@@ -18,8 +18,8 @@ from gaia.mcp import MCPClient
 from gaia.mcp.client.protocol.request_headers import RequestHeaders, encode_value
 from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.transports.http.deadlines import Deadlines
-from gaia.mcp.client.transports.http.http_connection import HttpConnection
+
+from gaia.http_client import HttpConnection
 from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.transport import HttpTransport
