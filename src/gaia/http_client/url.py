@@ -96,6 +96,8 @@ def _ascii_host(host: str) -> str:
         ascii_host = host.encode("ascii" if host.isascii() else "idna").decode("ascii").lower()
     except UnicodeError:
         raise ValueError("the host is not a name that can be looked up") from None
+    if not all(ascii_host.removesuffix(".").split(".")):
+        raise ValueError("the host has an empty label")
     if not all(character.isalnum() or character in "-._" for character in ascii_host):
         raise ValueError("the host has characters that no name has")
     return ascii_host

@@ -122,6 +122,19 @@ class ServerAuthorization(httpx2.Auth):
         stamp = self._file.stamp()
         return stamp is not None and stamp != self._refused
 
+    def ready_login(self) -> tuple[bool, str | None]:
+        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs.
+
+        Reads no file: a login that came meanwhile is found out when the server refuses the request.
+        """
+        login = self._login
+        if login is None or self._is_readable_on_the_way:
+            return True, None
+        token = login.token
+        if token is None:
+            return login.refresh_token is None or not isinstance(self._config, OAuth), None
+        return True, f"Bearer {token}"
+
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         token = self._token()
         for attempt in (1, 2):

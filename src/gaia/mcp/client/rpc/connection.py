@@ -1,6 +1,6 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
-A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call. The threads of the channel deliver
+A connection goes through CREATED → READY → CLOSED once. Any thread may submit a call. The channel's threads deliver
 answers, over HTTP those of callers, too. The table of calls in flight needs no lock, because each of its operations is
 one atomic dict operation and a call belongs to the thread that pops it.
 """

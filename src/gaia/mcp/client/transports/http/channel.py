@@ -61,17 +61,12 @@ class HttpChannel:
         max_pending: int,
         max_connections: int,
         old: bool,
-        callers_exchange: bool = True,
     ) -> None:
-        """`old` says that the server speaks HTTP with SSE.
-
-        `callers_exchange` lets callers make their exchanges by themselves: not if the authorization may wait.
-        """
+        """`new_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE."""
         self.is_forked = False
         self._session = session
         self.redact = session.redact
         self._make_connection = new_connection
-        self._callers_exchange = callers_exchange
         self._listener = listener
         self._max_pending = max_pending
         self._idle = IdleConnections(self._new_connection)
@@ -261,9 +256,11 @@ class HttpChannel:
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
         # A server of 2024-11-05 answers on another stream, and may do so before it responds.
-        if not self._callers_exchange or self._session.endpoint is not None:
+        session = self._session
+        if session.ready_login is None or session.endpoint is not None:
             return False
-        return item.leave(CallersErrand(post, self._calls, self._submit_call, self._forget))
+        is_ready, header = session.ready_login()
+        return is_ready and item.leave(CallersErrand(post, header, self._calls, self._submit_call, self._forget))
 
     def _submit_call(self, post: Post) -> None:
         self._submit_to(self._calls, post)
@@ -341,7 +338,7 @@ class HttpChannel:
         def delete(connection: HttpConnection) -> None:
             try:
                 headers = session.stream_headers(None)
-                with connection.request("DELETE", session.url, headers, deadline=deadline):
+                with session.send(connection, "DELETE", session.url, headers, deadline=deadline):
                     pass
             except (Interrupted, MCPError, OSError, ValueError) as error:
                 logger.debug("session_delete_failed", server=session.name, error=session.reason(error))

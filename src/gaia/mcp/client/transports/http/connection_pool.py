@@ -118,15 +118,15 @@ class ConnectionPool:
             raise
 
     def borrow(self, borrower: object) -> HttpConnection | None:
-        """An idle connection for the calling thread, to be given back. None if there is none, or others are first.
-
-        Also without one, `borrower` has to be given back.
-        """
+        """An idle connection for the calling thread, to be given back. None if there is none, or others are first."""
         with self._lock:
             if self._closed or self._waiting or self._is_full():
                 return None
             self._borrowers[borrower] = None
-        return self._connections.take_open()
+        connection = self._connections.take_open()
+        if connection is None:
+            self.give_back(borrower, None)
+        return connection
 
     def give_back(self, borrower: object, connection: HttpConnection | None) -> None:
         """The borrower is done. Harmless if it was given back, or has borrowed nothing."""

@@ -20,16 +20,24 @@ class CallersErrand:
     deadline, is left to a thread of the pool: to connect, to try again, to wait for the end of a stream.
     """
 
-    __slots__ = ("_is_ours", "_on_left", "_pool", "_post", "_to_pool")
+    __slots__ = ("_is_ours", "_login", "_on_left", "_pool", "_post", "_to_pool")
 
     def __init__(
-        self, post: Post, pool: ConnectionPool, to_pool: Callable[[Post], object], on_left: Callable[[Post], object]
+        self,
+        post: Post,
+        login: str | None,
+        pool: ConnectionPool,
+        to_pool: Callable[[Post], object],
+        on_left: Callable[[Post], object],
     ) -> None:
-        """``to_pool(post)`` has all of the exchange made on a thread of the pool.
+        """`login` is the value of the header ``Authorization``, if the call needs one.
+
+        ``to_pool(post)`` has all of the exchange made on a thread of the pool.
 
         ``on_left(post)`` is called when nothing is left of it; perhaps twice.
         """
         self._post = post
+        self._login = login
         self._pool = pool
         self._to_pool = to_pool
         self._on_left = on_left
@@ -46,7 +54,7 @@ class CallersErrand:
             if connection is None:
                 self._is_ours = False
                 self._to_pool(post)
-            elif post.begin(connection):
+            elif post.begin_at_once(connection, self._login):
                 self._take_over(connection)
         finally:
             mark_engine_thread(was_engine)

@@ -13,14 +13,13 @@ from gaia.http_client import Response, Url
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 
-__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "redirect_target", "refusal", "with_id"]
+__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "redirect_target", "refusal", "wants_login", "with_id"]
 
 _EXCERPT_CHARACTERS = 200
 _MAX_SEARCHED = 4096
 """Characters of a body in which markup is looked for, which takes quadratic time."""
 
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
-_AUTHORIZATION = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 def error_in(body: bytes) -> ErrorResponse | None:
@@ -47,6 +46,14 @@ def is_forgotten(response: Response, session_id: str | None, error: ErrorRespons
     return response.status == HTTPStatus.NOT_FOUND
 
 
+def wants_login(response: Response) -> bool:
+    """Whether another login may change the server's mind."""
+    status = response.status
+    return status == HTTPStatus.UNAUTHORIZED or (
+        status == HTTPStatus.FORBIDDEN and "www-authenticate" in response.headers
+    )
+
+
 def with_id(error: ErrorResponse, identifier: int) -> bytes:
     """An error as the answer to our request: servers that refuse a request early have not read its id."""
     return orjson.dumps({"jsonrpc": "2.0", "id": identifier, "error": error.error})
@@ -56,8 +63,7 @@ def refusal(response: Response, url: Url, body: bytes, server: str, redact: Call
     """The error for a response, from `url`, that is neither an answer nor a JSON-RPC error."""
     status = response.status
     said = f"the server answered {_words(status)}{excerpt(body, redact)}"
-    challenged = "www-authenticate" in response.headers
-    if status == HTTPStatus.UNAUTHORIZED or (status in _AUTHORIZATION and challenged):
+    if wants_login(response):
         return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
     if "location" in response.headers and 300 <= status < 400:
         place = _place(response, url)
@@ -87,7 +93,7 @@ def redirect_target(response: Response, url: Url) -> Url | None:
     """Where a response from `url` redirects to; None if it says nothing that can be understood."""
     location = response.headers.get("location")
     try:
-        return None if location is None else url.join(location)
+        return url.join(location) if location else None
     except ValueError:
         return None
 

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from gaia.http_client import Url
+from gaia.http_client import Deadline, HttpConnection, Response, Url
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import RequestHeaders
 from gaia.mcp.client.rpc.channel import Ending, Outgoing
 from gaia.mcp.errors import InvalidResponse, MCPError
 
-__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "is_stateless"]
+__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "ReadyLogin", "SendRequest", "is_stateless", "no_login_needed"]
 
 SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"
@@ -20,6 +20,33 @@ _REVISION = "MCP-Protocol-Version"
 _MAX_SESSION_ID = 4096
 
 _POST_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+
+class SendRequest(Protocol):
+    """`HttpConnection.request`, or the same with an authorization, which may wait and send the request twice."""
+
+    def __call__(
+        self,
+        connection: HttpConnection,
+        /,
+        method: str,
+        url: Url,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline: Deadline = None,
+        on_sending: Callable[[], None] | None = None,
+        on_status: Callable[[int], None] | None = None,
+    ) -> Response: ...
+
+
+ReadyLogin = Callable[[], tuple[bool, str | None]]
+"""Tells whether a request can be sent without waiting for a login, and the value of its header ``Authorization``."""
+
+
+def no_login_needed() -> tuple[bool, str | None]:
+    """The `ReadyLogin` of a server without an authorization."""
+    return True, None
 
 
 @dataclasses.dataclass(eq=False)
@@ -34,6 +61,10 @@ class HttpSession:
     """Masks the server's secrets."""
     max_message_bytes: int
     request_headers: RequestHeaders
+    send: SendRequest = HttpConnection.request
+    """Makes a request with the authorization, if there is one."""
+    ready_login: ReadyLogin | None = no_login_needed
+    """With it a request can be made at once, without `send`; None if only that knows what a request needs."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
     """What the server calls the session, if it has one."""

@@ -71,12 +71,13 @@ _KEEPS_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 class Post:
     """`begin` brings what the caller of a request waits for; `go_on` does what is left after that, if anything is.
 
-    Both take the connection that the message may use. `begin` runs on a thread of the channel or on that of the caller,
-    `go_on` always on one of the channel: it may wait for long. They raise nothing but what a signal handler raises:
-    what goes wrong is told to the channel. `interrupt` may be called from any thread.
+    Both take the connection that the message may use, and run on threads of the channel. `begin_at_once` is for the
+    thread of the caller, and leaves to `go_on` all that may wait for something else than the answer. They raise nothing
+    but what a signal handler raises: what goes wrong is told to the channel. `interrupt` may be called from any thread.
     """
 
     __slots__ = (
+        "_at_once",
         "_connection",
         "_corrected",
         "_deadline",
@@ -85,6 +86,7 @@ class Post:
         "_item",
         "_lingering",
         "_lock",
+        "_login",
         "_negotiated",
         "_pause",
         "_refused",
@@ -123,6 +125,10 @@ class Post:
         """A reading of `time.monotonic`, instead of the deadline of the message."""
         self._rest: Callable[[HttpConnection], None] | None = None
         """What is left for `go_on`."""
+        self._at_once = False
+        """The thread is the caller's."""
+        self._login: str | None = None
+        """The header ``Authorization`` of a message that is sent at once."""
         self.answered = False
         """All that is still to come is the end of the stream."""
         self.delivering = False
@@ -155,7 +161,15 @@ class Post:
         self._guard(self._run, connection)
         return self._rest is not None
 
+    def begin_at_once(self, connection: HttpConnection, login: str | None) -> bool:
+        """As `begin`, for the thread of the caller: `login` is the value of the header ``Authorization``."""
+        self._at_once, self._login = True, login
+        self._guard(self._run, connection)
+        return self._rest is not None
+
     def go_on(self, connection: HttpConnection) -> None:
+        """Do what is left."""
+        self._at_once = False
         while (rest := self._rest) is not None:
             self._rest = None
             self._guard(rest, connection)
@@ -231,7 +245,13 @@ class Post:
             # After a redirect, again: the session may be known by now.
             headers = session.post_headers(self._item, self._negotiated)
             self._session_id = headers.get(SESSION_ID)
-            response = connection.request(
+            send = session.send
+            if self._at_once:
+                send = HttpConnection.request
+                if self._login is not None:
+                    headers = {**headers, "Authorization": self._login}
+            response = send(
+                connection,
                 "POST",
                 url,
                 headers,
@@ -274,8 +294,8 @@ class Post:
         item = Frame(encode_request(_OWN_ID, step.method, params), step.method, params)
         session = self._session
         headers = session.post_headers(item, self._negotiated)
-        with connection.request(
-            "POST", session.url, headers, item.frame, deadline=self._limit, on_sending=self._check
+        with session.send(
+            connection, "POST", session.url, headers, item.frame, deadline=self._limit, on_sending=self._check
         ) as response:
             streamed = content_type(response) == "text/event-stream"
             stream = EventStream(session.max_message_bytes)
@@ -395,8 +415,8 @@ class Post:
         while not self._is_done() and not self._wait(stream.pause(_MAX_BACKOFF_SECONDS)):
             headers = self._session.stream_headers(stream.last_id)
             try:
-                with connection.request(
-                    "GET", self._session.url, headers, deadline=self._limit, on_sending=self._check
+                with self._session.send(
+                    connection, "GET", self._session.url, headers, deadline=self._limit, on_sending=self._check
                 ) as response:
                     if error_responses.is_forgotten(response, self._session_id):
                         self._sink.session_forgotten()
@@ -435,6 +455,9 @@ class Post:
             # It did not look at the message: that goes to the next session.
             self._take_back()
             self._sink.session_forgotten()
+        elif self._at_once and error_responses.wants_login(response) and session.send is not HttpConnection.request:
+            # The authorization may get another login: it sends the message again, if it has.
+            self._rest = self._run
         elif self.method == "initialize" and status in _NOT_OFFERED and error is None:
             if not self._sink.fall_back(self._item):
                 self._fail(error_responses.refusal(response, url, body, session.name, session.redact))

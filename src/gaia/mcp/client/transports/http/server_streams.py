@@ -70,7 +70,7 @@ class _StreamThread(ABC):
     def _get(self, last_event_id: str | None) -> Response:
         """Ask for the stream after the event with this id. Raises `Interrupted`, and as `HttpConnection.request`."""
         headers = self._session.stream_headers(last_event_id)
-        return self._connection.request("GET", self._session.url, headers, on_sending=self._check)
+        return self._session.send(self._connection, "GET", self._session.url, headers, on_sending=self._check)
 
     def _check(self) -> None:
         if self._closing.is_open:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from gaia.http_client import HttpConnection, HttpSettings
+    from gaia.http_client import HttpSettings
     from gaia.mcp.client.transports.http.channel import HttpChannel
+    from gaia.mcp.client.transports.http.http_session import ReadyLogin, SendRequest
 
 __all__ = ["HttpTransport"]
 
@@ -123,7 +124,7 @@ class HttpTransport(StandaloneTransport):
 
     def open(self, listener: ChannelListener, name: str) -> HttpChannel:
         try:
-            from gaia.http_client import Url
+            from gaia.http_client import HttpConnection, Url
             from gaia.mcp.client.transports.http.channel import HttpChannel
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
@@ -148,22 +149,23 @@ class HttpTransport(StandaloneTransport):
                 f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {Redactor(proxy_secrets)(str(error))}"
             ) from error
         auth = self._auth() if callable(self._auth) else self._auth
+        send, ready_login = _authorized(auth)
         session = HttpSession(
             name,
             target,
             redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *proxy_secrets, *secrets]),
             max_message_bytes=self._max_message_bytes,
             request_headers=RequestHeaders(partial(_log_excluded, name)),
+            send=send,
+            ready_login=ready_login,
         )
         channel = HttpChannel(
             session,
-            _connections(settings, auth),
+            partial(HttpConnection, settings),
             listener,
             max_pending=self._max_pending,
             max_connections=self._max_connections,
             old=self._old,
-            # An authorization may wait for a login, without a deadline.
-            callers_exchange=auth is None,
         )
         self._channel = channel
         return channel
@@ -221,10 +223,16 @@ class HttpTransport(StandaloneTransport):
             connection.notify("notifications/initialized")
 
 
-def _connections(settings: HttpSettings, auth: httpx2.Auth | None) -> Callable[[], HttpConnection]:
+def _authorized(auth: httpx2.Auth | None) -> tuple[SendRequest, ReadyLogin | None]:
+    """See `HttpSession.send` and `ready_login`."""
     from gaia.http_client import HttpConnection
+    from gaia.mcp.client.transports.http.http_session import no_login_needed
 
-    return partial(HttpConnection, settings)
+    if auth is None:
+        return HttpConnection.request, no_login_needed
+    from gaia.mcp.client.transports.http.authorized_requests import AuthorizedRequests
+
+    return AuthorizedRequests(auth), getattr(auth, "ready_login", None)
 
 
 def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:
