@@ -45,7 +45,9 @@ class RawServer:
         while b"\r\n\r\n" not in data:
             data += _some(peer)
         head, _, body = data.partition(b"\r\n\r\n")
-        length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+        length = next(
+            (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
+        )
         while len(body) < length:
             body += _some(peer)
         self.received.put(head + b"\r\n\r\n" + body)

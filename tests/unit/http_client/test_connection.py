@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,11 +45,8 @@ class TestExchange:
         connection = connected(headers={"User-Agent": "gaia", "content-type": "text/plain"})
         assert post(connection, server.url) == b"hello"
         assert server.received.get(timeout=PATIENCE) == (
-            b"POST /mcp HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nUser-Agent: gaia\r\n"
+            b"POST /mcp HTTP/1.1\r\nHost: %b\r\nUser-Agent: gaia\r\nContent-Type: application/json\r\n"
             b"Content-Length: 2\r\n\r\n{}" % server.url.authority.encode()
-        ).replace(
-            b"Content-Type: application/json\r\nUser-Agent: gaia\r\n",
-            b"User-Agent: gaia\r\nContent-Type: application/json\r\n",
         )
 
     def test_the_next_request_has_its_own_head(self, scripted: Scripted, connected: Connected) -> None:
@@ -127,7 +124,6 @@ class TestExchange:
                 assert next(chunks) == event
             goes_on.put(b"")
             assert list(chunks) == []
-        assert connection.is_connected is False or connection.is_connected
 
     def test_cookies_are_shared_by_the_connections_with_the_same_settings(
         self, scripted: Scripted, connected: Connected
@@ -261,7 +257,9 @@ class TestNeverTwice:
     def test_the_caller_is_not_asked_without_a_connection(self, connected: Connected) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             url = Url.parse(f"http://127.0.0.1:{closed.getsockname()[1]}/secret")
-        with pytest.raises(ConnectFailed, match=rf"cannot connect to 127.0.0.1:{url.port}: Connection refused") as caught:
+        with pytest.raises(
+            ConnectFailed, match=rf"cannot connect to 127.0.0.1:{url.port}: Connection refused"
+        ) as caught:
             connected().request("GET", url, {}, on_sending=lambda: pytest.fail("it is not sent"))
         assert "secret" not in str(caught.value)
 
@@ -442,9 +440,7 @@ class TestInterrupt:
             signal.signal(signal.SIGUSR1, before)
         assert post(connection, server.url) == b"hello"
 
-    def test_at_any_moment_a_request_succeeds_or_is_interrupted(
-        self, scripted: Scripted, connected: Connected, switching: None
-    ) -> None:
+    def test_at_any_moment_a_request_succeeds_or_is_interrupted(self, scripted: Scripted, connected: Connected) -> None:
         def serve(server: RawServer, peer: socket.socket) -> None:
             while True:
                 server.request_of(peer)
@@ -454,7 +450,7 @@ class TestInterrupt:
         stop = threading.Event()
 
         def disturb() -> None:
-            while not stop.is_set():
+            while not stop.wait(0.0003):
                 connection.interrupt()
 
         thread = threading.Thread(target=disturb)
@@ -482,7 +478,7 @@ def test_there_is_no_socket_before_the_first_request_and_after_the_last(connecte
 
 
 @pytest.fixture
-def child() -> Iterator[Callable[[Callable[[], bool]], bool]]:
+def child() -> Callable[[Callable[[], bool]], bool]:
     """Run something in a forked child; gives what it returned."""
 
     def run(action: Callable[[], bool]) -> bool:
@@ -491,7 +487,7 @@ def child() -> Iterator[Callable[[Callable[[], bool]], bool]]:
             os._exit(0 if action() else 1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
-    yield run
+    return run
 
 
 @pytest.mark.process

@@ -39,7 +39,7 @@ class TestEnvironment:
     @pytest.mark.parametrize("value", ["socks5://me:secret@host:1080", "ftp://host", "http://host:port", "http://"])
     def test_what_is_no_proxy_is_refused(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ALL_PROXY", value)
-        with pytest.raises(ValueError, match="not supported|url:") as caught:
+        with pytest.raises(ValueError, match=r"not supported|url:") as caught:
             Proxies.from_environment()
         assert "secret" not in str(caught.value)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ def parsed(*pieces: bytes, bodyless: bool = False) -> ResponseParser:
 def cut(data: bytes, at: list[int]) -> list[bytes]:
     """`data` in pieces, none of which is empty."""
     places = sorted({0, len(data), *(place % len(data) for place in at)})
-    return [data[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    return [data[begin:end] for begin, end in itertools.pairwise(places)]
 
 
 class TestWhole:
@@ -86,7 +88,9 @@ class TestWhole:
         assert parsed(head + b"Content-Length: 0\r\n\r\n").keep_alive is keep_alive
 
     def test_several_values_are_joined(self) -> None:
-        parser = parsed(b"HTTP/1.1 200 OK\r\nA: 1\r\nSet-Cookie: x\r\na: 2\r\nset-cookie: y\r\nContent-Length: 0\r\n\r\n")
+        parser = parsed(
+            b"HTTP/1.1 200 OK\r\nA: 1\r\nSet-Cookie: x\r\na: 2\r\nset-cookie: y\r\nContent-Length: 0\r\n\r\n"
+        )
         assert parser.headers == {b"a": b"1, 2", b"set-cookie": b"x\ny", b"content-length": b"0"}
 
     def test_an_offer_to_switch_the_protocol_is_none_of_ours(self) -> None:
@@ -169,7 +173,9 @@ class TestRefused:
         with pytest.raises(ProtocolBroken, match="before the end"):
             parsed(data, b"")
 
-    @given(st.binary(max_size=300), st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", CHUNKED[:-30]]), st.lists(st.integers()))
+    @given(
+        st.binary(max_size=300), st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", CHUNKED[:-30]]), st.lists(st.integers())
+    )
     def test_no_bytes_do_more_than_that(self, junk: bytes, before: bytes, at: list[int]) -> None:
         parser = ResponseParser()
         parser.begin()
@@ -203,10 +209,15 @@ class TestWithoutEnd:
     def test_outside_of_the_body(self, begin: bytes, again: bytes) -> None:
         parser = parsed(*([begin] if begin else []))
         fed = 0
-        with pytest.raises((TooLong, ProtocolBroken)):
+
+        def go_on() -> None:
+            nonlocal fed
             while fed < 10 * MAX_HEAD_BYTES:
                 parser.feed(again)
                 fed += len(again)
+
+        with pytest.raises((TooLong, ProtocolBroken)):
+            go_on()
         assert fed <= MAX_HEAD_BYTES
 
     def test_a_body_may_be_as_long_as_its_reader_allows(self) -> None:
