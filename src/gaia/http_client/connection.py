@@ -65,6 +65,17 @@ class HttpConnection:
         """
         return self._stream is not None and self._is_usable(self._stream)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a connection that another request could use, if it has come before the end of its time."""
+        return self._idle_since is not None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether nothing has used the connection for so long that the next request makes another one."""
+        idle_since = self._idle_since
+        return idle_since is None or monotonic() - idle_since >= self._settings.idle_seconds
+
     def request(
         self,
         method: str,
@@ -137,13 +148,8 @@ class HttpConnection:
     # Inside.
 
     def _is_usable(self, stream: Stream | TlsStream) -> bool:
-        idle_since = self._idle_since
-        return (
-            idle_since is not None
-            and monotonic() - idle_since < self._settings.idle_seconds
-            # Data that nobody asked for, or the end.
-            and not stream.is_readable()
-        )
+        # What can be read is data that was not asked for, or the end.
+        return not self.is_stale and not stream.is_readable()
 
     def _connect(self, url: Url) -> None:
         self.close()

@@ -34,6 +34,10 @@ class Headers:
         value = self._values.get(name.lower().encode("latin-1", "replace"))
         return default if value is None else value.decode("latin-1")
 
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Lower-case names and values."""
+        return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._values.items())
+
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
 
@@ -77,6 +81,11 @@ class Response:
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the body has come, read or not. Never waits."""
+        return self._parser is None or self._parser.complete
 
     def read(self) -> bytes:
         """The whole body. Raises `TooLong`, `Interrupted` and the other `HttpClientError`s."""

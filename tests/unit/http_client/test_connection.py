@@ -149,8 +149,11 @@ class TestAgain:
     def test_a_connection_whose_response_was_read_is_used_again(self, scripted: Scripted, connected: Connected) -> None:
         server, connection = scripted(answering(ok(), ok(), ok())), connected()
         assert not connection.is_connected
+        assert not connection.is_kept
         for _ in range(3):
             assert post(connection, server.url) == b"hello"
+            assert connection.is_kept
+            assert not connection.is_stale
         assert server.connections == 1
 
     @pytest.mark.parametrize(
@@ -191,6 +194,7 @@ class TestAgain:
     def test_one_that_was_idle_for_too_long_is_not(self, scripted: Scripted, connected: Connected) -> None:
         server, connection = scripted(answering(ok(), ok())), connected(idle_seconds=0.0)
         post(connection, server.url)
+        assert connection.is_stale
         assert not connection.is_connected
         post(connection, server.url)
         assert server.connections == 2

@@ -47,6 +47,7 @@ def test_headers_are_found_whatever_their_case() -> None:
     assert headers.get("ü", "default") == "default"
     assert "CONTENT-TYPE" in headers
     assert "Y" not in headers
+    assert dict(headers.items()) == {"content-type": "text/plain", "x": "ä"}
 
 
 class TestRead:
@@ -65,6 +66,16 @@ class TestRead:
         chunks = given.response.chunks()
         assert (next(chunks), given.received) == (b"hel", 3)
         assert list(chunks) == [b"lo"]
+
+    def test_it_says_when_all_of_it_has_come(self) -> None:
+        whole, half = Given([b"hello"], b"Content-Length: 5\r\n").response, Given([b"hel"]).response
+        assert not whole.is_complete
+        assert whole.read() == b"hello"
+        assert whole.is_complete
+        next(half.chunks())
+        assert not half.is_complete
+        half.close()
+        assert half.is_complete
 
     def test_leaving_it_is_told_once_and_ends_it(self) -> None:
         given = Given([b"hello"])
