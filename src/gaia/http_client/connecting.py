@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from gaia.http_client.errors import ConnectFailed, HttpClientError, TimedOut
+from gaia.http_client.errors import ConnectFailed, HttpClientError, ProtocolBroken, TimedOut, TooLong
 from gaia.http_client.proxies import Proxy
 from gaia.http_client.request_head import encode_head
 from gaia.http_client.response_parser import ResponseParser
@@ -127,8 +127,11 @@ def _open_tunnel(stream: Stream | TlsStream, url: Url, proxy: Proxy, limit: Call
     stream.send(encode_head("CONNECT", url.address, headers) + b"\r\n", limit)
     parser = ResponseParser()
     parser.begin(bodyless=True)
-    while not parser.has_head:
-        parser.feed(stream.receive(limit))
+    try:
+        while not parser.has_head:
+            parser.feed(stream.receive(limit))
+    except (ProtocolBroken, TooLong) as error:
+        raise ConnectFailed(f"the proxy {proxy.url.address} makes no tunnel to {url.address}: {error}") from error
     if not 200 <= parser.status < 300:
         raise ConnectFailed(f"the proxy {proxy.url.address} makes no tunnel to {url.address}: status {parser.status}")
     if parser.body:

@@ -148,13 +148,8 @@ class HttpConnection:
     # Inside.
 
     def _is_usable(self, stream: Stream | TlsStream) -> bool:
-        idle_since = self._idle_since
-        return (
-            idle_since is not None
-            and monotonic() - idle_since < self._settings.idle_seconds
-            # Data that nobody asked for, or the end.
-            and not stream.is_readable()
-        )
+        # What can be read is data that was not asked for, or the end.
+        return not self.is_stale and not stream.is_readable()
 
     def _connect(self, url: Url) -> None:
         self.close()

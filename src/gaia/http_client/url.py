@@ -10,7 +10,6 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 __all__ = ["Url"]
 
 _PORTS = {"http": 80, "https": 443}
-_MAX_PORT = 65535
 # What may stand in a path or a query as it is (RFC 3986); a percent sign is taken to be the beginning of an escape.
 _PATH = "/:@!$&'()*+,;=-._~%"
 _QUERY = _PATH + "?"
@@ -30,8 +29,11 @@ class Url:
     @classmethod
     def parse(cls, text: str) -> Url:
         """Raises ValueError, which does not show the URL: it may hold secrets."""
+        stripped = text.strip()
+        if not stripped.isprintable():
+            raise ValueError("url: it has line breaks or other control characters")
         try:
-            return cls._of(urlsplit(text.strip()))
+            return cls._of(urlsplit(stripped))
         except ValueError as error:
             raise ValueError(f"url: {error}") from None
 
@@ -39,9 +41,12 @@ class Url:
     def _of(cls, parts: SplitResult) -> Url:
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("must begin with http:// or https:// and name a host")
-        port = _PORTS[parts.scheme] if parts.port is None else parts.port
-        if not 0 < port <= _MAX_PORT:
-            raise ValueError("the port is not one")
+        try:
+            port = _PORTS[parts.scheme] if parts.port is None else parts.port
+        except ValueError:
+            port = 0
+        if port == 0:
+            raise ValueError("the port is not a number from 1 to 65535")
         target = quote(parts.path, _PATH) or "/"
         if parts.query:
             target += "?" + quote(parts.query, _QUERY)
@@ -95,9 +100,9 @@ def _ascii_host(host: str) -> str:
     try:
         ascii_host = host.encode("ascii" if host.isascii() else "idna").decode("ascii").lower()
     except UnicodeError:
-        raise ValueError("the host is not a name that can be looked up") from None
+        ascii_host = ""
     if not all(ascii_host.removesuffix(".").split(".")):
-        raise ValueError("the host has an empty label")
+        raise ValueError("the host is not a name that can be looked up")
     if not all(character.isalnum() or character in "-._" for character in ascii_host):
         raise ValueError("the host has characters that no name has")
     return ascii_host

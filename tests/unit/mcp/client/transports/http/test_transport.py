@@ -167,7 +167,7 @@ class TestConfiguration:
             ({"url": "https://example.com:port/"}, "url: Port could not be cast"),
             ({"url": "http://127.0.0.1:9", "headers": {"a b": "c"}}, "headers: 'a b' is not the name of a header"),
             ({"url": "http://127.0.0.1:9", "headers": {"a": "secret\r\nb: c"}}, "headers.a: the value has characters"),
-            ({"url": "http://\u2488.com/"}, "url: the host has an empty label"),
+            ({"url": "http://\u2488.com/"}, "url: the host is not a name"),
             ({"url": "http://127.0.0.1:9/${NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not set"),
         ],
     )
