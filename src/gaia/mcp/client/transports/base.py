@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Generator, Iterable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from gaia.locks import WeakObjects
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener
 
-__all__ = ["Authorization", "ChannelTransport", "MCPTransport", "open_channels"]
+__all__ = [
+    "Authorization",
+    "ChannelTransport",
+    "MCPTransport",
+    "ReadyLogin",
+    "RequestAuthorization",
+    "open_channels",
+]
 
 
 class MCPTransport(ABC):
@@ -64,6 +71,29 @@ class Authorization(Protocol):
 
     def reopen(self) -> None:
         """After `abort`: allow it again."""
+
+
+class ReadyLogin(NamedTuple):
+    """Whether a request can be sent without waiting for a login, and what it shows."""
+
+    is_ready: bool
+    header: str | None = None
+    """The value of the header ``Authorization``, if the request needs one."""
+
+
+@runtime_checkable
+class RequestAuthorization(Protocol):
+    """What a login means for each request over HTTP. Thread-safe."""
+
+    def ready_login(self) -> ReadyLogin:
+        """What a request can be sent with at once. Never waits."""
+
+    def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
+        """Yields the header ``Authorization`` to send the request with, if it needs one, as often as it is to be sent.
+
+        It is sent the status and the header ``WWW-Authenticate`` of each response. It may wait, for a person too, and
+        raises MCPError. `revision` is that of the protocol of the request.
+        """
 
 
 class ChannelTransport(MCPTransport):
