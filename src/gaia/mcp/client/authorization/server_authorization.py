@@ -28,7 +28,6 @@ from gaia.mcp.client.authorization.config import (
     auth_secrets,
 )
 from gaia.mcp.client.authorization.token_file import Login, Stamp, TokenFile
-from gaia.mcp.client.transports.base import ReadyLogin
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from gaia.mcp.redaction import Redactor
 
@@ -38,8 +37,6 @@ logger = get_logger(__name__)
 
 _FOR_TOKENS = ("mcp", "httpx2")
 """The packages that ask for a token. One that is there needs none of them."""
-
-_NOTHING_TO_SHOW = ReadyLogin(True)
 
 _MAX_PROBLEM = 1000
 """Characters of what went wrong: the SDK quotes the authorization server in full."""
@@ -127,15 +124,16 @@ class ServerAuthorization:
         stamp = self._file.stamp()
         return stamp is not None and stamp != self._refused
 
-    def ready_login(self) -> ReadyLogin:
-        """What a request can be sent with at once. Never waits."""
-        login = self._login or self._read()
+    def ready_login(self) -> tuple[bool, str | None]:
+        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs.
+
+        Reads no file: a login that came meanwhile is found out when the server refuses the request.
+        """
+        login = self._login
         if login is None or self._is_readable_on_the_way:
-            return _NOTHING_TO_SHOW
+            return True, None
         token = login.token
-        if token is not None:
-            return ReadyLogin(True, f"Bearer {token}")
-        return _NOTHING_TO_SHOW if not self._can_renew(login) else ReadyLogin(False)
+        return (not self._can_renew(login), None) if token is None else (True, f"Bearer {token}")
 
     def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
         """See `gaia.mcp.client.transports.base.RequestAuthorization`."""

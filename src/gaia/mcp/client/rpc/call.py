@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.client.rpc.channel import Errand
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 
@@ -55,8 +56,10 @@ class Call:
     """
 
     __slots__ = (
+        "_caller",
         "_claim",
         "_done",
+        "_errand",
         "bound",
         "deadline",
         "error",
@@ -115,6 +118,10 @@ class Call:
         self.repeated = False
         self.result: dict[str, Any] = {}
         self.error: MCPError | None = None
+        self._caller: int | None = None
+        """The thread that carries out an errand of this call, while it looks for one."""
+        self._errand: Errand | None = None
+        """Only the caller's thread changes it."""
         self._claim = threading.Lock()
         self._done = threading.Lock()
         self._done.acquire()
@@ -157,6 +164,8 @@ class Call:
         elif result is not None:
             self.result = result
         self._done.release()
+        if self._errand is not None:
+            self._errand.ended()
         if self.on_done is not None:
             self.on_done(self)
         return True
@@ -174,15 +183,37 @@ class Call:
         exception in this thread, such as Ctrl-C, cancels the call: the server must not go on with it.
         """
         try:
+            if report is None:
+                self._caller = threading.get_ident()
             if not route.submit(self):
                 self.finish(error=ServerCrashed("the server has ended"))
+            if self._errand is not None:
+                self._run_errands()
+            self._caller = None
             if report is not None:
                 report()
             if not self.wait(clock) and not route.expire(self):
                 self.wait_for_outcome()
         except BaseException:
+            self._caller = None
             route.cancel(self, CallCancelled("the caller was interrupted"))
+            if self._errand is not None:
+                self._errand.abandon()
             raise
+
+    def leave(self, errand: Errand) -> bool:
+        """Leave `errand` to the caller's thread, if this is that thread and it goes on to look for one."""
+        if self._caller != threading.get_ident():
+            return False
+        self._errand = errand
+        return True
+
+    def _run_errands(self) -> None:
+        """An errand that lost the answer may have submitted the call again, and left another one."""
+        while (errand := self._errand) is not None:
+            errand.run()
+            if self._errand is errand:
+                self._errand = None
 
     def wait(self, clock: Clock) -> bool:
         """Block until the call has ended, at most until its deadline. False if it has not ended by then."""

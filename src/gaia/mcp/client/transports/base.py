@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from gaia.locks import WeakObjects
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener
@@ -14,7 +14,6 @@ __all__ = [
     "Authorization",
     "ChannelTransport",
     "MCPTransport",
-    "ReadyLogin",
     "RequestAuthorization",
     "open_channels",
 ]
@@ -73,20 +72,12 @@ class Authorization(Protocol):
         """After `abort`: allow it again."""
 
 
-class ReadyLogin(NamedTuple):
-    """Whether a request can be sent without waiting for a login, and what it shows."""
-
-    is_ready: bool
-    header: str | None = None
-    """The value of the header ``Authorization``, if the request needs one."""
-
-
 @runtime_checkable
 class RequestAuthorization(Protocol):
     """What a login means for each request over HTTP. Thread-safe."""
 
-    def ready_login(self) -> ReadyLogin:
-        """What a request can be sent with at once. Never waits."""
+    def ready_login(self) -> tuple[bool, str | None]:
+        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs."""
 
     def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
         """Yields the header ``Authorization`` to send the request with, if it needs one, as often as it is to be sent.

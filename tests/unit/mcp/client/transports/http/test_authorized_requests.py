@@ -8,7 +8,6 @@ import httpx2
 import pytest
 
 from gaia.http_client import HttpConnection, HttpSettings, Response, Url
-from gaia.mcp.client.transports.base import ReadyLogin
 from gaia.mcp.client.transports.http.authorized_requests import AuthorizedRequests
 from gaia.mcp.errors import NeedsAuthorization
 from tests.servers.http_server import Exchange, ScriptedServer
@@ -25,8 +24,8 @@ class Tokens:
         self.refusals: list[tuple[int, str | None]] = []
         self.revisions: list[str | None] = []
 
-    def ready_login(self) -> ReadyLogin:
-        return ReadyLogin(True)
+    def ready_login(self) -> tuple[bool, str | None]:
+        return False, None
 
     def login_flow(self, revision: str | None) -> Flow:
         self.revisions.append(revision)

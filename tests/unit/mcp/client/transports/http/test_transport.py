@@ -108,7 +108,7 @@ class TestAlone:
         assert repr(transport) == "HttpTransport('https://example.com', connected=False)"
 
     def test_without_the_extra_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "httpx2", None)
+        monkeypatch.setitem(sys.modules, "gaia.http_client", None)
         with pytest.raises(ConfigError, match=re.escape(install_command("http"))):
             HttpTransport("http://127.0.0.1:9/").connect()
 
@@ -167,7 +167,7 @@ class TestConfiguration:
             ({"url": "https://example.com:port/"}, "url: Port could not be cast"),
             ({"url": "http://127.0.0.1:9", "headers": {"a b": "c"}}, "headers: 'a b' is not the name of a header"),
             ({"url": "http://127.0.0.1:9", "headers": {"a": "secret\r\nb: c"}}, "headers.a: the value has characters"),
-            ({"url": "http://\u2488.com/"}, "url: Invalid IDNA hostname"),
+            ({"url": "http://\u2488.com/"}, "url: the host is not a name"),
             ({"url": "http://127.0.0.1:9/${NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not set"),
         ],
     )
