@@ -37,10 +37,6 @@ class Headers:
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
 
-    def items(self) -> Iterator[tuple[str, str]]:
-        """Lower-case names and values."""
-        return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._values.items())
-
 
 class Response:
     """A context, which has to be left before the connection is used again. For one thread.

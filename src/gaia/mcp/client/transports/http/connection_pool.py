@@ -90,8 +90,8 @@ class ConnectionPool:
         self._threads = DaemonPool(name, limit, on_thread_end=connections.close_stale, is_engine=True)
         self._lock = reentrant_lock()
         """Owns everything below."""
-        self._running: dict[Job, None] = {}
-        """The jobs that have a connection, or are about to."""
+        self._running: dict[object, None] = {}
+        """A key for each job that has a connection, or is about to."""
         self._borrowers: dict[object, None] = {}
         """Those that have one, or are about to."""
         self._waiting: deque[Job] = deque()
@@ -110,12 +110,8 @@ class ConnectionPool:
             if self._is_full():
                 self._waiting.append(job)
                 return
-            self._running[job] = None
-        try:
-            self._threads.submit(partial(self._run, job))
-        except BaseException:
-            self._running.pop(job, None)
-            raise
+            key = self._enter()
+        self._start(key, partial(self._run, key, job))
 
     def borrow(self, borrower: object) -> HttpConnection | None:
         """An idle connection for the calling thread, to be given back. None if there is none, or others are first."""
@@ -146,12 +142,8 @@ class ConnectionPool:
         Raises RuntimeError, and changes nothing, if no thread runs and none can be started.
         """
         with self._lock:
-            self._running[job] = None
-        try:
-            self._threads.submit(partial(self._go_on, connection, job))
-        except BaseException:
-            self._running.pop(job, None)
-            raise
+            key = self._enter()
+        self._start(key, partial(self._go_on, key, connection, job))
         self.give_back(borrower, None)
 
     def request_close(self) -> None:
@@ -175,15 +167,28 @@ class ConnectionPool:
         """The caller has the lock."""
         return len(self._running) + len(self._borrowers) >= self._limit
 
-    def _run(self, job: Job) -> None:
-        self._go_on(self._connections.take(), job)
+    def _enter(self) -> object:
+        """The caller has the lock, and starts a job with the key."""
+        key = object()
+        self._running[key] = None
+        return key
 
-    def _go_on(self, connection: HttpConnection, job: Job) -> None:
+    def _start(self, key: object, work: Callable[[], object], *, keep: bool = False) -> None:
+        try:
+            self._threads.submit(work, keep=keep)
+        except BaseException:
+            self._running.pop(key, None)
+            raise
+
+    def _run(self, key: object, job: Job) -> None:
+        self._go_on(key, self._connections.take(), job)
+
+    def _go_on(self, key: object, connection: HttpConnection, job: Job) -> None:
         try:
             job(connection)
         finally:
             self._connections.put(connection)
-            self._running.pop(job, None)
+            self._running.pop(key, None)
             self._run_next()
 
     def _run_next(self) -> None:
@@ -193,10 +198,5 @@ class ConnectionPool:
         with self._lock:
             if not self._waiting or self._is_full():
                 return
-            job = self._waiting.popleft()
-            self._running[job] = None
-        try:
-            self._threads.submit(partial(self._run, job), keep=True)
-        except BaseException:
-            self._running.pop(job, None)
-            raise
+            job, key = self._waiting.popleft(), self._enter()
+        self._start(key, partial(self._run, key, job), keep=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import cast
 
@@ -79,7 +80,7 @@ class TestPieces:
     def test_lines_end_in_three_ways_and_chunks_anywhere(self, end: str, cuts: set[int]) -> None:
         said = "".join(line + end for line in self.LINES).encode()
         places = [0, *sorted(cuts), len(said)]
-        pieces = [said[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+        pieces = [said[begin:end] for begin, end in itertools.pairwise(places)]
         stream = EventStream(max_message_bytes=1000)
         assert tuple(stream.messages(cast(Response, InPieces(pieces)))) == self.MESSAGES
         assert stream.last_id == "7"

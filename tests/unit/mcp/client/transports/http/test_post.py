@@ -21,7 +21,6 @@ from gaia.mcp import MCPClient
 from gaia.mcp.client.protocol.request_headers import RequestHeaders, encode_value
 from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.supervision.policy import RestartPolicy
-
 from gaia.mcp.client.transports.http.authorized_requests import AuthorizedRequests
 from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.client.transports.http.post import Post
