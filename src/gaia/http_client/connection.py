@@ -52,7 +52,7 @@ class HttpConnection:
         """Since when another request may use `_stream`; None while there is a response on it."""
         self._parser = ResponseParser()
         self._deadline: Deadline = None
-        self._head_key: tuple[str, Url, Mapping[str, str]] | None = None
+        self._head_key: tuple[str, Url, Mapping[str, str], bool] | None = None
         self._head = b""
         """The head for `_head_key`: most requests have that of the one before."""
 
@@ -86,12 +86,14 @@ class HttpConnection:
         deadline: Deadline = None,
         on_sending: Callable[[], None] | None = None,
         on_status: Callable[[int], None] | None = None,
+        with_shared: bool = True,
     ) -> Response:
         """Send a request, once, and give the response: a context, inside of which its body is to be read.
 
         `deadline`, a reading of `time.monotonic`, is that of the whole exchange, the body included; a callable is asked
         again during each wait. `on_sending` is called when there is a connection, right before the first byte, and
-        prevents the request by raising; `on_status` with the status of the response.
+        prevents the request by raising; `on_status` with the status of the response. `with_shared` says whether the
+        headers of the settings are sent, which are for one server.
 
         Raises `HttpClientError`: `ConnectFailed`, `TimedOut`, `ProtocolBroken`, `TooLong`, or itself if the connection
         broke; `Interrupted`; what `on_sending` raises; ValueError for headers that cannot be sent. No request is sent
@@ -99,7 +101,7 @@ class HttpConnection:
         """
         self._cut = False
         self._deadline = deadline
-        head = self._encoded_head(method, url, headers, body)
+        head = self._encoded_head(method, url, headers, body, with_shared)
         if self._stream is None or self._origin != url.origin or not self._is_usable(self._stream):
             self._connect(url)
         if on_sending is not None:
@@ -171,17 +173,17 @@ class HttpConnection:
             if self._cut:
                 raise Interrupted
 
-    def _encoded_head(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> bytes:
-        if (method, url, headers) != self._head_key:
+    def _encoded_head(self, method: str, url: Url, headers: Mapping[str, str], body: bytes, with_shared: bool) -> bytes:
+        if (method, url, headers, with_shared) != self._head_key:
             settings = self._settings
-            complete = merged({"Host": url.authority}, settings.headers, headers)
+            complete = merged({"Host": url.authority}, settings.headers if with_shared else {}, headers)
             target = url.target
             if url.scheme == "http" and (proxy := settings.proxies.for_url(url)) is not None:
                 target = str(url)
                 if proxy.authorization is not None:
                     complete["Proxy-Authorization"] = proxy.authorization
             self._head = encode_head(method, target, complete)
-            self._head_key = (method, url, dict(headers))
+            self._head_key = (method, url, dict(headers), with_shared)
         head = self._head
         cookies = self._settings.cookies
         if cookies.has_any and (cookie := cookies.header_for(url)) is not None:

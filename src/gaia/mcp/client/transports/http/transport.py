@@ -16,7 +16,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.transports.base import Authorization
+from gaia.mcp.client.transports.base import Authorization, RequestAuthorization
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
@@ -46,7 +46,7 @@ _OURS = frozenset(
 )
 """Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
 
-Authorize = Callable[[], "httpx2.Auth | None"]
+Authorize = Callable[[], "RequestAuthorization | httpx2.Auth | None"]
 
 
 class HttpTransport(StandaloneTransport):
@@ -70,7 +70,7 @@ class HttpTransport(StandaloneTransport):
         debug: bool = False,
         *,
         old: bool = False,
-        auth: httpx2.Auth | Authorize | None = None,
+        auth: RequestAuthorization | httpx2.Auth | Authorize | None = None,
         max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
         max_pending: int = 1024,
         max_connections: int = 100,
@@ -78,8 +78,8 @@ class HttpTransport(StandaloneTransport):
     ) -> None:
         """`headers` are sent with every request. `timeout` is in seconds.
 
-        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is an
-        authorization of httpx2, such as `ServerAuthorization`, or makes one whenever the server is opened.
+        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is a
+        `ServerAuthorization` or an authorization of httpx2, or makes one whenever the server is opened.
         `max_connections` bounds the requests that are under way at once; more wait. `expand`, if given, is asked at
         each opening for the URL and the headers to use instead, with variables filled in, and
         for values that must not be shown besides theirs.
@@ -223,7 +223,7 @@ class HttpTransport(StandaloneTransport):
             connection.notify("notifications/initialized")
 
 
-def _authorized(auth: httpx2.Auth | None) -> tuple[SendRequest, ReadyLogin | None]:
+def _authorized(auth: RequestAuthorization | httpx2.Auth | None) -> tuple[SendRequest, ReadyLogin | None]:
     """See `HttpSession.send` and `ready_login`."""
     from gaia.http_client import HttpConnection
     from gaia.mcp.client.transports.http.http_session import no_login_needed
