@@ -6,7 +6,15 @@ limits are here. Needs the extra ``gaia-mcp[http]``.
 
 from gaia.http_client.connection import HttpConnection
 from gaia.http_client.cookies import Cookies
-from gaia.http_client.errors import ConnectFailed, HttpClientError, Interrupted, ProtocolBroken, TimedOut, TooLong
+from gaia.http_client.errors import (
+    ConnectFailed,
+    HttpClientError,
+    Interrupted,
+    ProtocolBroken,
+    TimedOut,
+    TooLong,
+    is_own,
+)
 from gaia.http_client.proxies import Proxies, basic_authorization
 from gaia.http_client.response import Headers, Response
 from gaia.http_client.settings import HttpSettings
@@ -31,5 +39,6 @@ __all__ = [
     "Url",
     "basic_authorization",
     "credentials_of",
+    "is_own",
     "tls_context",
 ]

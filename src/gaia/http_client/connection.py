@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 
 from gaia.http_client.connecting import connect
-from gaia.http_client.errors import HttpClientError, Interrupted
+from gaia.http_client.errors import HttpClientError, Interrupted, is_own
 from gaia.http_client.request_head import encode_head, merged
 from gaia.http_client.response import Response
 from gaia.http_client.response_parser import ResponseParser
@@ -221,6 +221,8 @@ class HttpConnection:
             raise self._failure(error) from error
 
     def _failure(self, error: OSError) -> Exception:
+        if not is_own(error):
+            return error
         if self._cut:
             return Interrupted()
         if isinstance(error, HttpClientError):

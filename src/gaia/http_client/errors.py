@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["ConnectFailed", "HttpClientError", "Interrupted", "ProtocolBroken", "TimedOut", "TooLong"]
+__all__ = ["ConnectFailed", "HttpClientError", "Interrupted", "ProtocolBroken", "TimedOut", "TooLong", "is_own"]
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether it was raised by code of gaia or by what that called, not by a signal handler that ran meanwhile.
+
+    A handler may raise what sockets raise, such as TimeoutError, and what it raises belongs to the application.
+    """
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is None or str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] in _OWN
+
+
+_OWN = frozenset({"gaia", "socket", "ssl"})
 
 
 class HttpClientError(OSError):

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from time import monotonic
 
-from gaia.http_client.errors import TimedOut
+from gaia.http_client.errors import TimedOut, is_own
 
 __all__ = ["Deadline", "Stream"]
 
@@ -82,6 +82,9 @@ class Stream:
 
 
 def _require_own(error: TimeoutError) -> None:
-    """Raise an error of the system, which has a number, such as that of a peer that does not answer any more."""
-    if error.errno is not None:
+    """Raise an error of the system, which has a number, such as that of a peer that does not answer any more.
+
+    And that of a signal handler, which is not about this connection.
+    """
+    if error.errno is not None or not is_own(error):
         raise error

@@ -22,6 +22,7 @@ from gaia.http_client import (
     TimedOut,
     TooLong,
     Url,
+    is_own,
 )
 from gaia.locks import Latch
 from gaia.log import get_logger
@@ -191,8 +192,10 @@ class Post:
         except TimedOut as error:
             self._timed_out(error)
         except (OSError, ValueError) as error:
+            self._require_own(error)
             self._broken(error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours, or of an `Auth`: the caller must hear of it
+            self._require_own(error)
             logger.error(
                 "http_request_failed", server=self._session.name, error=self._session.redact(exception_text(error))
             )
@@ -202,6 +205,11 @@ class Post:
                 self._lingering.close()
             with self._lock:
                 self._connection = None
+
+    def _require_own(self, error: Exception) -> None:
+        """Raise what a signal handler has raised in the caller's thread: it is the caller's."""
+        if self._at_once and not is_own(error):
+            raise error
 
     def _limit(self) -> float | None:
         """Until when something may be waited for, as a reading of `time.monotonic`; None for ever."""
@@ -226,6 +234,7 @@ class Post:
         except TimedOut:
             raise
         except OSError as error:
+            self._require_own(error)
             if self.sent or self._is_done():
                 raise
             self._rest = partial(self._connect_again, error, wait)
