@@ -34,6 +34,10 @@ class Headers:
         value = self._values.get(name.lower().encode("latin-1", "replace"))
         return default if value is None else value.decode("latin-1")
 
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Lower-case names and values; several of Set-Cookie are lines of one."""
+        return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._values.items())
+
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
 
