@@ -37,12 +37,14 @@ class HttpConnection:
     Stable for callers: the constructor, `request`, `interrupt`, `close`, `after_fork`, `is_connected`.
     """
 
+    _socket: socket.socket | None = None
+    """What is to be shut down. Here, because `__del__` also ends one whose constructor did not come to its end."""
+
     def __init__(self, settings: HttpSettings) -> None:
         """Nothing is connected before the first request."""
         self._settings = settings
         self._lock = reentrant_lock()
         """Owns `_socket`, so that only an open one is shut down, and `_cut`."""
-        self._socket: socket.socket | None = None
         self._cut = False
         # The thread that makes the request owns the rest.
         self._stream: Stream | TlsStream | None = None
@@ -139,9 +141,16 @@ class HttpConnection:
         """Close the connection, if there is one. The next request makes another one."""
         self._stream = self._idle_since = None
         with self._lock:
-            closing, self._socket = self._socket, None
-            if closing is not None:
-                closing.close()
+            if self._socket is not None:
+                # First of all: an exception of a signal handler may come before the next line.
+                self._socket.close()
+                self._socket = None
+
+    def __del__(self) -> None:
+        # An exception of a signal handler may take the connection away from what would close it. Nothing else has a
+        # reference by now, so no lock is needed, which a finalizer may not take.
+        if self._socket is not None:
+            self._socket.close()
 
     def after_fork(self) -> None:
         """In a forked child: close our copy of the connection, which stays the parent's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -17,6 +18,7 @@ from gaia.http_client import (
     ConnectFailed,
     HttpClientError,
     HttpConnection,
+    HttpSettings,
     Interrupted,
     ProtocolBroken,
     TimedOut,
@@ -479,6 +481,17 @@ def test_there_is_no_socket_before_the_first_request_and_after_the_last(connecte
     connection.close()
     connection.after_fork()
     assert not connection.is_connected
+
+
+def test_one_that_is_dropped_closes_its_socket(scripted: Scripted) -> None:
+    server = scripted(answering(ok(), ok()))
+    connection = Connection(HttpSettings())
+    post(connection, server.url)
+    before = connection._socket
+    assert before is not None
+    del connection
+    gc.collect()
+    assert before.fileno() == -1
 
 
 @pytest.fixture
