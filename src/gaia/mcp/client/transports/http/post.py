@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -102,7 +102,7 @@ class Post:
         "sent",
     )
 
-    def __init__(self, session: HttpSession, sink: HttpSink, item: Outgoing, lock: threading.RLock) -> None:
+    def __init__(self, session: HttpSession, sink: HttpSink, item: Outgoing, lock: AbstractContextManager[object]) -> None:
         """`lock` is for a few lines at a time; posts of one channel may share one."""
         self._session = session
         self._sink = sink
