@@ -13,19 +13,24 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from benchmarks import echo_server, machine, page, readme
 from benchmarks.comparison import Change, compare
 from benchmarks.contenders import ALL, PEERS, Contender
+from benchmarks.driver_process import DriverFailed
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
-from benchmarks.measures import footprint, latency, recovery, sandbox, start, throughput, tracing
+from benchmarks.measures import footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
 from benchmarks.results import Run, UnusableResults
 from benchmarks.session import Effort, Session
 
 _MEASURES: dict[str, Callable[[Session], None]] = {
     "latency": latency.measure,
     "throughput": throughput.measure,
+    "http": http.measure,
     "tracing": tracing.measure,
+    "steps": steps.measure,
     "start": start.measure,
     "footprint": footprint.measure,
     "recovery": recovery.measure,
@@ -56,9 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session = Session(run, contenders, [str(server)], Effort(quick=options.quick, rounds=options.rounds))
     for name, measure in _MEASURES.items():
         if name in options.only:
-            measure(session)
+            _measure(session, name, measure)
     run.seconds = time.monotonic() - began
     return _conclude(run, options, before)
+
+
+def _measure(session: Session, name: str, measure: Callable[[Session], None]) -> None:
+    """What cannot be measured here is said in the results, and the other measures go on."""
+    try:
+        measure(session)
+    except (CannotInstall, DriverFailed, echo_server.NoCompiler, psutil.Error, OSError) as error:
+        for contender in session.able(name):
+            session.fail(name, contender, str(error))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from benchmarks.contenders import FLOOR, GAIA
+from benchmarks.contenders import GAIA, floor_among
 from benchmarks.figures import ratio
 from benchmarks.results import Row, Run
 
@@ -21,6 +21,9 @@ _TOLERANCES = (
     ("throughput:", 1.5),
 )
 _TOLERANCE = 1.4
+
+_DIFFERENCES = ("steps",)
+"""Sections whose figures are differences, which may be next to nothing."""
 
 
 class Change(NamedTuple):
@@ -42,20 +45,26 @@ def compare(now: Run, before: Run) -> list[Change]:
     changes = []
     for row in now.rows:
         old = before.find(row.key)
-        if old is not None and GAIA.key in row.values and GAIA.key in old.values:
-            figure, reference = _figure(row), _figure(old)
+        if row.section in _DIFFERENCES or old is None:
+            continue
+        if GAIA.key in row.values and GAIA.key in old.values:
+            relative = _is_relative(row) and _is_relative(old)
+            figure, reference = _figure(row, relative=relative), _figure(old, relative=relative)
             times = reference / figure if row.more_is_better else figure / reference
             changes.append(Change(row.key, reference, figure, times, _tolerance(row.key)))
     return changes
 
 
-def _figure(row: Row) -> float:
-    """How many times the floor; the bare figure where there is no floor, or where the machine hardly matters."""
+def _is_relative(row: Row) -> bool:
+    """Whether it has a floor to compare with, and the machine matters."""
+    return row.section != "footprint" and floor_among(row.values) is not None
+
+
+def _figure(row: Row, *, relative: bool) -> float:
+    """How many times the floor, or the bare figure."""
     values = row.values[GAIA.key]
-    floor = row.values.get(FLOOR.key)
-    if floor and row.section != "footprint":
-        return ratio(values, floor)
-    return statistics.median(values)
+    floor = floor_among(row.values) if relative else None
+    return statistics.median(values) if floor is None else ratio(values, row.values[floor.key])
 
 
 def _tolerance(key: str) -> float:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 __all__ = [
     "ALL",
     "FLOOR",
     "GAIA",
+    "HTTP_CLIENT",
+    "METERED",
+    "OVER_HTTP",
+    "OWN_SPAN",
     "PEERS",
+    "PIPE_WITH_JSON",
+    "PIPE_WITH_THREAD",
+    "RAW_SOCKET",
     "SANDBOXED",
     "SHOWN",
+    "SOCKET_WITH_JSON",
+    "STANDBY",
     "TRACED",
+    "TRANSPORT",
+    "TRANSPORT_OVER_HTTP",
     "UNSAMPLED",
     "WITHOUT_CONTENT",
     "WITH_CONTENT",
     "Contender",
+    "floor_among",
 ]
 
 
@@ -33,11 +46,15 @@ class Contender(NamedTuple):
 
 
 FLOOR = Contender("raw-pipe", "raw pipe", "raw_pipe_driver.py")
+RAW_SOCKET = Contender("raw-socket", "raw socket", "raw_socket_driver.py")
+OWN_SPAN = Contender("own-span", "span of OpenTelemetry alone", "span_driver.py")
+HTTP_CLIENT = Contender("http-client", "http.client", "http_client_driver.py")
 GAIA = Contender("gaia-mcp", "gaia-mcp", "gaia_driver.py")
 UNSAMPLED = Contender(
     "gaia-mcp-unsampled", "gaia-mcp, no trace sampled", "gaia_traced_driver.py", arguments=("--unsampled",)
 )
 TRACED = Contender("gaia-mcp-traced", "gaia-mcp, all traces sampled", "gaia_traced_driver.py")
+METERED = Contender("gaia-mcp-metered", "gaia-mcp, metrics only", "gaia_traced_driver.py", arguments=("--metrics",))
 
 WITHOUT_CONTENT = Contender(
     "gaia-mcp-no-content", "gaia-mcp, traced, no content", "gaia_traced_driver.py", arguments=("NO_CONTENT",)
@@ -47,6 +64,15 @@ WITH_CONTENT = Contender(
 )
 
 SANDBOXED = Contender("gaia-mcp-sandbox", "gaia-mcp, in a sandbox", "gaia_driver.py", arguments=("--sandbox",))
+STANDBY = Contender("gaia-mcp-standby", "gaia-mcp, with a stand-by", "gaia_driver.py", arguments=("--standby",))
+
+PIPE_WITH_JSON = Contender("pipe-json", "raw pipe, JSON", "raw_pipe_driver.py", arguments=("--json",))
+PIPE_WITH_THREAD = Contender("pipe-thread", "raw pipe, reader thread", "raw_pipe_driver.py", arguments=("--thread",))
+SOCKET_WITH_JSON = Contender("socket-json", "raw socket, JSON", "raw_socket_driver.py", arguments=("--json",))
+OVER_HTTP = Contender("gaia-mcp-http", "gaia-mcp, over HTTP", "gaia_driver.py")
+TRANSPORT = Contender("gaia-mcp-transport", "gaia-mcp, transport alone", "gaia_transport_driver.py")
+TRANSPORT_OVER_HTTP = Contender("gaia-mcp-transport-http", "gaia-mcp, HTTP transport alone", "gaia_transport_driver.py")
+"""Between a floor and a whole call: their differences are the steps of a call."""
 
 _SDK = ("mcp>=2.3",)
 _FASTMCP = ("fastmcp>=4",)
@@ -65,5 +91,30 @@ PEERS = (
 ALL = (FLOOR, GAIA, *PEERS)
 """The contenders of every measure."""
 
-SHOWN = (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, SANDBOXED, *PEERS)
+_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN)
+
+SHOWN = (
+    *_FLOORS,
+    HTTP_CLIENT,
+    GAIA,
+    STANDBY,
+    UNSAMPLED,
+    TRACED,
+    WITHOUT_CONTENT,
+    WITH_CONTENT,
+    METERED,
+    OVER_HTTP,
+    SANDBOXED,
+    PIPE_WITH_JSON,
+    PIPE_WITH_THREAD,
+    SOCKET_WITH_JSON,
+    TRANSPORT,
+    TRANSPORT_OVER_HTTP,
+    *PEERS,
+)
 """The order of tables and plots."""
+
+
+def floor_among(keys: Container[str]) -> Contender | None:
+    """The floor of the contenders with these keys: what the others are compared with."""
+    return next((floor for floor in _FLOORS if floor.key in keys), None)

@@ -17,7 +17,7 @@ import psutil
 from benchmarks.contenders import Contender
 from benchmarks.environments import interpreter_for, variables_for
 
-__all__ = ["CORES", "DriverFailed", "DriverProcess"]
+__all__ = ["CORES", "DriverFailed", "DriverProcess", "bind"]
 
 _DRIVERS = Path(__file__).parent / "drivers"
 _MAX_SECONDS = 120.0
@@ -39,9 +39,9 @@ class DriverProcess:
     """One contender in a process of its own. A context manager; nothing of it is left on leaving."""
 
     def __init__(self, contender: Contender, server: list[str]) -> None:
-        """The interpreter is started, and the contender is not loaded yet. `server` is the command line of servers.
+        """The interpreter is started, and the contender is not loaded yet.
 
-        Raises CannotInstall.
+        `server` is the command line of servers, or the URL of the one over HTTP. Raises CannotInstall.
         """
         self.contender = contender
         self._server = server
@@ -87,6 +87,13 @@ class DriverProcess:
         """Start servers and shake hands; in seconds."""
         return float(self._ask(do="connect", argv=self._server, servers=servers)["seconds"])
 
+    def disconnect(self) -> float:
+        """End the servers as a program does that is done; in seconds. Raises DriverFailed if one of them is left."""
+        seconds = float(self._ask(do="disconnect")["seconds"])
+        if left := len(self.servers()):
+            raise DriverFailed(f"{left} servers are left after they were disconnected")
+        return seconds
+
     def call(self, size: int, count: int) -> tuple[list[float], float]:
         """Calls one after the other: the latency of each, and the processor time of all, in seconds."""
         answer = self._ask(do="call", size=size, count=count)
@@ -98,8 +105,13 @@ class DriverProcess:
         return float(answer["calls"] / answer["seconds"])
 
     def recover(self, give_up: float) -> float:
-        """Seconds from the SIGKILL of the first server to the next good answer. Raises DriverFailed if none comes."""
+        """Seconds from the SIGKILL of the oldest server to the next good answer. Raises DriverFailed if none comes.
+
+        A stand-by is younger than the server that it is for.
+        """
         patience = give_up + _RECOVERY_GRACE_SECONDS
+        if not self.servers():
+            raise DriverFailed("there is no server that could be killed")
         answer = self._ask(patience, do="recover", pid=self.servers()[0].pid, give_up=give_up)
         if answer["seconds"] is None:
             raise DriverFailed(f"no good answer within {give_up:g} s; the last error: {answer['last'] or 'none'}")
@@ -108,7 +120,9 @@ class DriverProcess:
     # The driver's processes, seen from outside.
 
     def servers(self) -> list[psutil.Process]:
-        return [process for process in self._family() if _command_line(process) == self._server]
+        """Those that run, the oldest first."""
+        found = [process for process in self._family() if _command_line(process) == self._server]
+        return sorted(found, key=_age)
 
     def helpers(self) -> list[psutil.Process]:
         """Processes that the contender has started for its own purposes."""
@@ -124,9 +138,9 @@ class DriverProcess:
         if not CORES:
             return
         for process in [self._psutil, *self.helpers()]:
-            _bind(process, client)
+            bind(process, client)
         for process in self.servers():
-            _bind(process, server)
+            bind(process, server)
 
     def _family(self) -> list[psutil.Process]:
         try:
@@ -180,7 +194,17 @@ def _command_line(process: psutil.Process) -> list[str]:
         return []
 
 
-def _bind(process: psutil.Process, core: int | None) -> None:
+def _age(process: psutil.Process) -> tuple[float, int]:
+    try:
+        return process.create_time(), process.pid
+    except psutil.Error:
+        return float("inf"), process.pid
+
+
+def bind(process: psutil.Process, core: int | None) -> None:
+    """Bind all threads of a process to a core; None leaves it to the scheduler."""
+    if not CORES:
+        return
     cores = CORES if core is None else [core]
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         for thread in process.threads():

@@ -1,6 +1,6 @@
-"""Builds the echo server in C that benchmarks measure clients against.
+"""Builds the echo servers in C that benchmarks measure clients against: one over stdio, and one over HTTP.
 
-``python benchmarks/echo_server.py`` prints the path of the program.
+``python benchmarks/echo_server.py`` prints the path of the program that speaks over stdio.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_suffix(".c")
+SOURCES = Path(__file__).parent
 CACHE = Path(__file__).parents[1] / ".cache" / "benchmarks"
 FLAGS = ("-std=c11", "-D_DEFAULT_SOURCE", "-D_DARWIN_C_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror")
 
@@ -20,17 +20,21 @@ class NoCompiler(RuntimeError):
     """There is no C compiler here, or none that compiles."""
 
 
-def build() -> Path:
-    """Compile the server, unless this source has been compiled before, and return the program; raises `NoCompiler`."""
+def build(name: str = "echo_server") -> Path:
+    """Compile the server, unless this source has been compiled before, and return the program; raises `NoCompiler`.
+
+    `name` is ``echo_server`` or ``http_echo_server``.
+    """
     compiler = _compiler()
-    version = hashlib.sha256(SOURCE.read_bytes() + shlex.join([*compiler, *FLAGS]).encode()).hexdigest()[:16]
-    program = CACHE / f"echo_server-{version}"
+    source = SOURCES / f"{name}.c"
+    recipe = source.read_bytes() + (SOURCES / "echo.h").read_bytes() + shlex.join([*compiler, *FLAGS]).encode()
+    program = CACHE / f"{name}-{hashlib.sha256(recipe).hexdigest()[:16]}"
     if not program.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         # Compiled elsewhere and moved: a benchmark that runs at the same time never sees half a program.
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            unfinished = Path(folder) / "echo_server"
-            _run([*compiler, *FLAGS, "-o", str(unfinished), str(SOURCE)])
+            unfinished = Path(folder) / name
+            _run([*compiler, *FLAGS, "-o", str(unfinished), str(source)])
             unfinished.replace(program)
     return program
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import markdown
-from benchmarks.contenders import FLOOR, GAIA, SHOWN
+from benchmarks.contenders import GAIA, SHOWN, floor_among
 from benchmarks.figures import ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
@@ -21,6 +21,8 @@ __all__ = ["gate_table", "table", "text", "write"]
 class _Words(NamedTuple):
     heading: str
     text: str
+    by_column: bool = False
+    """Whether the table has a line for each column and a column for each contender, and no plot."""
 
 
 _SECTIONS = {
@@ -40,21 +42,48 @@ _SECTIONS = {
         "asynchronous), make calls of 64 B as fast as they are answered. The raw pipe writes that many requests at "
         "once and reads that many answers with one thread, which is the most that one pipe carries from Python.",
     ),
+    "http": _Words(
+        "Streamable HTTP",
+        "The same calls over HTTP/1.1 without TLS, to a server written in C that answers with JSON or with an event "
+        "stream. The raw socket is the floor: it writes a ready-made request and reads the answer without parsing it. "
+        "*http.client* is that of the standard library with a ready-made body. Each of many callers of the raw "
+        "socket is a connection of its own that one thread writes to and reads from.",
+    ),
     "tracing": _Words(
         "Tracing",
         "A program without a tracer, one whose sampler drops all traces, and one that records a span of every call and "
         "passes it to OpenTelemetry's batch processor, whose exporter discards it. Spans record a masked and shortened "
-        "version of arguments and results, or nothing of them, or everything.",
+        "version of arguments and results, or nothing of them, or everything. *Metrics only* is a program with a meter "
+        "and no tracer. The *span of OpenTelemetry alone* is `start_span` and `end`, with the attributes that gaia-mcp "
+        "records of such a call by default; it is the floor of what tracing adds.",
+    ),
+    "steps": _Words(
+        "A call step by step",
+        "What each part of a call adds to its p50: the differences between clients of which each does one thing more. "
+        "Client and server share one core, so that a difference is what the code costs, and not the waking of another "
+        "core. First come the raw pipe or the raw socket; then these with JSON that is encoded and decoded; then the "
+        "pipe with a thread that reads; then gaia-mcp's transport without a manager; then calls through the manager, "
+        "without tracing and with it. A step that costs next to nothing can come out negative.",
+        by_column=True,
     ),
     "start": _Words("Start", "A new process each time, with its bytecode and files in the system's cache."),
     "footprint": _Words(
-        "Footprint", "The client's process, servers not included, after one call. Memory is the resident set."
+        "Footprint",
+        "The client's process, servers not included, after one call. Memory is the resident set. Its peak is the "
+        "largest one that there was in a few calls of one size.",
+    ),
+    "start and end": _Words(
+        "Start and end of many",
+        "200 servers in one program: until all of them are ready, and until all have ended when the program is done "
+        "with them.",
     ),
     "recovery": _Words(
         "Recovery",
-        "The server is killed, and a program calls the client repeatedly, without any recovery code of its own. "
-        "gaia-mcp waits half a second before the first restart of a server, which is its default backoff and most of "
-        "the figure. A call made in the meantime waits for the new server.",
+        "The server is killed, and a program calls the client repeatedly, without any recovery code of its own; at the "
+        "first good answer the server is killed again. A call made in the meantime waits for the new server. The raw "
+        "pipe does not recover: its figure is what a server of this kind needs for its start, its handshake and an "
+        "answer. With a stand-by a second process is ready when the first is lost; after the second kill there may be "
+        "none yet.",
     ),
     "sandbox": _Words(
         "Sandbox",
@@ -67,11 +96,13 @@ _INTRODUCTION = """\
 # Benchmarks
 
 What gaia-mcp costs, compared with a raw pipe and with other Python clients of MCP servers. Each call goes through the
-whole client: the manager, the tool filter, deadlines, statistics and supervision; tracing is off.
+whole client: the manager, the tool filter, deadlines, statistics and supervision; tracing is off where nothing else is
+said.
 
 Contenders take turns in short rounds, so that other load on the machine affects all of them. Each figure is the median
-of the rounds, with the range of the middle half of them in brackets; "2.00x" means twice the raw pipe's figure, round
-by round. Every answer is checked. Each client runs in a process and a virtual environment of its own."""
+of the rounds, with the range of the middle half of them in brackets; "2.00x" means twice the figure of the floor, round
+by round; the floor is the raw pipe where nothing else is said. Every answer is checked. Each client runs in a process
+and a virtual environment of its own."""
 
 _GATE = """\
 ## The gate
@@ -85,7 +116,7 @@ def write(run: Run, folder: Path) -> None:
     run.save(folder / "benchmarks.json")
     for old in folder.glob("benchmarks-*.svg"):
         old.unlink()
-    for rows in run.tables().values():
+    for rows in filter(_has_plot, run.tables().values()):
         (folder / _plot_name(rows)).write_text(plot(rows), encoding="utf-8")
     (folder / "benchmarks.md").write_text(text(run), encoding="utf-8")
 
@@ -103,7 +134,7 @@ def table(rows: list[Row]) -> list[str]:
         for contender in SHOWN
         if any(contender.key in row.values for row in rows)
     )
-    return markdown.table(lines)
+    return markdown.table(lines if _has_plot(rows) else [list(line) for line in zip(*lines, strict=True)])
 
 
 def gate_table(findings: list[Finding]) -> list[str]:
@@ -115,7 +146,7 @@ def gate_table(findings: list[Finding]) -> list[str]:
 def _page(run: Run) -> Iterator[str]:
     yield "<!-- Written by `python -m benchmarks --update-docs`; change benchmarks/page.py instead. -->\n"
     yield _INTRODUCTION
-    yield f"\n<!-- example not-run: takes ten minutes -->\n```console\n$ {run.command}\n```\n"
+    yield f"\n<!-- example not-run: takes a quarter of an hour -->\n```console\n$ {run.command}\n```\n"
     machine = ", ".join(f"{topic}: {words}" for topic, words in run.machine.items())
     yield f"{run.date}, {run.seconds / 60:.0f} minutes, on {machine}.\n"
     versions = [[_title(key), version] for key, version in run.versions.items()]
@@ -127,7 +158,12 @@ def _page(run: Run) -> Iterator[str]:
             section = name
             yield f"## {_SECTIONS[name].heading}\n\n{_SECTIONS[name].text}\n"
             yield from (f"- {_title(key)} is out: {why}\n" for key, why in run.failures.get(name, {}).items())
-        yield from (f"### {title[0].upper()}{title[1:]}\n", *table(rows), f"\n![{title}]({_plot_name(rows)})\n")
+        yield from (f"### {title[0].upper()}{title[1:]}\n", *table(rows), "")
+        if _has_plot(rows):
+            yield f"![{title}]({_plot_name(rows)})\n"
+    for name in [name for name in run.failures if not any(row.section == name for row in run.rows)]:
+        yield f"## {_SECTIONS[name].heading}\n"
+        yield from (f"- {_title(key)} is out: {why}\n" for key, why in run.failures[name].items())
     findings = judge(run)
     yield from (_GATE, *gate_table(findings), "")
     reasons = {finding.explanation or finding.cause for finding in findings}
@@ -139,14 +175,19 @@ def _cell(row: Row, contender: str) -> str:
     if not values:
         return "–"  # noqa: RUF001
     words = amount_with_spread(values, row.unit)
-    floor = row.values.get(FLOOR.key)
-    if floor and contender != FLOOR.key and min(floor) > 0:
-        words += f", {ratio(values, floor):.2f}x"
+    floor = floor_among(row.values)
+    if floor is not None and contender != floor.key and min(row.values[floor.key]) > 0:
+        words += f", {ratio(values, row.values[floor.key]):.2f}x"
     return _bold(words, contender)
 
 
 def _bold(words: str, contender: str) -> str:
     return f"**{words}**" if contender == GAIA.key else words
+
+
+def _has_plot(rows: list[Row]) -> bool:
+    words = _SECTIONS.get(rows[0].section)
+    return words is None or not words.by_column
 
 
 def _verdict(finding: Finding) -> str:

@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+import psutil
+
 from benchmarks.contenders import Contender
 from benchmarks.driver_process import DriverFailed, DriverProcess
+from benchmarks.environments import CannotInstall
 from benchmarks.results import Run
 
 __all__ = ["Effort", "Session"]
@@ -39,30 +42,46 @@ class Session:
         self._contenders = contenders
         self._began = time.monotonic()
 
-    def able(self, section: str) -> list[Contender]:
-        """The contenders that have not failed in this section so far."""
+    def able(self, section: str, among: Sequence[Contender] | None = None) -> list[Contender]:
+        """The contenders that have not failed in this section so far, of all or of those that are given."""
         failed = self.run.failures.get(section, {})
-        return [contender for contender in self._contenders if contender.key not in failed]
+        return [each for each in (self._contenders if among is None else among) if each.key not in failed]
+
+    def left(self, section: str, drivers: Sequence[DriverProcess]) -> list[DriverProcess]:
+        """The drivers of contenders that have not failed in this section so far."""
+        failed = self.run.failures.get(section, {})
+        return [driver for driver in drivers if driver.contender.key not in failed]
 
     @contextmanager
     def turn(self, section: str, contender: Contender) -> Iterator[None]:
         """A turn of a contender: if it fails, it is out of the section, and the reason is kept."""
         try:
             yield
-        except DriverFailed as error:
-            self.run.failures.setdefault(section, {})[contender.key] = str(error)
-            self.say(f"{contender.title} is out: {error}")
+        except (DriverFailed, CannotInstall, psutil.Error, OSError) as error:
+            self.fail(section, contender, str(error) or type(error).__name__)
+
+    def fail(self, section: str, contender: Contender, why: str) -> None:
+        """Take a contender out of a section."""
+        self.run.failures.setdefault(section, {})[contender.key] = why
+        self.say(f"{contender.title} is out: {why}")
 
     @contextmanager
     def drivers(
-        self, section: str, servers: int, among: Sequence[Contender] | None = None
+        self,
+        section: str,
+        servers: int,
+        among: Sequence[Contender] | None = None,
+        server: Sequence[str] | None = None,
     ) -> Iterator[list[DriverProcess]]:
-        """All contenders at once, or those that are given, each loaded and connected to servers of its own."""
+        """All contenders at once, or those that are given, each loaded and connected to servers of its own.
+
+        `server` is the URL of one over HTTP, which all of them share.
+        """
         with ExitStack() as stack:
-            ready = []
+            ready: list[DriverProcess] = []
             for contender in self.able(section) if among is None else among:
                 with self.turn(section, contender):
-                    driver = stack.enter_context(DriverProcess(contender, self.server))
+                    driver = stack.enter_context(DriverProcess(contender, list(server or self.server)))
                     driver.load()
                     driver.connect(servers)
                     ready.append(driver)

@@ -34,7 +34,7 @@ def _scaled(value: float, unit: str) -> tuple[float, str]:
             return value * 1e6, "µs"
         return (value * 1e3, "ms") if abs(value) < 1 else (value, "s")
     if unit == "bytes":
-        return value / _MIB, "MiB"
+        return (value / 1024, "KiB") if 0 < abs(value) < _MIB else (value / _MIB, "MiB")
     return value, "calls/s" if unit == "calls/s" else ""
 
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from driving import drive
+from driving import drive, is_url
 
 
 class AmdGaia:
@@ -17,12 +17,18 @@ class AmdGaia:
         self._config, self._manager_class = MCPConfig, MCPClientManager
 
     def connect(self, argv: list[str], servers: int) -> None:
+        if is_url(argv):
+            raise NotImplementedError("amd-gaia has no transport over HTTP")
         manager = self._manager_class(self._config(str(Path(tempfile.mkdtemp()) / "mcp_servers.json")))
         self._clients = []
+        self._manager = manager
         for index in range(servers):
             client = manager.add_server(f"s{index}", {"command": argv[0], "args": argv[1:]})
             client.list_tools()
             self._clients.append(client)
+
+    def disconnect(self) -> None:
+        self._manager.disconnect_all()
 
     def request(self, text: str) -> dict[str, Any]:
         return {"text": text}

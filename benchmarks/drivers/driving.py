@@ -11,6 +11,7 @@ Each command is one line of JSON with the key ``do``; each answer is one line to
 =========  =========================  ================================================================================
 load                                  ``seconds`` that importing the contender took
 connect    ``argv``, ``servers``      ``seconds`` until all of them were ready
+disconnect                            ``seconds`` until all of them had ended
 call       ``size``, ``count``        ``latencies`` in seconds, one call after the other; ``cpu`` seconds of all of them
 crowd      ``callers``, ``servers``,  ``calls`` that were answered within ``seconds`` (of which they took a bit more),
            ``seconds``                by that many callers at once
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-__all__ = ["AsyncContender", "Contender", "drive", "drive_async"]
+__all__ = ["AsyncContender", "Contender", "drive", "drive_async", "is_url"]
 
 _TEXT_BYTES = 64
 _RETRY_SECONDS = 0.001
@@ -43,7 +44,13 @@ class Contender(Protocol):
         """Import what is measured."""
 
     def connect(self, argv: list[str], servers: int) -> None:
-        """Start that many servers, each with the command line `argv`, and shake hands with them."""
+        """Start that many servers, each with the command line `argv`, and shake hands with them.
+
+        For a server over HTTP `argv` is its URL alone: see `is_url`.
+        """
+
+    def disconnect(self) -> None:
+        """End all of them, as a program does that is done with them."""
 
     def request(self, text: str) -> Any:
         """What `call` needs; made outside of what is timed."""
@@ -70,6 +77,11 @@ class AsyncContender(Protocol):
     def is_echo(self, request: Any, answer: Any) -> bool: ...
 
 
+def is_url(argv: list[str]) -> bool:
+    """Whether a server is reached over HTTP, instead of being started."""
+    return argv[0].startswith("http://")
+
+
 class _PortalContender:
     """An asynchronous client as synchronous programs use it: through anyio's portal to an event loop in a thread."""
 
@@ -94,6 +106,9 @@ class _PortalContender:
             for _ in range(servers)
         ]
 
+    def disconnect(self) -> None:
+        self._stack.close()
+
     def call(self, server: int, request: Any) -> Any:
         return self._portal.call(self._contender.call, self._clients[server], request)
 
@@ -103,10 +118,12 @@ def drive(contender: Contender) -> None:
     commands: dict[str, Callable[..., dict[str, Any]]] = {
         "load": lambda: _timed(contender.load),
         "connect": lambda argv, servers: _timed(lambda: contender.connect(argv, servers)),
+        "disconnect": lambda: _timed(contender.disconnect),
         "call": lambda size, count: _call(contender, size, count),
         # One without threads has its own way of keeping so many calls under way.
         "crowd": getattr(contender, "crowd", lambda **asked: _crowd(contender, **asked)),
-        "recover": lambda pid, give_up: _recover(contender, pid, give_up),
+        # One that does not recover may start its server again, which shows how much of a recovery that is.
+        "recover": getattr(contender, "recover", lambda pid, give_up: _recover(contender, pid, give_up)),
     }
     answers = _take_stdout()
     for line in sys.stdin:
@@ -140,9 +157,15 @@ def drive_async(contender: AsyncContender) -> None:
             clients.append(await stack.enter_async_context(contender.client(argv)))
         return {"seconds": time.perf_counter() - started}
 
+    async def disconnect() -> dict[str, Any]:
+        started = time.perf_counter()
+        await stack.aclose()
+        return {"seconds": time.perf_counter() - started}
+
     commands: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
         "load": load,
         "connect": connect,
+        "disconnect": disconnect,
         "call": lambda size, count: _call_async(contender, clients[0], size, count),
         "crowd": lambda callers, servers, seconds: _crowd_async(contender, clients[:servers], callers, seconds),
         "recover": lambda pid, give_up: _recover_async(contender, clients[0], pid, give_up),

@@ -6,20 +6,27 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from driving import drive_async
+from driving import drive_async, is_url
 from sdk_calls import SdkCalls
 
 
 class FastMCP(SdkCalls):
     def load(self) -> None:
         from fastmcp import Client
-        from fastmcp.client.transports import StdioTransport
+        from fastmcp.client import transports
 
-        self._client_class, self._transport_class = Client, StdioTransport
+        self._client_class, self._transports = Client, transports
 
     @asynccontextmanager
     async def client(self, argv: list[str]) -> AsyncIterator[Any]:
-        async with self._client_class(self._transport_class(argv[0], argv[1:])) as client:
+        of = self._transports
+        transport = (
+            of.StreamableHttpTransport(argv[0])
+            if is_url(argv)
+            # Otherwise its servers outlive their clients.
+            else of.StdioTransport(argv[0], argv[1:], keep_alive=False)
+        )
+        async with self._client_class(transport) as client:
             await client.list_tools()
             yield client
 

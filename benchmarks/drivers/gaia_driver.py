@@ -1,6 +1,6 @@
 """gaia-mcp as programs use it: a manager with its filter, deadline, statistics and supervision; tracing is off.
 
-With ``--sandbox`` each server is started in the default sandbox.
+With ``--sandbox`` each server is started in the default sandbox, with ``--standby`` each has a stand-by.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from driving import drive
+from driving import drive, is_url
 
 
 class Gaia:
@@ -27,9 +27,11 @@ class Gaia:
 
     def connect(self, argv: list[str], servers: int) -> None:
         file = Path(tempfile.mkdtemp()) / "mcp_servers.json"
-        entry: dict[str, Any] = {"command": argv[0], "args": argv[1:]}
+        entry: dict[str, Any] = {"url": argv[0]} if is_url(argv) else {"command": argv[0], "args": argv[1:]}
         if "--sandbox" in sys.argv:
             entry["sandbox"] = {"read": [word for word in argv[1:] if os.path.exists(word)]}
+        if "--standby" in sys.argv:
+            entry["standby"] = True
         file.write_text(json.dumps({"mcpServers": {f"s{index}": entry for index in range(servers)}}))
         self._manager = self._manager_class(self._config(file))
         self._manager.load_from_config()
@@ -44,9 +46,12 @@ class Gaia:
     def is_echo(self, request: dict[str, Any], answer: dict[str, Any]) -> bool:
         return answer["content"][0]["text"] == request["text"]
 
+    def disconnect(self) -> None:
+        self._manager.disconnect_all()
+
     def close(self) -> None:
         if self._manager is not None:
-            self._manager.disconnect_all()
+            self.disconnect()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """gaia-mcp in a program that traces: every call has a span, which is handed to an exporter that throws it away.
 
-With ``--unsampled`` the sampler takes none, and only the trace's context is passed on. Any other argument says what
-spans record of arguments and results, in the words of OpenTelemetry's variable.
+With ``--unsampled`` the sampler takes none, and only the trace's context is passed on. With ``--metrics`` there is a
+meter in place of the tracer. Any other argument says what spans record of arguments and results, in the words of
+OpenTelemetry's variable.
 """
 
 from __future__ import annotations
@@ -9,9 +10,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from driving import drive
 from gaia_driver import Gaia
+
+
+def batching_provider(*, sampled: bool) -> Any:
+    """A tracer provider with OpenTelemetry's batch processor, and an exporter that throws spans away."""
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+
+    class Discard(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
+    provider.add_span_processor(BatchSpanProcessor(Discard()))
+    return provider
 
 
 class TracedGaia(Gaia):
@@ -22,20 +39,23 @@ class TracedGaia(Gaia):
     def load(self) -> None:
         super().load()
         from opentelemetry import trace
-        from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 
-        class Discard(SpanExporter):
-            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-                return SpanExportResult.SUCCESS
+        trace.set_tracer_provider(batching_provider(sampled=self._sampled))
 
-        provider = TracerProvider(sampler=ALWAYS_ON if self._sampled else ALWAYS_OFF)
-        provider.add_span_processor(BatchSpanProcessor(Discard()))
-        trace.set_tracer_provider(provider)
+
+class MeteredGaia(Gaia):
+    def load(self) -> None:
+        super().load()
+        from opentelemetry import metrics
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+        # It reads only when it is asked to: what is measured is recording.
+        metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
 
 
 if __name__ == "__main__":
-    sampled = "--unsampled" not in sys.argv
-    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "".join(sys.argv[1:]) if sampled else ""
-    drive(TracedGaia(sampled=sampled))
+    words = sys.argv[1:]
+    content = "".join(word for word in words if not word.startswith("--"))
+    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = content
+    drive(MeteredGaia() if "--metrics" in words else TracedGaia(sampled="--unsampled" not in words))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from driving import drive_async
+from driving import drive_async, is_url
 from sdk_calls import SdkCalls
 
 
@@ -18,7 +18,8 @@ class Sdk(SdkCalls):
 
     @asynccontextmanager
     async def client(self, argv: list[str]) -> AsyncIterator[Any]:
-        server = self._mcp.StdioServerParameters(command=argv[0], args=argv[1:])
+        stdio = self._mcp.StdioServerParameters
+        server = argv[0] if is_url(argv) else stdio(command=argv[0], args=argv[1:])
         async with self._mcp.Client(server) as client:
             await client.list_tools()
             yield client

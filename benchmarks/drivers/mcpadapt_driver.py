@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driving import drive
+from driving import drive, is_url
 
 
 class Adapt:
@@ -19,11 +19,18 @@ class Adapt:
         self._adapt_class, self._adapter, self._parameters = MCPAdapt, Plain(), StdioServerParameters
 
     def connect(self, argv: list[str], servers: int) -> None:
+        server = (
+            {"url": argv[0], "transport": "streamable-http"}
+            if is_url(argv)
+            else self._parameters(command=argv[0], args=argv[1:])
+        )
         # One for each server: those of one object start one after another within one time limit.
-        self._adapts = [
-            self._adapt_class(self._parameters(command=argv[0], args=argv[1:]), self._adapter) for _ in range(servers)
-        ]
+        self._adapts = [self._adapt_class(server, self._adapter) for _ in range(servers)]
         self._tools = [adapt.__enter__()[0] for adapt in self._adapts]
+
+    def disconnect(self) -> None:
+        for adapt in self._adapts:
+            adapt.__exit__(None, None, None)
 
     def request(self, text: str) -> dict[str, Any]:
         return {"text": text}

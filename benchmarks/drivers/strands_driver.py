@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driving import drive
+from driving import drive, is_url
 
 
 class Strands:
@@ -15,13 +15,24 @@ class Strands:
         self._client_class, self._parameters, self._stdio = MCPClient, StdioServerParameters, stdio_client
 
     def connect(self, argv: list[str], servers: int) -> None:
+        def transport() -> Any:
+            if not is_url(argv):
+                return self._stdio(parameters)
+            from mcp.client.streamable_http import streamable_http_client
+
+            return streamable_http_client(argv[0])
+
         parameters = self._parameters(command=argv[0], args=argv[1:])
         self._clients = []
         for _ in range(servers):
-            client = self._client_class(lambda: self._stdio(parameters))
+            client = self._client_class(transport)
             client.start()
             client.list_tools_sync()
             self._clients.append(client)
+
+    def disconnect(self) -> None:
+        for client in self._clients:
+            client.stop(None, None, None)
 
     def request(self, text: str) -> dict[str, Any]:
         return {"text": text}

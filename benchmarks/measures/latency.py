@@ -47,12 +47,11 @@ def _measure_case(session: Session, drivers: list[DriverProcess], case: _Case) -
     session.say(f"latency, {case.title}: {calls} calls a round")
     # The first round warms up, and is thrown away.
     for number in range(session.effort.rounds(case.rounds, 3) + 1):
-        for driver in drivers:
-            if driver.contender in session.able(SECTION):
-                with session.turn(SECTION, driver.contender):
-                    latencies, processor = driver.call(case.size, calls)
-                    if number > 0:
-                        _add(session, driver.contender.key, case, latencies, processor / calls)
+        for driver in session.left(SECTION, drivers):
+            with session.turn(SECTION, driver.contender):
+                latencies, processor = driver.call(case.size, calls)
+                if number > 0:
+                    _add(session, driver.contender.key, case, latencies, processor / calls)
 
 
 def _add(session: Session, contender: str, case: _Case, latencies: list[float], processor: float) -> None:

@@ -11,7 +11,7 @@ __all__ = ["measure"]
 
 SECTION = "start"
 _TABLE = "cold start"
-_ROUNDS = 7
+_ROUNDS = 5
 
 
 def measure(session: Session) -> None:

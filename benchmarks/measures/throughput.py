@@ -34,8 +34,7 @@ def _measure_crowd(session: Session, drivers: list[DriverProcess], callers: int,
     session.say(f"throughput, {table}, {column}")
     row = session.run.row(SECTION, table, column, "calls/s", more_is_better=True)
     for _ in range(session.effort.rounds(_ROUNDS, 2)):
-        for driver in drivers:
-            if driver.contender in session.able(SECTION):
-                with session.turn(SECTION, driver.contender):
-                    figure = driver.crowd(callers, servers, _SECONDS)
-                    row.values.setdefault(driver.contender.key, []).append(figure)
+        for driver in session.left(SECTION, drivers):
+            with session.turn(SECTION, driver.contender):
+                figure = driver.crowd(callers, servers, _SECONDS)
+                row.values.setdefault(driver.contender.key, []).append(figure)

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.events import Restarted, ServerState
 from gaia.mcp.client.transports.http import HttpTransport
@@ -268,8 +269,8 @@ class TestThreads:
     @pytest.mark.parametrize(
         ("place", "tool"),
         [
-            ((Connection, "_dispatch"), "echo"),
-            ((Connection, "_finish"), "echo"),
+            ((Connection, "_answered"), "echo"),
+            ((Call, "finish"), "echo"),
             ((StderrTail, "feed"), "hang"),
             ((PipeWriter, "_wait_until_writable"), "deaf"),
         ],
@@ -291,9 +292,9 @@ class TestThreads:
         original = getattr(*place)
         raised = threading.Event()
 
-        def fail_once(*arguments: Any) -> Any:
+        def fail_once(*arguments: Any, **named: Any) -> Any:
             if raised.is_set():
-                return original(*arguments)
+                return original(*arguments, **named)
             raised.set()
             raise ZeroDivisionError("a mistake")
 

@@ -7,6 +7,8 @@ from tests.unit.benchmarks.runs import MIB, against_floor, run_of
 P50 = "latency: 64 B, two cores: p50"
 P99 = "latency: 64 B, two cores: p99"
 CALLS = "throughput: 1 server, two cores: 32 callers"
+HTTP = "http: JSON answers, 64 B, two cores: p50"
+RECOVERY = "recovery: after kill -9: next good answer"
 MEMORY = "footprint: memory: 1 server"
 THREADS = "footprint: threads: 1 server"
 
@@ -56,6 +58,28 @@ def test_memory_is_compared_as_it_is_and_threads_are_counted() -> None:
 
     assert regressions(now, before) == [MEMORY, THREADS]
     assert regressions(before, before) == []
+
+
+def test_each_kind_of_row_has_its_own_floor() -> None:
+    before = run_of((HTTP, "seconds", {"gaia-mcp": [1e-4], "raw-socket": [2e-5]}))
+    now = run_of((HTTP, "seconds", {"gaia-mcp": [2e-4], "raw-socket": [4e-5]}))
+
+    (change,) = compare(now, before)
+    assert (change.before, change.now, change.times) == (5.0, 5.0, 1.0)
+
+
+def test_figures_are_compared_as_they_are_where_one_run_has_no_floor() -> None:
+    before = run_of((RECOVERY, "seconds", {"gaia-mcp": [0.5]}))
+    now = run_of((RECOVERY, "seconds", against_floor([0.05], [0.001])))
+
+    (change,) = compare(now, before)
+    assert (change.before, change.now) == (0.5, 0.05)
+
+
+def test_steps_are_not_compared_because_they_may_be_next_to_nothing() -> None:
+    run = run_of(("steps: a call: manager", "seconds", {"gaia-mcp": [0.0]}))
+
+    assert compare(run, run) == []
 
 
 def test_rows_that_only_one_run_has_are_left_out() -> None:

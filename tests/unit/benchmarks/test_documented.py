@@ -33,7 +33,20 @@ class TestReadme:
         assert cells["**gaia-mcp**"][0] == "**80 µs**"
         assert cells["**gaia-mcp**"][-1] == "**500 ms**"
         assert cells["mcp, async"][-1] == "never"
-        assert cells["raw pipe"][1:] == ["not measured"] * 4
+        assert cells["raw pipe"] == ["40 µs", "not measured"]
+
+    def test_shows_the_raw_socket_as_the_floor_over_http(self, run: Run) -> None:
+        run.row("http", "JSON answers, 64 B, two cores", "p50", "seconds").values = {
+            "raw-socket": [3e-5],
+            "gaia-mcp": [9e-5],
+        }
+        run.failures["http"] = {"mcp": "no answer"}
+        lines = readme.with_figures(run, MARKED.format("")).splitlines()
+
+        cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in lines[3:8]}
+        assert cells[""] == ["a call of 64 B", "over HTTP", "after `kill -9`"]
+        assert cells["raw pipe, raw socket"] == ["40 µs", "30 µs", "not measured"]
+        assert cells["mcp, async"] == ["200 µs", "not measured", "never"]
 
     def test_keeps_everything_else(self, run: Run) -> None:
         text = readme.with_figures(run, MARKED.format("\nold figures\n"))

@@ -40,6 +40,7 @@ class TestWords:
             (-3e-6, "seconds", "-3 µs"),
             (23456.7, "calls/s", "23,457 calls/s"),
             (34 * 1024 * 1024, "bytes", "34 MiB"),
+            (150 * 1024, "bytes", "150 KiB"),
             (605, "count", "605"),
             (0, "seconds", "0 µs"),
         ],

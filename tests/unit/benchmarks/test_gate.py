@@ -7,6 +7,15 @@ from benchmarks.results import Unit
 from tests.unit.benchmarks.runs import MIB, against_floor, run_of
 
 SMALL = "latency: 64 B, two cores: p50"
+HTTP = "http: JSON answers, 64 B, two cores: p50"
+CROWD = "http: JSON answers, calls per second: 32 callers"
+ADDED = "tracing: added to the p50 of a call of 64 B"
+KILLED = "recovery: after kill -9: next good answer"
+
+
+def bar(findings: list[Finding]) -> Finding:
+    """The finding about a limit, besides what is found about the worst round."""
+    return only([finding for finding in findings if "worst round" not in finding.what])
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -18,8 +27,8 @@ class TestBars:
     @pytest.mark.parametrize(
         ("key", "most"),
         [
-            ("latency: 64 B, two cores: p50", 2.0),
-            ("latency: 64 B, one core: p50", 8.0),
+            ("latency: 64 B, two cores: p99", 4.0),
+            ("latency: 64 B, one core: p50", 4.5),
             ("latency: 1 MiB, two cores: p50", 1.5),
         ],
     )
@@ -27,8 +36,77 @@ class TestBars:
         just = judge(run_of((key, "seconds", against_floor([most * 1e-5], [1e-5]))))
         over = judge(run_of((key, "seconds", against_floor([most * 1.01e-5], [1e-5]))))
 
-        assert only(just).accepted
-        assert not only(over).accepted
+        assert bar(just).accepted
+        assert not bar(over).accepted
+
+    def test_have_a_goal_besides_a_limit(self) -> None:
+        between = judge(run_of((SMALL, "seconds", against_floor([2.1e-5], [1e-5]))))
+
+        assert [(finding.wanted, finding.ok) for finding in between] == [
+            ("at most 2 times", False),
+            ("at most 2.2 times", True),
+        ]
+
+    @pytest.mark.parametrize(("times", "ok"), [(6.0, True), (6.1, False)])
+    def test_compare_http_with_a_socket(self, times: float, ok: bool) -> None:
+        finding = only(judge(run_of((HTTP, "seconds", {"gaia-mcp": [times * 1e-5], "raw-socket": [1e-5]}))))
+
+        assert (finding.found, finding.ok) == (f"{times:.2f} times the raw socket", ok)
+
+    @pytest.mark.parametrize(("figure", "ok"), [(5e-5, True), (5.1e-5, False)])
+    def test_compare_tracing_with_a_span_of_opentelemetry(self, figure: float, ok: bool) -> None:
+        values = {"own-span": [2e-5], "gaia-mcp-traced": [figure]}
+        finding = only(judge(run_of((f"{ADDED}: one core", "seconds", values))))
+
+        assert (finding.what, finding.ok) == (f"{ADDED}: one core, gaia-mcp, all traces sampled", ok)
+
+    @pytest.mark.parametrize(
+        ("key", "contender", "limit"),
+        [
+            (f"{ADDED}: two cores", "gaia-mcp-traced", 100e-6),
+            (f"{ADDED}: one core", "gaia-mcp-unsampled", 10e-6),
+            (KILLED, "gaia-mcp-standby", 0.010),
+            (
+                "recovery: after kill -9 of a server that takes 1.5 s to start: next good answer",
+                "gaia-mcp-standby",
+                0.01,
+            ),
+            ("start and end: 200 servers: end", "gaia-mcp", 0.7),
+        ],
+    )
+    def test_limit_seconds(self, key: str, contender: str, limit: float) -> None:
+        assert only(judge(run_of((key, "seconds", {contender: [limit]})))).ok
+        assert not only(judge(run_of((key, "seconds", {contender: [limit * 1.01]})))).ok
+
+    @pytest.mark.parametrize(("recovered", "ok"), [([1.519, 1.7, 1.5], True), ([1.521, 1.6, 1.5], False)])
+    def test_compare_recovery_with_the_start_of_the_server(self, recovered: list[float], ok: bool) -> None:
+        finding = only(judge(run_of((KILLED, "seconds", against_floor(recovered, [1.5, 1.5, 1.5])))))
+
+        assert (finding.wanted, finding.ok) == ("at most 20 ms more than the server's own start", ok)
+
+    @pytest.mark.parametrize(("gaia", "ok"), [(1e-4, True), (1.01e-4, False)])
+    def test_hold_how_much_better_than_the_sdk_a_call_over_http_is(self, gaia: float, ok: bool) -> None:
+        findings = judge(run_of((HTTP, "seconds", {"gaia-mcp": [gaia], "mcp": [1e-3]})))
+
+        assert [(each.wanted, each.ok) for each in findings] == [
+            ("at least 10 times as good as mcp, async", ok),
+            ("ahead of every peer", True),
+        ]
+
+    @pytest.mark.parametrize(("gaia", "verdicts"), [(6000.0, [True, True]), (5999.0, [False, False])])
+    def test_hold_how_many_calls_over_http_are_answered(self, gaia: float, verdicts: list[bool]) -> None:
+        findings = judge(run_of((CROWD, "calls/s", {"gaia-mcp": [gaia], "mcp": [1000.0]})))
+
+        assert [finding.ok for finding in findings[:2]] == verdicts
+
+    def test_count_what_failed_as_missed_and_say_why(self) -> None:
+        run = run_of((KILLED, "seconds", {}))
+        run.failures = {"recovery": {"gaia-mcp-standby": "no stand-by was started", "mcp": "no good answer"}}
+
+        findings = [finding for finding in judge(run) if finding.what.startswith(KILLED)]
+        assert [(each.found, each.ok, each.cause) for each in findings] == [
+            ("could not be measured", False, "gaia-mcp, with a stand-by: no stand-by was started")
+        ]
 
     @pytest.mark.parametrize(
         ("key", "unit", "good", "bad"),
@@ -60,7 +138,7 @@ class TestBars:
         assert not only(once).accepted
 
     def test_say_what_was_found_and_what_is_wanted(self) -> None:
-        finding = only(judge(run_of((SMALL, "seconds", against_floor([3e-5], [1e-5])))))
+        finding = judge(run_of((SMALL, "seconds", against_floor([3e-5], [1e-5]))))[0]
 
         assert finding[:4] == (SMALL, "3.00 times the raw pipe", "at most 2 times", False)
 

@@ -2,15 +2,35 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as program
 from benchmarks import contenders, echo_server, environments
-from benchmarks.contenders import FLOOR, GAIA, TRACED, UNSAMPLED, WITH_CONTENT, WITHOUT_CONTENT, Contender
+from benchmarks.contenders import (
+    FLOOR,
+    GAIA,
+    HTTP_CLIENT,
+    METERED,
+    OVER_HTTP,
+    OWN_SPAN,
+    PIPE_WITH_JSON,
+    PIPE_WITH_THREAD,
+    RAW_SOCKET,
+    SOCKET_WITH_JSON,
+    STANDBY,
+    TRACED,
+    TRANSPORT,
+    UNSAMPLED,
+    WITH_CONTENT,
+    WITHOUT_CONTENT,
+    Contender,
+)
 from benchmarks.driver_process import DriverFailed, DriverProcess
-from benchmarks.measures import footprint, latency, recovery, sandbox, start, throughput, tracing
+from benchmarks.http_echo_server import HttpEchoServer
+from benchmarks.measures import footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
 from benchmarks.results import Run
 from benchmarks.session import Effort, Session
 from gaia.mcp import demo_server
@@ -30,6 +50,15 @@ def session() -> Session:
     return Session(run_of(), [FLOOR, GAIA], SERVER, Effort(quick=True, rounds=1))
 
 
+@pytest.fixture
+def http_server(starts_processes: None) -> Iterator[HttpEchoServer]:
+    try:
+        with HttpEchoServer(events=True) as server:
+            yield server
+    except echo_server.NoCompiler as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.process
 class TestDrivers:
     @pytest.mark.parametrize("contender", [FLOOR, GAIA, ASYNC, PORTAL], ids=lambda contender: contender.key)
@@ -44,7 +73,45 @@ class TestDrivers:
             assert driver.crowd(callers=3, servers=2, seconds=0.05) > 0
             servers = driver.servers()
             assert len(servers) == 2
+            assert driver.disconnect() > 0
         assert not any(is_alive(server.pid) for server in servers)
+
+    @pytest.mark.parametrize("contender", [PIPE_WITH_JSON, PIPE_WITH_THREAD, TRANSPORT], ids=lambda each: each.key)
+    def test_do_some_steps_of_a_call(self, contender: Contender) -> None:
+        with DriverProcess(contender, SERVER) as driver:
+            driver.load()
+            driver.connect(1)
+            assert len(driver.call(64, 3)[0]) == 3
+
+    @pytest.mark.parametrize(
+        "contender", [RAW_SOCKET, SOCKET_WITH_JSON, HTTP_CLIENT, OVER_HTTP, TRANSPORT, ASYNC], ids=lambda each: each.key
+    )
+    def test_call_servers_over_http(self, contender: Contender, http_server: HttpEchoServer) -> None:
+        with DriverProcess(contender, [http_server.url]) as driver:
+            driver.load()
+            driver.connect(1)
+            assert len(driver.call(64, 3)[0]) == 3
+            assert len(driver.call(128 * 1024, 3)[0]) == 3
+            assert driver.crowd(callers=3, servers=1, seconds=0.05) > 0
+            assert driver.disconnect() > 0
+
+    def test_say_which_servers_outlive_their_client(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with DriverProcess(FLOOR, SERVER) as driver:
+            driver.load()
+            driver.connect(1)
+            left = driver.servers()
+            monkeypatch.setattr(driver, "servers", lambda: left)
+            with pytest.raises(DriverFailed, match="1 servers are left"):
+                driver.disconnect()
+
+    def test_start_a_server_again_as_the_floor_of_a_recovery(self) -> None:
+        with DriverProcess(FLOOR, SERVER) as driver:
+            driver.load()
+            driver.connect(1)
+            (before,) = driver.servers()
+            assert driver.recover(give_up=10) > 0
+            (after,) = driver.servers()
+            assert after.pid != before.pid
 
     def test_see_a_server_come_back(self) -> None:
         with DriverProcess(GAIA, SERVER) as driver:
@@ -95,9 +162,37 @@ class TestMeasures:
     def test_of_tracing(self, session: Session) -> None:
         tracing.measure(session)
 
-        assert [row.column for row in session.run.rows] == ["p50", "p99", "processor time"]
-        wanted = {contender.key for contender in (FLOOR, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT)}
+        traced = {contender.key for contender in (UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, METERED)}
+        for where in ("one core", "two cores"):
+            rows = session.run.tables()["tracing", f"64 B, {where}, traced"]
+            assert [row.column for row in rows] == ["p50", "p99", "processor time"]
+            assert all(row.values.keys() == {FLOOR.key, GAIA.key, *traced} for row in rows)
+            added = session.run.find(f"tracing: added to the p50 of a call of 64 B: {where}")
+            assert added is not None
+            assert added.values.keys() == {OWN_SPAN.key, *traced}
+
+    def test_of_http(self, session: Session, http_server: HttpEchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(http, "_SECONDS", 0.02)
+        monkeypatch.setattr(http, "_CASES", {"event-stream answers": (http._SMALL,)})
+        http.measure(session)
+
+        tables = session.run.tables()
+        columns = [row.column for row in tables["http", "event-stream answers, 64 B, two cores"]]
+        assert columns == ["p50", "p95", "p99", "processor time"]
+        assert [row.column for row in tables["http", "event-stream answers, calls per second"]] == [
+            "1 caller",
+            "32 callers",
+            "128 callers",
+        ]
+        wanted = {RAW_SOCKET.key, HTTP_CLIENT.key, GAIA.key}
         assert all(row.values.keys() == wanted for row in session.run.rows)
+
+    def test_of_the_steps(self, session: Session, http_server: HttpEchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(steps, "_PATHS", {GAIA: steps._STDIO[:2], OVER_HTTP: steps._PATHS[OVER_HTTP][:2]})
+        steps.measure(session)
+
+        assert [row.column for row in session.run.rows] == [steps._WIRE, steps._JSON, steps._WHOLE]
+        assert all(row.values.keys() == {GAIA.key, OVER_HTTP.key} for row in session.run.rows)
 
     def test_of_the_start(self, session: Session) -> None:
         start.measure(session)
@@ -120,6 +215,8 @@ class TestMeasures:
 
     def test_of_the_footprint(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(footprint, "_ROUNDS", {1: 1, 2: 1})
+        monkeypatch.setattr(footprint, "_FURTHER_ENDS", 0)
+        monkeypatch.setattr(footprint, "_SIZES", {"1 KiB": 1024})
         footprint.measure(session)
 
         threads = [row.values[GAIA.key] for row in session.run.rows if row.table == "threads"]
@@ -127,25 +224,81 @@ class TestMeasures:
         memory = session.run.find("footprint: memory: 1 server")
         assert memory is not None
         assert memory.values[FLOOR.key] < memory.values[GAIA.key]
+        for key in (
+            "start and end: 2 servers: start",
+            "start and end: 2 servers: end",
+            "footprint: memory of one server more: from 1 to 2 servers",
+            "footprint: peak memory, by the size of a call: 1 KiB",
+        ):
+            row = session.run.find(key)
+            assert row is not None
+            assert row.values.keys() == {FLOOR.key, GAIA.key}
 
-    def test_of_recovery(self, session: Session) -> None:
+    def test_of_recovery(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(recovery, "_CASES", recovery._CASES[:1])
+        monkeypatch.setattr(recovery, "_contenders", lambda session: [FLOOR, GAIA])
         recovery.measure(session)
 
-        (row,) = session.run.rows
-        assert row.values.keys() == {GAIA.key}
+        assert [row.column for row in session.run.rows] == ["next good answer", "killed again at once"]
+        assert all(row.values.keys() == {FLOOR.key, GAIA.key} for row in session.run.rows)
 
-    def test_leave_out_whoever_fails_and_say_why(self, session: Session) -> None:
+    def test_leave_out_a_contender_that_fails_and_say_why(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recovery, "_CASES", recovery._CASES[:1])
         broken = Contender("broken", "broken", "no_such_driver.py")
-        session = Session(session.run, [broken, GAIA], SERVER, Effort(quick=True, rounds=1))
+        session = Session(session.run, [broken, FLOOR], SERVER, Effort(quick=True, rounds=1))
         recovery.measure(session)
 
         assert "no_such_driver" in session.run.failures["recovery"]["broken"]
-        assert session.run.rows[0].values.keys() == {GAIA.key}
+        assert session.run.rows[0].values.keys() == {FLOOR.key}
+
+
+class TestSteps:
+    """What is made of the figures of one round."""
+
+    def test_are_differences(self) -> None:
+        session = Session(run_of(), [], SERVER, Effort())
+        order = (FLOOR, PIPE_WITH_JSON, PIPE_WITH_THREAD, TRANSPORT, GAIA, UNSAMPLED, WITHOUT_CONTENT, TRACED)
+        steps._add(session, {contender: float(2**index) for index, contender in enumerate(order)})
+
+        added = {row.column: row.values[TRACED.key][0] for row in session.run.rows if TRACED.key in row.values}
+        assert list(added.values()) == [1, 1, 2, 4, 8, 16, 32, 64, 128]
+        assert list(added)[-1] == steps._WHOLE
+        assert sum(list(added.values())[:-1]) == added[steps._WHOLE]
+
+    def test_of_which_a_contender_is_missing_are_left_out(self) -> None:
+        session = Session(run_of(), [], SERVER, Effort())
+        steps._add(session, {step.contender: 1.0 for step in steps._PATHS[OVER_HTTP]})
+
+        assert {contender for row in session.run.rows for contender in row.values} == {OVER_HTTP.key}
+
+
+class TestFailures:
+    def test_of_a_whole_measure_are_said_and_the_others_go_on(self) -> None:
+        def measure(session: Session) -> None:
+            raise echo_server.NoCompiler("no C compiler")
+
+        session = Session(run_of(), [FLOOR, GAIA], SERVER, Effort())
+        program._measure(session, "http", measure)
+
+        assert session.run.failures == {"http": {"raw-pipe": "no C compiler", "gaia-mcp": "no C compiler"}}
+
+    def test_take_only_the_contender_out_of_the_section(self) -> None:
+        session = Session(run_of(), [FLOOR, GAIA], SERVER, Effort())
+        with session.turn("latency", GAIA):
+            raise OSError("no descriptors")
+
+        assert session.able("latency") == [FLOOR]
+        assert session.able("latency", [GAIA, STANDBY]) == [STANDBY]
+        assert session.able("http") == [FLOOR, GAIA]
+        assert session.run.failures["latency"][GAIA.key] == "no descriptors"
 
 
 class TestCommandLine:
     @pytest.fixture(autouse=True)
-    def server(self, starts_processes: None) -> None:
+    def server(self, starts_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(recovery, "_CASES", recovery._CASES[:1])
         try:
             echo_server.build()
         except echo_server.NoCompiler as reason:
@@ -159,7 +312,7 @@ class TestCommandLine:
         assert program.main(arguments) == 0
         shown = capsys.readouterr()
         assert "recovery: after kill -9" in shown.out
-        assert "recovery: the server is killed" in shown.err
+        assert "recovery: after kill -9" in shown.err
         assert Run.load(file).command == (
             "python -m benchmarks --only recovery --contender raw-pipe --contender gaia-mcp --quick --rounds 1"
         )
@@ -177,7 +330,7 @@ class TestCommandLine:
     def test_fails_the_check_where_a_bar_is_missed(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr("benchmarks.gate._AT_MOST", {"start: cold start: import": 1e-9})
+        monkeypatch.setattr("benchmarks.gate._AT_MOST", (("start: cold start: import", GAIA, 1e-9),))
 
         assert program.main(["--no-peers", "--rounds", "1", "--only", "start", "--check"]) == 1
         assert "missed: start: cold start: import" in capsys.readouterr().err

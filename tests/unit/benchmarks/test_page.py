@@ -71,6 +71,27 @@ class TestPage:
         assert Run.load(tmp_path / "benchmarks.json") == run
 
 
+def test_steps_are_lines_of_a_table_without_a_plot(tmp_path: Path) -> None:
+    run = run_of(
+        ("steps: a call: the pipe", "seconds", {"gaia-mcp": [9e-6], "gaia-mcp-http": [2e-5]}),
+        ("steps: a call: a span", "seconds", {"gaia-mcp": [-1e-6]}),
+    )
+    page.write(run, tmp_path)
+
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.table(run.rows)]
+    assert lines[0] == ["", "**gaia-mcp**", "gaia-mcp, over HTTP"]
+    assert lines[2:] == [["the pipe", "**9 µs**", "20 µs"], ["a span", "**-1 µs**", "–"]]  # noqa: RUF001
+    assert not list(tmp_path.glob("*.svg"))
+    assert "![" not in (tmp_path / "benchmarks.md").read_text()
+
+
+def test_a_section_of_which_nothing_could_be_measured_says_why() -> None:
+    run = run_of()
+    run.failures = {"http": {"gaia-mcp": "no C compiler"}}
+
+    assert "## Streamable HTTP\n\n- gaia-mcp is out: no C compiler\n" in page.text(run)
+
+
 def test_tables_show_how_many_times_the_floor_a_figure_is(run: Run) -> None:
     lines = page.table(run.rows[:2])
 
@@ -80,6 +101,14 @@ def test_tables_show_how_many_times_the_floor_a_figure_is(run: Run) -> None:
         "**20 µs, 2.00x**",
         "**40 µs, 4.00x**",
     ]
+
+
+def test_figures_are_compared_with_the_floor_of_their_row() -> None:
+    values = {"raw-socket": [1e-5], "gaia-mcp": [5e-5]}
+    lines = page.table(run_of(("http: JSON answers, 64 B, two cores: p50", "seconds", values)).rows)
+
+    assert lines[2].split("|")[1].strip() == "raw socket"
+    assert lines[3].split("|")[2].strip() == "**50 µs, 5.00x**"
 
 
 class TestPlots:

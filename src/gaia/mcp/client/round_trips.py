@@ -58,7 +58,7 @@ class RoundTrips:
 
     def request(self, request: ClientRequest) -> Outcome:
         """Make a request and wait for its result; ends its observation. Raises `MCPError`."""
-        result: Outcome = {}
+        result = NOTHING
         failure: BaseException | None = None
         try:
             keep: Callable[[Outcome], None] | None = None

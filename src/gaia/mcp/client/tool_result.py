@@ -154,7 +154,7 @@ class ToolResult(dict[str, Any]):
         ``error_type`` and ``delivery`` are left out: only the client knows whether a call was delivered, and what the
         server says of it must not be mistaken for that.
         """
-        if not _OF_THE_CLIENT.isdisjoint(answer):
+        if "error_type" in answer or "delivery" in answer:
             answer = {name: value for name, value in answer.items() if name not in _OF_THE_CLIENT}
         if "isError" in answer and "content" in answer:
             # Nothing is added. Every tool call passes here, and the constructor would take twice the time.

@@ -56,8 +56,11 @@ class LineFramer:
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         """The lines that `chunk` completes, without their line ends (LF or CRLF)."""
-        lines: list[bytes | OversizedLine] = []
         start, end = 0, chunk.find(b"\n")
+        if 0 <= end == len(chunk) - 1 and not self._size and end <= self._max:
+            # One message and nothing else, which is what a lone call is answered with.
+            return [chunk[:-1].removesuffix(b"\r")]
+        lines: list[bytes | OversizedLine] = []
         while end >= 0:
             if self._size or end - start > self._max:
                 self._append(chunk[start:end])

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-__all__ = ["loads"]
+__all__ = ["LONG", "loads"]
 
-_LONG = 64 * 1024
+LONG = 64 * 1024
 """Bytes from which on it is worth the trouble."""
 
 _MAX_STRINGS = 64
@@ -29,9 +29,10 @@ _PLACE = f"{secrets.token_hex(16)}-"
 
 
 def loads(line: bytes) -> Any:
-    """Like `orjson.loads`, but that long strings may contain control characters. Raises `orjson.JSONDecodeError`."""
-    if len(line) < _LONG:
-        return orjson.loads(line)
+    """Like `orjson.loads`, but that long strings may contain control characters. Raises `orjson.JSONDecodeError`.
+
+    For lines of at least `LONG` bytes; a shorter one has no long string.
+    """
     spans = list(_long_strings(line))
     if len(line) - sum(end - start for start, end in spans) > _MAX_REST:
         return orjson.loads(line)
@@ -60,7 +61,7 @@ def _long_strings(line: bytes) -> Iterator[tuple[int, int]]:
         end = line.find(b'"', start)
         if start == 0 or end < 0 or line.find(b"\\", start, end) >= 0:
             return
-        if end - start >= _LONG:
+        if end - start >= LONG:
             yield start, end
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
-from gaia.mcp.client.protocol.long_strings import loads
+from gaia.mcp.client.protocol.long_strings import LONG, loads
 
 __all__ = [
     "INTERNAL_ERROR",
@@ -44,6 +44,9 @@ INTERNAL_ERROR = -32603
 
 MAX_DEPTH = 254
 """Levels of nesting in a message: as many as orjson writes, and fewer than the standard library's recursion allows."""
+
+_MAY_BE_DEEP = 2 * MAX_DEPTH
+"""Bytes. Each level takes two at least, so most messages need no second look."""
 
 _LONG_LINE = 16 * 1024
 """Bytes that take longer to count than the members of an ordinary answer."""
@@ -142,12 +145,12 @@ def decode(line: bytes) -> Message | list[Message]:
     a stray byte in one answer must not lose that answer, nor junk the other messages of its batch. Raises `NotAMessage`
     for everything else, and `NestedTooDeep` for nesting that only serves to do harm.
     """
+    size = len(line)
     try:
-        value = loads(line)
+        value = orjson.loads(line) if size < LONG else loads(line)
     except orjson.JSONDecodeError:
         value = _decode_leniently(line)
-    # Each level takes two bytes at least, so most messages need no second look.
-    if len(line) > 2 * MAX_DEPTH and _may_be_too_deep(line, value) and _is_too_deep(value):
+    if size > _MAY_BE_DEEP and _may_be_too_deep(line, value) and _is_too_deep(value):
         raise NestedTooDeep(_answered_id(value))
     return _batch(value) if type(value) is list else _message(value)
 
@@ -229,11 +232,12 @@ def _message(value: Any) -> Message:
         raise NotAMessage("not a JSON-RPC 2.0 object")
     identifier = value.get("id")
     # bool is an int in Python, and True would match the call with id 1.
-    if identifier is not None and type(identifier) is not int and type(identifier) is not str:
-        raise NotAMessage(f"the id is a {type(identifier).__name__}")
-    if type(identifier) is str and len(identifier) > _MAX_ID:
-        # An answer repeats it, and many answers may wait for a server that does not read.
-        raise NotAMessage(f"the id has {len(identifier)} characters")
+    if type(identifier) is not int and identifier is not None:
+        if type(identifier) is not str:
+            raise NotAMessage(f"the id is a {type(identifier).__name__}")
+        if len(identifier) > _MAX_ID:
+            # An answer repeats it, and many answers may wait for a server that does not read.
+            raise NotAMessage(f"the id has {len(identifier)} characters")
     if "method" in value:
         return _request_or_notification(value, identifier)
     # A server that always writes both members means the one that is not null.

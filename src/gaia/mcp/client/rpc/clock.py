@@ -6,8 +6,8 @@ Everything that waits or measures asks a `Clock`, so that a test can let an hour
 from __future__ import annotations
 
 import queue
-import threading
-import time
+from threading import TIMEOUT_MAX
+from time import monotonic
 from typing import Any, Protocol, TypeGuard
 
 from gaia.locks import get_within
@@ -35,18 +35,20 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(monotonic)
 
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
         if deadline is None:
             return lock.acquire()
-        remaining = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
-        return lock.acquire(True, remaining) if remaining > 0 else lock.acquire(False)
+        remaining = deadline - monotonic()
+        if remaining <= 0:
+            return lock.acquire(False)
+        return lock.acquire(True, min(TIMEOUT_MAX, remaining))
 
     def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
         if deadline is None:
             return source.get()
-        return get_within(source, deadline - time.monotonic())
+        return get_within(source, deadline - monotonic())
 
 
 def require_seconds(name: str, value: object) -> None:

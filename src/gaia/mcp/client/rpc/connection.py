@@ -67,6 +67,9 @@ class ConnectionState(enum.Enum):
     CLOSED = "closed"
 
 
+_CLOSED = ConnectionState.CLOSED
+"""Each call asks for it twice, and the member of an enumeration takes longer to find."""
+
 _TRANSITIONS = {
     ConnectionState.CREATED: {ConnectionState.READY, ConnectionState.CLOSED},
     ConnectionState.READY: {ConnectionState.CLOSED},
@@ -164,7 +167,7 @@ class Connection:
         Ends the call with `Overloaded` when too many are under way.
         """
         channel = self.channel
-        if channel is None or self.state is ConnectionState.CLOSED:
+        if channel is None or self.state is _CLOSED:
             return False
         in_flight = self._in_flight
         if len(in_flight) >= self._max_pending and not call.bound:
@@ -174,8 +177,7 @@ class Connection:
             call.add_meta(self.negotiated)
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
-        # mypy narrows `state` from the check above and cannot know that other threads change it.
-        if self.state is ConnectionState.CLOSED:  # type: ignore[comparison-overlap]
+        if self.state is _CLOSED:
             return in_flight.pop(call.id, None) is None
         if not channel.send(call):
             # A request of the supervisor that finds no room stays in the table: it times out like one that is not
@@ -271,7 +273,9 @@ class Connection:
                 self._noise.count(len(line), line)
             return
         self.last_heard = self._clock.monotonic()
-        if type(message) is list:
+        if type(message) is Response:
+            self._answered(message)
+        elif type(message) is list:
             for item in message:
                 self._dispatch(item, len(line))
         else:
@@ -279,15 +283,7 @@ class Connection:
 
     def _dispatch(self, message: Message, size: int) -> None:
         if type(message) is Response:
-            # Most ids are as we gave them out, and this runs for every answer.
-            call = self._in_flight.pop(message.id, None) or self._take(message.id)
-            if call is not None:
-                try:
-                    self._finish(call, message.result)
-                except BaseException:
-                    # The connection is lost by that; a call that is no longer in its table would not be told.
-                    call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
-                    raise
+            self._answered(message)
         elif type(message) is Notification:
             if size > _MAX_NOTIFICATION:
                 self._ignore_notification(message, size)
@@ -311,13 +307,23 @@ class Connection:
             logger.debug("answer_ignored", server=self.name, call_id=str(identifier)[:_MAX_ID])
         return call
 
-    def _finish(self, call: Call, result: Any) -> None:
-        if type(result) is not dict:
-            call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
-        elif self.negotiated.server_may_ask or (error := check_result_type(call.method, result)) is None:
-            call.finish(result)
-        else:
-            call.finish(error=error)
+    def _answered(self, message: Response) -> None:
+        # Most ids are as we gave them out, and this runs for every answer.
+        call = self._in_flight.pop(message.id, None) or self._take(message.id)
+        if call is None:
+            return
+        try:
+            result = message.result
+            if type(result) is not dict:
+                call.finish(error=InvalidResponse(f"the result of {call.method} is not an object"))
+            elif self.negotiated.server_may_ask or (error := check_result_type(call.method, result)) is None:
+                call.finish(result)
+            else:
+                call.finish(error=error)
+        except BaseException:
+            # The connection is lost by that; a call that is no longer in its table would not be told.
+            call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
+            raise
 
     def _fail(self, message: ErrorResponse) -> None:
         call = None if message.id is None else self._take(message.id)

@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from gaia.cancellation import current_scope
+from gaia.cancellation import CancelScope, current_scope
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
+from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.notifications import progress_of
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.callbacks import Lane
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.status import CallStatistics
@@ -65,29 +67,25 @@ class Caller:
         if scope is not None and scope.cancelled:
             raise CallCancelled(SCOPE_CANCELLED)
         clock, supervisor = self._clock, self.supervisor
-        started = clock.monotonic()
         report: Callable[[], object] | None = None
-        on_progress = request.options.on_progress
-        if on_progress is None:
-            call = self._call(supervisor, request, started)
+        # No closures here: every call passes, and would pay for them.
+        if request.options.on_progress is None:
+            call = self._call(supervisor, request)
         else:
-            updates = _Updates()
-            call = self._call(supervisor, request, started, on_progress=updates.put, on_done=lambda _: updates.end())
-            report = functools.partial(_report_until_done, updates, call, clock, on_progress)
-        call_queue = supervisor.call_queue
+            call, report = self._call_with_progress(supervisor, request, request.options.on_progress)
         if scope is None:
-            call.perform(call_queue, clock, report)
+            call.perform(supervisor.call_queue, clock, report)
         else:
-            forget = scope.on_cancel(lambda: call_queue.cancel(call, CallCancelled(SCOPE_CANCELLED)))
+            forget = _cancel_with(scope, call, supervisor.call_queue)
             try:
-                call.perform(call_queue, clock, report)
+                call.perform(supervisor.call_queue, clock, report)
             finally:
                 forget()
-        error = call.error
-        self._record(call, started)
+        error, result = call.error, call.result
+        self.statistics.record(clock.monotonic() - call.now, failed=error is not None or is_tool_error(result))
         if error is not None:
             raise error
-        return call.result
+        return result
 
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn = lambda *_: False) -> None:
         """Make a request without waiting, for `future`, which is done as soon as the call has ended.
@@ -96,11 +94,11 @@ class Caller:
         `goes_on` runs on the thread that ends the call, and must be quick.
         """
         supervisor = self.supervisor
-        started = self._clock.monotonic()
 
         def done(call: Call) -> None:
             try:
-                self._record(call, started)
+                failed = call.error is not None or is_tool_error(call.result)
+                self.statistics.record(self._clock.monotonic() - call.now, failed=failed)
                 if not goes_on(call.error, call.result):
                     end(future, request, call.error, call.result)
             except BaseException as error:
@@ -116,9 +114,7 @@ class Caller:
             assert on_progress is not None, "progress is only reported if it is wanted"
             future.lane.post(functools.partial(_report, on_progress, params), size=value_size(params))
 
-        call = self._call(
-            supervisor, request, started, on_done=done, on_progress=None if on_progress is None else progressed
-        )
+        call = self._call(supervisor, request, done, None if on_progress is None else progressed)
         future.attach(lambda error: supervisor.call_queue.cancel(call, error))
         supervisor.call_queue.submit(call)
         supervisor.watch(call)
@@ -127,20 +123,20 @@ class Caller:
         self,
         supervisor: Supervisor,
         request: ClientRequest,
-        now: float,
-        *,
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
     ) -> Call:
         timeout = request.options.timeout
+        # The one that it is submitted to adds what was not known yet.
+        connection = supervisor.call_queue.ready
         call = Call(
             supervisor.next_id(),
             request.method,
             request.params,
-            now,
+            self._clock.monotonic(),
             self._timeout if timeout is None else timeout,
             repeatable=request.repeatable,
-            negotiated=supervisor.negotiated,
+            negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=on_done,
             on_progress=on_progress,
             observer=request.observation,
@@ -151,9 +147,18 @@ class Caller:
             request.observation.numbered(call.id)
         return call
 
-    def _record(self, call: Call, started: float) -> None:
-        failed = call.error is not None or is_tool_error(call.result)
-        self.statistics.record(self._clock.monotonic() - started, failed=failed)
+    def _call_with_progress(
+        self, supervisor: Supervisor, request: ClientRequest, on_progress: OnProgress
+    ) -> tuple[Call, Callable[[], object]]:
+        """A call, and what reports its progress in the caller's thread."""
+        updates = _Updates()
+        call = self._call(supervisor, request, lambda _: updates.end(), updates.put)
+        return call, functools.partial(_report_until_done, updates, call, self._clock, on_progress)
+
+
+def _cancel_with(scope: CancelScope, call: Call, call_queue: CallQueue) -> Callable[[], None]:
+    """Have the call cancelled with the scope. Returns a function that ends this."""
+    return scope.on_cancel(lambda: call_queue.cancel(call, CallCancelled(SCOPE_CANCELLED)))
 
 
 def end(future: CallFuture, request: ClientRequest, error: MCPError | None, result: Outcome) -> None:

@@ -24,7 +24,6 @@ from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
 from gaia.locks import Latch
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
@@ -77,12 +76,6 @@ class Supervisor:
     @property
     def state(self) -> ServerState:
         return self.call_queue.state
-
-    @property
-    def negotiated(self) -> NegotiatedProtocol:
-        """What requests have to carry, as far as it is known; a connection corrects what was guessed wrong."""
-        current = self.condition.current
-        return NOT_NEGOTIATED if current is None else current.connection.negotiated
 
     @property
     def queued(self) -> int:

@@ -143,8 +143,19 @@ class PipeWriter:
         outbox = self._outbox
         try:
             while not self._broken and (self._rest is not None or outbox):
-                batch: list[tuple[Outgoing, int]] = []
-                data = self._next_batch(batch) if self._rest is None else self._rest
+                data: bytes | memoryview
+                batch: list[tuple[Outgoing, int]]
+                if self._rest is not None:
+                    batch, data = [], self._rest
+                elif len(outbox) > 1:
+                    batch, data = self._next_batch()
+                else:
+                    # A lone call, with which nothing has to be put together.
+                    item = outbox.popleft()
+                    if not item.begin_write():
+                        continue
+                    data = item.frame
+                    batch = [(item, len(data))]
                 try:
                     sent = os.write(self._descriptor, data)
                 except BlockingIOError:
@@ -166,8 +177,9 @@ class PipeWriter:
             outbox.clear()
         return True
 
-    def _next_batch(self, batch: list[tuple[Outgoing, int]]) -> bytes:
-        """The bytes of what waits, as much as one write should take. Adds each item and its size to `batch`."""
+    def _next_batch(self) -> tuple[list[tuple[Outgoing, int]], bytes]:
+        """What waits, as much as one write should take: each item with its size, and the bytes of all."""
+        batch: list[tuple[Outgoing, int]] = []
         frames: list[bytes] = []
         size = 0
         outbox = self._outbox
@@ -178,7 +190,7 @@ class PipeWriter:
                 frames.append(frame)
                 batch.append((item, len(frame)))
                 size += len(frame)
-        return frames[0] if len(frames) == 1 else b"".join(frames)
+        return batch, b"".join(frames)
 
     def _keep_unsent(self, batch: list[tuple[Outgoing, int]], data: bytes | memoryview, sent: int) -> None:
         """Keep the rest of the frame that left in part; what did not begin to leave goes back into the outbox."""

@@ -31,6 +31,20 @@ def test_the_message_of_a_timeout_has_no_needless_digits(timeout: float, shown: 
     assert str(call(timeout=timeout).timed_out()) == f"tools/call was not answered within {shown}"
 
 
+def test_what_a_caller_sends_is_not_in_its_text() -> None:
+    assert "hunter2" not in repr(call(params={"password": "hunter2"}))
+
+
+def test_two_calls_have_nothing_in_common_and_are_never_equal() -> None:
+    one, other = call(), call()
+    assert one != other
+    assert len({one, other}) == 2
+    one.result["content"] = []
+    assert other.result == {}
+    assert one.finish()
+    assert not other.ended
+
+
 def race(rounds: int, *contenders: Callable[[int], Any]) -> list[tuple[Any, ...]]:
     """Run the contenders at the same moment, each in a thread of its own, again and again; returns what they return."""
     barrier = threading.Barrier(len(contenders))
