@@ -102,7 +102,9 @@ class Post:
         "sent",
     )
 
-    def __init__(self, session: HttpSession, sink: HttpSink, item: Outgoing, lock: AbstractContextManager[object]) -> None:
+    def __init__(
+        self, session: HttpSession, sink: HttpSink, item: Outgoing, lock: AbstractContextManager[object]
+    ) -> None:
         """`lock` is for a few lines at a time; posts of one channel may share one."""
         self._session = session
         self._sink = sink
