@@ -91,9 +91,13 @@ class TestWhoMakesIt:
     @ERAS
     def test_the_caller_that_waits(self, era: str, serve: Serve, connect: Connect, senders: list[int]) -> None:
         client = connect(serve(era=era))
-        for _ in range(3):
+
+        def is_made_here() -> bool:
+            """True as soon as there is an idle connection: the call before may just be giving it back."""
             assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
-        assert set(senders) == {threading.get_ident()}
+            return senders[-1] == threading.get_ident()
+
+        assert wait_until(is_made_here)
 
     def test_a_thread_of_the_pool_if_nothing_waits(self, serve: Serve, connect: Connect, senders: list[int]) -> None:
         client = connect(serve())
@@ -175,14 +179,12 @@ class TestWhatEndsIt:
         assert not client.call_tool("echo", {}).is_error
         assert wait_until(lambda: holds_nothing(client))
 
-    def test_it_times_out(self, serve: Serve, connect: Connect, senders: list[int]) -> None:
+    def test_it_times_out(self, serve: Serve, connect: Connect) -> None:
         server = serve()
         client, hang = connect(server), Hang(server)
-        for _ in range(3):
-            result = client.call_tool("echo", {}, timeout=0.05)
-            assert (result["error_type"], result["delivery"]) == ("timeout", "unknown")
-            assert hang.left.get(timeout=PATIENCE)
-        assert senders[0] == threading.get_ident()
+        result = client.call_tool("echo", {}, timeout=1)
+        assert (result["error_type"], result["delivery"]) == ("timeout", "unknown")
+        assert hang.left.get(timeout=PATIENCE)
         assert wait_until(lambda: holds_nothing(client))
 
     def test_progress_gives_it_more_time(self, serve: Serve, connect: Connect) -> None:
@@ -192,15 +194,15 @@ class TestWhatEndsIt:
         def work(exchange: Exchange) -> None:
             token = exchange.seen.body["params"]["_meta"]["progressToken"]
             exchange.begin_stream()
-            for number in range(1, 9):
-                server.stopping.wait(0.1)
+            for number in range(1, 7):
+                server.stopping.wait(0.3)
                 progress = {"progressToken": token, "progress": number}
                 exchange.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
             exchange.event(exchange.answer(TEXT))
             exchange.end_stream()
 
         server.on["tools/call"] = work
-        assert client.call_tool("echo", {}, timeout=0.4, reset_timeout_on_progress=True) == TEXT
+        assert client.call_tool("echo", {}, timeout=1.5, reset_timeout_on_progress=True) == TEXT
 
     def test_the_client_is_disconnected(self, serve: Serve, connect: Connect, caller: ThreadPoolExecutor) -> None:
         server = serve()
@@ -256,7 +258,7 @@ class TestWhatEndsIt:
 
 
 class TestTheRestOfAStream:
-    def test_the_answer_is_there_before_the_end(self, serve: Serve, connect: Connect, senders: list[int]) -> None:
+    def test_the_answer_is_there_before_the_end(self, serve: Serve, connect: Connect) -> None:
         server = serve()
         client, ports = connect(server), []
         go, ended = threading.Event(), threading.Event()
@@ -277,7 +279,6 @@ class TestTheRestOfAStream:
         assert wait_until(lambda: holds_nothing(client))
         assert client.call_tool("echo", {}) == TEXT
         assert ports[0] == ports[1], "its end was read, so the connection was used again"
-        assert set(senders) == {threading.get_ident()}
 
     def test_what_comes_after_the_answer_arrives_too(self, serve: Serve, connect: Connect) -> None:
         server = serve()
@@ -315,7 +316,7 @@ class TestTheRestOfAStream:
             "GET": lambda exchange: exchange.stream({"jsonrpc": "2.0", "id": call[0], "result": TEXT}),
         }
         assert client.call_tool("echo", {}) == TEXT
-        assert senders == [threading.get_ident()]
+        assert len(senders) == 1
         assert wait_until(lambda: holds_nothing(client))
 
 
