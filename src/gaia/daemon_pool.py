@@ -132,8 +132,13 @@ class DaemonPool:
         taken = {thread.name for thread in self._threads}
         name = next(name for n in itertools.count(1) if (name := f"{self._name}-{n}") not in taken)
         thread = _PoolThread(self, name)
-        thread.start()
+        # First, because a signal handler may raise when it has just been started.
         self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            raise
         if self._waiting:
             # Now, because what has a thread must not count as waiting until that thread comes to run.
             thread.first = self._waiting.popleft()
@@ -229,7 +234,8 @@ def drain_all(pools: Iterable[DaemonPool], timeout: float) -> bool:
 
 def _join(threads: list[_PoolThread], timeout: float) -> bool:
     deadline = time.monotonic() + timeout
-    others = [thread for thread in threads if thread is not threading.current_thread()]
+    # One whose start was interrupted by a signal handler may not have an identity.
+    others = [thread for thread in threads if thread is not threading.current_thread() and thread.ident is not None]
     for thread in others:
         thread.join(max(0.0, deadline - time.monotonic()))
     return not any(thread.is_alive() for thread in others)

@@ -15,11 +15,13 @@ from typing import Final
 
 __all__ = ["EXTRAS", "install_command"]
 
+_HTTP = "httptools>=0.6.4,<1"
 _SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", "h11>=0.14,<1")
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "http": ("httpx2>=2.16", "mcp>=2.3,<3"),
+        "http": (_HTTP,),
+        "oauth": (_HTTP, "httpx2>=2.16", "mcp>=2.3,<3"),
         "llm": ("openai>=1.60",),
         "otel": ("opentelemetry-exporter-otlp-proto-http>=1.30,<2", "opentelemetry-exporter-prometheus>=0.51b0,<1"),
         "serve": ("mcp>=2.3,<3", *_SERVING),

@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "mcp/client/supervision/input_requests.py": "taken without waiting, or by the one thread that waits",
     "mcp/client/supervision/server_requests.py": "taken without waiting",
     "mcp/client/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
-    "mcp/client/transports/http/deadlines.py": "its condition has a reentrant lock",
     "mcp/doctor/endpoint.py": "threads of one examination",
 }
 """Modules, by their paths."""

@@ -25,7 +25,7 @@ def test_pip_accepts_the_command_wherever_gaia_came_from() -> None:
 
 def test_it_is_for_this_python_and_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/my envs/bin/python")
-    assert shlex.split(install_command("http"))[-2:] == list(EXTRAS["http"])
+    assert shlex.split(install_command("oauth"))[-3:] == list(EXTRAS["oauth"])
     assert install_command("llm").startswith("'/my envs/bin/python' ")
     assert install_command("llm").endswith(" install 'openai>=1.60'") or "uv" in install_command("llm")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import httpx2
 import msgspec
+
+if TYPE_CHECKING:
+    import httpx2
 
 __all__ = ["Challenge"]
 
@@ -27,12 +30,14 @@ class Challenge(msgspec.Struct, frozen=True):
     """The protocol revision of the refused request."""
 
     @classmethod
-    def of(cls, response: httpx2.Response) -> Challenge | None:
-        """What `response` asks for; None if that has nothing to do with authorization."""
-        wanted = response.headers.get("WWW-Authenticate", "")[:_MAX_CHALLENGE]
-        error = _parameter(_ERROR, wanted)
-        if response.status_code == 401 or (response.status_code == 403 and error == "insufficient_scope"):
-            return cls(response.status_code, wanted, response.request.headers.get(_REVISION))
+    def of(cls, status: int, www_authenticate: str | None, revision: str | None) -> Challenge | None:
+        """What a response asks for; None if that has nothing to do with authorization.
+
+        `www_authenticate` is its header of that name, `revision` that of the protocol of the request.
+        """
+        wanted = (www_authenticate or "")[:_MAX_CHALLENGE]
+        if status == 401 or (status == 403 and _parameter(_ERROR, wanted) == "insufficient_scope"):
+            return cls(status, wanted, revision)
         return None
 
     @property
@@ -45,7 +50,9 @@ class Challenge(msgspec.Struct, frozen=True):
         return _parameter(_SCOPE, self.www_authenticate)
 
     def replay(self, url: str) -> tuple[httpx2.Request, httpx2.Response]:
-        """A request like the refused one, and its answer."""
+        """A request like the refused one, and its answer, for the SDK."""
+        import httpx2
+
         request = httpx2.Request("POST", url, headers={} if self.revision is None else {_REVISION: self.revision})
         headers = {"WWW-Authenticate": self.www_authenticate} if self.www_authenticate else {}
         return request, httpx2.Response(self.status, headers=headers, request=request, content=b"")

@@ -16,7 +16,7 @@ __all__ = ["ConfiguredAuthorization"]
 
 
 class ConfiguredAuthorization:
-    """See `gaia.mcp.client.transports.base.Authorization`. Called, it gives the authorization for httpx2."""
+    """See `gaia.mcp.client.transports.base.Authorization`. Called, it gives the authorization of the requests."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ConfiguredAuthorization:
         """Those of the login that was replaced last, which late errors may repeat."""
 
     def __call__(self) -> ServerAuthorization:
-        # Imported here because httpx2 takes its time, and need not be installed as long as no such server is opened.
+        # Imported here because programs whose servers are all processes of their own do not need it.
         from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 
         values = self._expand()

@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 
+from gaia.log import mask_records_of
 from gaia.mcp.client.authorization.browser import OpenBrowser, browser_login
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import ClientCredentials, OAuth, PrivateKeyJwt, WorkloadIdentity
@@ -24,6 +25,9 @@ from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
 from gaia.response_limits import ResponseLimits
 
 __all__ = ["OAuthFlowError", "log_in", "renew", "use_credentials"]
+
+# It logs the URL of each request.
+mask_records_of(httpx2.__name__)
 
 _REQUEST_SECONDS = 30.0
 """For one request, from its beginning to the end of the response."""

@@ -11,7 +11,6 @@ from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from gaia.extras import install_command
@@ -36,6 +35,9 @@ __all__ = ["ServerAuthorization"]
 
 logger = get_logger(__name__)
 
+_FOR_TOKENS = ("mcp", "httpx2")
+"""The packages that ask for a token. One that is there needs none of them."""
+
 _MAX_PROBLEM = 1000
 """Characters of what went wrong: the SDK quotes the authorization server in full."""
 
@@ -49,8 +51,8 @@ _PYDANTIC_INPUT = r" \[type=.*"
 """Where pydantic shows what it was given, which are tokens."""
 
 
-class ServerAuthorization(httpx2.Auth):
-    """The login at one server, for a synchronous HTTP client. Thread-safe.
+class ServerAuthorization:
+    """The login at one server, for an `HttpTransport`. Thread-safe.
 
     Requests wait for each other only while a token is asked for: then all of them share the one that comes. A request
     that is not let in raises `NeedsAuthorization`; the server has not acted on it.
@@ -122,13 +124,23 @@ class ServerAuthorization(httpx2.Auth):
         stamp = self._file.stamp()
         return stamp is not None and stamp != self._refused
 
-    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+    def ready_login(self) -> tuple[bool, str | None]:
+        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs.
+
+        Reads no file: a login that came meanwhile is found out when the server refuses the request.
+        """
+        login = self._login
+        if login is None or self._is_readable_on_the_way:
+            return True, None
+        token = login.token
+        return (not self._can_renew(login), None) if token is None else (True, f"Bearer {token}")
+
+    def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
+        """See `gaia.mcp.client.transports.base.RequestAuthorization`."""
         token = self._token()
         for attempt in (1, 2):
-            if token is not None:
-                request.headers["Authorization"] = f"Bearer {token}"
-            response = yield request
-            challenge = Challenge.of(response)
+            status, www_authenticate = yield None if token is None else f"Bearer {token}"
+            challenge = Challenge.of(status, www_authenticate, revision)
             if challenge is None:
                 return
             self._challenge = challenge
@@ -179,11 +191,14 @@ class ServerAuthorization(httpx2.Auth):
         if login is None or self._is_readable_on_the_way:
             return None
         token = login.token
-        if token is None and login.refresh_token is not None and isinstance(self._config, OAuth):
+        if token is None and self._can_renew(login):
             # It is known to have expired, so it need not be sent to find that out.
             with contextlib.suppress(NeedsAuthorization):
                 return self._new_token(None, None)
         return token
+
+    def _can_renew(self, login: Login) -> bool:
+        return login.refresh_token is not None and isinstance(self._config, OAuth)
 
     def _new_token(self, challenge: Challenge | None, used: str | None) -> str:
         """A token other than `used`. Without a challenge it can only be renewed. Raises MCPError."""
@@ -275,10 +290,12 @@ class ServerAuthorization(httpx2.Auth):
         return token
 
     def _require_sdk(self) -> None:
-        """Raise ConfigError with the way to install the SDK, if it is missing."""
-        if importlib.util.find_spec("mcp") is None:
+        """Raise ConfigError with the way to install what asks for tokens, if it is missing."""
+        missing = [package for package in _FOR_TOKENS if importlib.util.find_spec(package) is None]
+        if missing:
             raise ConfigError(
-                f"server {self._name!r} requires a login, which needs the package mcp; run: {install_command('http')}"
+                f"server {self._name!r} requires a login, which needs the package {missing[0]}; "
+                f"run: {install_command('oauth')}"
             )
 
     def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
@@ -286,6 +303,8 @@ class ServerAuthorization(httpx2.Auth):
 
         Raises MCPError.
         """
+        import httpx2
+
         from gaia.mcp.client.authorization.flows import OAuthFlowError
 
         async def run() -> Login | None:

@@ -24,6 +24,7 @@ import msgspec
 from gaia.mcp.client.observation.request_spans import Observation
 from gaia.mcp.client.protocol.messages import encode_request
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.client.rpc.channel import Errand
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.errors import CallCancelled, CallTimeout, Delivery, MCPError, ServerCrashed
 
@@ -85,6 +86,10 @@ class Call(msgspec.Struct, eq=False):
     repeated: bool = False
     result: dict[str, Any] = {}
     error: MCPError | None = None
+    _caller: int | None = None
+    """The thread that carries out an errand of this call, while it looks for one."""
+    _errand: Errand | None = None
+    """Only the caller's thread changes it."""
     _claim: threading.Lock = msgspec.field(default_factory=threading.Lock)
     _done: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
@@ -133,6 +138,8 @@ class Call(msgspec.Struct, eq=False):
         elif result is not None:
             self.result = result
         self._done.release()
+        if self._errand is not None:
+            self._errand.ended()
         if self.on_done is not None:
             self.on_done(self)
         return True
@@ -150,15 +157,38 @@ class Call(msgspec.Struct, eq=False):
         exception in this thread, such as Ctrl-C, cancels the call: the server must not go on with it.
         """
         try:
+            if report is None:
+                self._caller = threading.get_ident()
             if not route.submit(self):
                 self.finish(error=ServerCrashed("the server has ended"))
+            if self._errand is not None:
+                self._run_errands()
+            self._caller = None
             if report is not None:
                 report()
             if not self.wait(clock) and not route.expire(self):
                 self.wait_for_outcome()
         except BaseException:
+            self._caller = None
             route.cancel(self, CallCancelled("the caller was interrupted"))
+            if self._errand is not None:
+                self._errand.abandon()
+                self._errand = None
             raise
+
+    def leave(self, errand: Errand) -> bool:
+        """Leave `errand` to the caller's thread, if this is that thread and it goes on to look for one."""
+        if self._caller != threading.get_ident():
+            return False
+        self._errand = errand
+        return True
+
+    def _run_errands(self) -> None:
+        """An errand that lost the answer may have submitted the call again, and left another one."""
+        while (errand := self._errand) is not None:
+            errand.run()
+            if self._errand is errand:
+                self._errand = None
 
     def wait(self, clock: Clock) -> bool:
         """Block until the call has ended, at most until its deadline. False if it has not ended by then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -11,7 +12,23 @@ from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Channel", "ChannelListener", "Ending", "Frame", "Outgoing"]
+__all__ = ["Channel", "ChannelListener", "Ending", "Errand", "Frame", "Outgoing"]
+
+
+class Errand(Protocol):
+    """The exchange with the server for one request, left to the thread of the caller that waits for the answer."""
+
+    def run(self) -> None:
+        """Send the request and receive what answers it, at most until the request's deadline. On the caller's thread.
+
+        No code of the application runs meanwhile. Raises only what a signal handler raises.
+        """
+
+    def ended(self) -> None:
+        """The request has ended: `run` must return soon. For any thread."""
+
+    def abandon(self) -> None:
+        """It does not go on: an exception came before, in or after `run`. On the caller's thread, and harmless."""
 
 
 class Outgoing(Protocol):
@@ -35,6 +52,13 @@ class Outgoing(Protocol):
     def ended(self) -> bool:
         """Whether no answer is needed any more: the request was answered or given up."""
 
+    @property
+    def deadline(self) -> float:
+        """A reading of the clock, after which no answer is needed any more. It may move later."""
+
+    def leave(self, errand: Errand) -> bool:
+        """Have the calling thread run `errand` right after `Channel.send`; False if it does not wait for the answer."""
+
     def begin_write(self) -> bool: ...
 
     def undo_write(self) -> None: ...
@@ -48,6 +72,10 @@ class Frame(msgspec.Struct, frozen=True):
     params: Mapping[str, Any] | None = None
     id: ClassVar[None] = None
     ended: ClassVar[bool] = False
+    deadline: ClassVar[float] = math.inf
+
+    def leave(self, errand: Errand) -> bool:  # noqa: ARG002 - no thread waits for it
+        return False
 
     def begin_write(self) -> bool:
         return True
@@ -129,7 +157,10 @@ class Channel(Protocol):
 
 
 class ChannelListener(Protocol):
-    """What the threads of a channel call. Implementations never block and never raise."""
+    """What the threads of a channel call. Implementations never block and never raise.
+
+    Several threads may call at once: over HTTP each thread that makes an exchange hands over what answers it.
+    """
 
     def message_received(self, line: bytes | OversizedLine) -> None: ...
 

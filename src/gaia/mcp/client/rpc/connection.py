@@ -1,8 +1,9 @@
 """One connection to one server: its state, and the table that matches answers with calls.
 
 A connection goes through CREATED → READY → CLOSED once, or from READY through DRAINING to CLOSED if another one takes
-its place. Any thread may submit a call; only the channel's reader delivers answers. The table of calls in flight needs
-no lock, because each of its operations is one atomic dict operation and a call belongs to the thread that pops it.
+its place. Any thread may submit a call. The channel's threads deliver answers, over HTTP those of callers, too. The
+table of calls in flight needs no lock, because each of its operations is one atomic dict operation and a call belongs
+to the thread that pops it.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Connection:
         self.channel: Channel | None = None
         """Set once, as soon as the transport has opened it."""
         self._warned_of_long_notifications = False
-        """Only the reader uses it."""
+        """Perhaps they are warned of twice, because it needs no lock."""
         self._transition = reentrant_lock()
         """Owns `state`; readers may look at it without the lock."""
 

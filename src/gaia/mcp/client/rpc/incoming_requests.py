@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND, Request, encode_error, encode_result
-from gaia.mcp.client.rpc.channel import Outgoing
+from gaia.mcp.client.rpc.channel import Errand, Outgoing
 from gaia.telemetry.spans import ServerSpan
 
 __all__ = ["IncomingRequests"]
@@ -134,10 +135,14 @@ class _Answer:
     method: ClassVar[None] = None
     params: ClassVar[None] = None
     ended: ClassVar[bool] = False
+    deadline: ClassVar[float] = math.inf
 
     def __init__(self, frame: bytes, backlog: _Backlog) -> None:
         self.frame = frame
         self._backlog = backlog
+
+    def leave(self, errand: Errand) -> bool:  # noqa: ARG002 - no thread waits for it
+        return False
 
     def begin_write(self) -> bool:
         self._backlog.remove(len(self.frame))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
 
@@ -32,18 +33,21 @@ class Noise(msgspec.Struct, frozen=True):
 
 
 class NoiseCounter:
-    """Only the reader's thread counts; other threads read the immutable `total`."""
+    """For any thread; `total` is immutable, and replaced as a whole."""
 
     def __init__(self, server: str, observer: Observer, redact: Callable[[str], str]) -> None:
         self.total = Noise()
         self._server = server
         self._observer = observer
         self._redact = redact
+        self._lock = reentrant_lock()
+        """Owns the writing of `total`."""
 
     def count(self, size: int, head: bytes) -> None:
         """Count a line of `size` bytes that begins with `head`."""
         sample = self._redact(head[:_REDACTED_BYTES].decode("utf-8", "replace"))[:SAMPLE_LENGTH]
-        if self.total.lines == 0:
+        with self._lock:
+            self.total = total = Noise(self.total.lines + 1, self.total.size + size, sample)
+        if total.lines == 1:
             logger.warning("noise_on_stdout", server=self._server, sample=sample)
-        self.total = Noise(self.total.lines + 1, self.total.size + size, sample)
         self._observer.noise_received(size)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gaia.cancellation import CancelScope, current_scope
 from gaia.exception_text import exception_text
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
@@ -171,21 +172,24 @@ def end(future: CallFuture, request: ClientRequest, error: MCPError | None, resu
 
 
 class _Updates:
-    """Reports of progress, on their way from the reader to the caller's thread."""
+    """Reports of progress, on their way from the threads that read to the caller's thread."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | None] = queue.SimpleQueue()
         """Each with its size; None is the end."""
+        self._putting = reentrant_lock()
+        """Owns `_put`: several threads may read what a server reports."""
         self._put = 0
-        """Bytes in all; only the reader changes it."""
+        """Bytes in all."""
         self._taken = 0
         """Bytes in all; only the caller's thread changes it."""
 
     def put(self, params: Mapping[str, Any]) -> None:
         size = value_size(params)
-        if self._queue.qsize() < _MAX_UPDATES and self._put - self._taken + size <= _MAX_UPDATE_BYTES:
-            self._put += size
-            self._queue.put((size, params))
+        with self._putting:
+            if self._queue.qsize() < _MAX_UPDATES and self._put - self._taken + size <= _MAX_UPDATE_BYTES:
+                self._put += size
+                self._queue.put((size, params))
 
     def end(self) -> None:
         self._queue.put(None)

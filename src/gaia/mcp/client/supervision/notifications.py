@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import Notification
 from gaia.mcp.client.protocol.notifications import (
@@ -48,13 +49,15 @@ class Notifications:
         self._on_notified = on_notified
         self.tools_change_announced = False
         """A change was announced since the tools were listed last; another announcement would say nothing new."""
+        self._posting = reentrant_lock()
+        """Owns `_posted`: several threads may receive notifications."""
         self._posted = 0
-        """Bytes in all; only the reader changes it."""
+        """Bytes in all."""
         self._read = 0
         """Bytes in all; only the supervisor's thread changes it."""
 
     def received(self, connection: Connection, notification: Notification) -> None:
-        """For the reader thread."""
+        """For any thread that reads from the server."""
         parsed = parse_notification(notification)
         if isinstance(parsed, ToolListChanged):
             # Not subject to the bound: there is one at most, and without it the tools would stay out of date.
@@ -74,7 +77,8 @@ class Notifications:
         return True
 
     def _post(self, notification: ServerNotification, size: int = 0) -> None:
-        self._posted += size
+        with self._posting:
+            self._posted += size
 
         def notified() -> None:
             self._read += size

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from gaia.locks import WeakObjects
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener
 
-__all__ = ["Authorization", "ChannelTransport", "MCPTransport", "open_channels"]
+__all__ = [
+    "Authorization",
+    "ChannelTransport",
+    "MCPTransport",
+    "RequestAuthorization",
+    "open_channels",
+]
 
 
 class MCPTransport(ABC):
@@ -64,6 +70,21 @@ class Authorization(Protocol):
 
     def reopen(self) -> None:
         """After `abort`: allow it again."""
+
+
+@runtime_checkable
+class RequestAuthorization(Protocol):
+    """What a login means for each request over HTTP. Thread-safe."""
+
+    def ready_login(self) -> tuple[bool, str | None]:
+        """Whether a request can be sent without waiting, and the header ``Authorization`` that it needs."""
+
+    def login_flow(self, revision: str | None) -> Generator[str | None, tuple[int, str | None], None]:
+        """Yields the header ``Authorization`` to send the request with, if it needs one, as often as it is to be sent.
+
+        It is sent the status and the header ``WWW-Authenticate`` of each response. It may wait, for a person too, and
+        raises MCPError. `revision` is that of the protocol of the request.
+        """
 
 
 class ChannelTransport(MCPTransport):

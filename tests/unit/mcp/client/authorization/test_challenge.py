@@ -1,6 +1,5 @@
 """What a refusal of a server asks for."""
 
-import httpx2
 import pytest
 
 from gaia.mcp.client.authorization.challenge import Challenge
@@ -8,13 +7,8 @@ from gaia.mcp.client.authorization.challenge import Challenge
 URL = "https://mcp.example.com/mcp"
 
 
-def response(status: int, wanted: str = "", **headers: str) -> httpx2.Response:
-    request = httpx2.Request("POST", URL, headers=headers)
-    return httpx2.Response(status, headers={"WWW-Authenticate": wanted} if wanted else {}, request=request)
-
-
 def challenge(status: int, wanted: str = "") -> Challenge:
-    found = Challenge.of(response(status, wanted))
+    found = Challenge.of(status, wanted, None)
     assert found is not None
     return found
 
@@ -23,6 +17,11 @@ def challenge(status: int, wanted: str = "") -> Challenge:
 def test_any_401_is_one(wanted: str) -> None:
     assert challenge(401, wanted) == Challenge(401, wanted, None)
     assert not challenge(401, wanted).wants_more
+
+
+def test_there_may_be_no_header() -> None:
+    assert Challenge.of(401, None, None) == Challenge()
+    assert Challenge.of(403, None, None) is None
 
 
 def test_a_long_one_is_cut() -> None:
@@ -54,12 +53,12 @@ def test_a_403_is_one_if_it_wants_another_scope(wanted: str) -> None:
     ],
 )
 def test_any_other_403_has_nothing_to_do_with_a_login(wanted: str) -> None:
-    assert Challenge.of(response(403, wanted)) is None
+    assert Challenge.of(403, wanted, None) is None
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 500])
 def test_neither_has_any_other_status(status: int) -> None:
-    assert Challenge.of(response(status, 'Bearer error="insufficient_scope"')) is None
+    assert Challenge.of(status, 'Bearer error="insufficient_scope"', None) is None
 
 
 @pytest.mark.parametrize(
@@ -77,13 +76,13 @@ def test_the_scope_is_read_quoted_and_unquoted(wanted: str, scope: str | None) -
 
 
 def test_the_replayed_request_looks_like_the_refused_one() -> None:
-    refused = response(403, 'Bearer error="insufficient_scope"', **{"MCP-Protocol-Version": "2026-07-28"})
-    found = Challenge.of(refused)
+    wanted = 'Bearer error="insufficient_scope"'
+    found = Challenge.of(403, wanted, "2026-07-28")
     assert found is not None
     request, answer = found.replay("https://mcp.example.com/other")
     assert (request.method, str(request.url)) == ("POST", "https://mcp.example.com/other")
     assert request.headers["MCP-Protocol-Version"] == "2026-07-28"
-    assert Challenge.of(answer) == found
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (403, wanted)
 
 
 def test_without_a_revision_and_a_header_none_is_made_up() -> None:

@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from gaia.extras import install_command
+from gaia.http_client import HttpConnection, HttpSettings, Response, Url
 from gaia.mcp.client.authorization.challenge import Challenge
 from gaia.mcp.client.authorization.config import (
     AuthorizationRequest,
@@ -28,6 +29,7 @@ from gaia.mcp.client.authorization.config import (
 )
 from gaia.mcp.client.authorization.server_authorization import ServerAuthorization
 from gaia.mcp.client.authorization.token_file import Login, TokenFile
+from gaia.mcp.client.transports.http.authorized_requests import AuthorizedRequests
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
@@ -38,7 +40,7 @@ HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
 }
-ACCEPT = {"Accept": "application/json, text/event-stream"}
+HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +73,24 @@ def authorization(server: Protected, config: Any = None, **options: Any) -> Serv
     return ServerAuthorization("notes", server.url, config, **options)
 
 
-def say_hello(server: Protected, auth: ServerAuthorization) -> httpx2.Response:
-    with httpx2.Client(auth=auth, trust_env=False) as client:
-        return client.post(server.url, json=HELLO, headers=ACCEPT)
+def post(server: Protected, auth: ServerAuthorization, message: dict[str, Any]) -> Response:
+    """The response to a message, all of it."""
+    connection, send = HttpConnection(HttpSettings()), AuthorizedRequests(auth)
+    try:
+        with send(connection, "POST", Url.parse(server.url), HEADERS, json.dumps(message).encode()) as response:
+            response.read()
+            return response
+    finally:
+        connection.close()
 
 
-def call_write(server: Protected, auth: ServerAuthorization) -> httpx2.Response:
+def say_hello(server: Protected, auth: ServerAuthorization) -> Response:
+    return post(server, auth, HELLO)
+
+
+def call_write(server: Protected, auth: ServerAuthorization) -> Response:
     message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "write", "arguments": {}}}
-    with httpx2.Client(auth=auth, trust_env=False) as client:
-        return client.post(server.url, json=message, headers=ACCEPT)
+    return post(server, auth, message)
 
 
 def kept(server: Protected) -> dict[str, Any]:
@@ -104,7 +115,7 @@ class TestWithoutALogin:
             say_hello(server, authorization(server, on_authorization=server.browser))
 
     def test_a_configuration_without_logins_leaves_the_refusal_to_the_transport(self, server: Protected) -> None:
-        assert say_hello(server, authorization(server, NoLogin())).status_code == 401
+        assert say_hello(server, authorization(server, NoLogin())).status == 401
 
     def test_a_login_that_another_process_makes_is_noticed(self, server: Protected) -> None:
         auth = authorization(server)
@@ -121,21 +132,21 @@ class TestPlainHttp:
 
     URL = "http://mcp.example.com/mcp"
 
-    def requests(self, auth: ServerAuthorization, status: int) -> list[httpx2.Request]:
-        seen: list[httpx2.Request] = []
-
-        def answer(request: httpx2.Request) -> httpx2.Response:
-            seen.append(request)
-            return httpx2.Response(status)
-
-        with httpx2.Client(auth=auth, transport=httpx2.MockTransport(answer)) as client, contextlib.suppress(MCPError):
-            client.post(self.URL)
+    def requests(self, auth: ServerAuthorization, status: int) -> list[str | None]:
+        """What each request shows, if all are answered with this status."""
+        seen: list[str | None] = []
+        flow = auth.login_flow(None)
+        with contextlib.suppress(StopIteration, MCPError):
+            seen.append(next(flow))
+            while True:
+                seen.append(flow.send((status, None)))
         return seen
 
     def test_a_token_that_is_kept_is_not_sent(self) -> None:
         TokenFile(self.URL).write(Login(server=self.URL, access_token="access-1", refresh_token="refresh-1"))
-        (request,) = self.requests(ServerAuthorization("notes", self.URL), 200)
-        assert "Authorization" not in request.headers
+        auth = ServerAuthorization("notes", self.URL)
+        assert self.requests(auth, 200) == [None]
+        assert auth.ready_login() == (True, None)
 
     @pytest.mark.parametrize(
         "config",
@@ -370,7 +381,7 @@ class TestAskingForMore:
         auth = authorization(server, OAuth(scopes=["read"]), on_authorization=server.browser)
         auth.log_in()
         # The session is missing, which is another matter: the call was let in.
-        assert call_write(server, auth).status_code == 400
+        assert call_write(server, auth).status == 400
         assert kept(server)["scope"] == "read write"
 
     def test_without_a_callback_only_that_call_fails(self, server: Protected) -> None:
@@ -409,15 +420,18 @@ class TestCredentials:
             **{"client_id": "robot", "client_secret": "hunter22", "issuer": server.origin, **changes}
         )
 
-    def test_without_the_sdk_it_says_what_to_install(self, guarded: Protected, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("missing", ["mcp", "httpx2"])
+    def test_without_what_asks_for_tokens_it_says_what_to_install(
+        self, missing: str, guarded: Protected, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         auth = authorization(guarded, self.config(guarded))
         find_spec = importlib.util.find_spec
         monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name, *rest: None if name == "mcp" else find_spec(name, *rest)
+            importlib.util, "find_spec", lambda name, *rest: None if name == missing else find_spec(name, *rest)
         )
         with pytest.raises(ConfigError) as caught:
             say_hello(guarded, auth)
-        assert caught.value.message.endswith(f"needs the package mcp; run: {install_command('http')}")
+        assert caught.value.message.endswith(f"needs the package {missing}; run: {install_command('oauth')}")
 
     def test_nobody_is_asked(self, guarded: Protected) -> None:
         auth = authorization(guarded, self.config(guarded))

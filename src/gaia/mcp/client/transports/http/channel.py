@@ -1,7 +1,8 @@
 """One server that is reached over HTTP: the threads that speak with it, what is under way, and how it ended.
 
-Each message is a POST of its own, carried out by a thread of a pool. A second, small pool carries what must never
-wait behind calls: notifications, answers to the server, and pings. A third one carries what stays open.
+Each message is a POST of its own. The thread of a caller that waits for the answer anyway makes the exchange itself, if
+there is an idle connection; for all others a thread of a pool does. A second, small pool carries what must never wait
+behind calls: notifications, answers to the server, and pings. A third one carries what stays open.
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import httpx2
-
+from gaia.http_client import HttpClientError, HttpConnection, Interrupted
 from gaia.locks import Latch, WeakObjects, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.base import open_channels
-from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
-from gaia.mcp.client.transports.http.deadlines import Deadlines
-from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
+from gaia.mcp.client.transports.http.connection_pool import ConnectionPool, IdleConnections
+from gaia.mcp.client.transports.http.errand import CallersErrand
 from gaia.mcp.client.transports.http.http_session import HttpSession, is_stateless
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.server_streams import OldServerStream, ServerStream
@@ -56,30 +55,28 @@ class HttpChannel:
     def __init__(
         self,
         session: HttpSession,
-        new_client: Callable[[], httpx2.Client],
+        new_connection: Callable[[], HttpConnection],
         listener: ChannelListener,
         *,
         max_pending: int,
-        max_threads: int,
+        max_connections: int,
         old: bool,
     ) -> None:
-        """`new_client` makes a client that keeps one connection; `old` says that the server speaks HTTP with SSE."""
+        """`new_connection` makes one that is not connected; `old` says that the server speaks HTTP with SSE."""
         self.is_forked = False
         self._session = session
         self.redact = session.redact
-        self._new_client = new_client
+        self._make_connection = new_connection
         self._listener = listener
         self._max_pending = max_pending
-        self._calls = ConnectionPool(f"mcp-{session.name}-http", max_threads, self._new_connection)
-        self._urgent = ConnectionPool(f"mcp-{session.name}-http-urgent", _MAX_URGENT_THREADS, self._new_connection)
-        self._standing = ConnectionPool(f"mcp-{session.name}-http-listen", _MAX_STANDING_THREADS, self._new_connection)
-        self._deadlines = Deadlines(f"mcp-{session.name}-http-deadlines")
+        self._idle = IdleConnections(self._new_connection)
+        self._calls = ConnectionPool(f"mcp-{session.name}-http", max_connections, self._idle)
+        self._urgent = ConnectionPool(f"mcp-{session.name}-http-urgent", _MAX_URGENT_THREADS, self._idle)
+        self._standing = ConnectionPool(f"mcp-{session.name}-http-listen", _MAX_STANDING_THREADS, self._idle)
         self._connections: WeakObjects[HttpConnection] = WeakObjects()
 
-        self._delivery = reentrant_lock()
-        """Makes messages arrive one at a time: listeners expect a single reader."""
         self._lock = reentrant_lock()
-        """Owns everything below."""
+        """Owns everything below, and what posts share with the threads that interrupt them."""
         self._posts: dict[Post, None] = {}
         """Those under way or waiting, in the order of their beginning."""
         self._held: list[Outgoing] | None = None
@@ -164,7 +161,8 @@ class HttpChannel:
         self._urgent.request_close()
         deadline = time.monotonic() + _JOIN_SECONDS
         joins = [thread.join for thread in (self._calls, self._urgent, self._standing, *streams)]
-        late = [join for join in (*joins, self._deadlines.close) if not join(max(0.0, deadline - time.monotonic()))]
+        late = [join for join in joins if not join(max(0.0, deadline - time.monotonic()))]
+        self._idle.close()
         if late:
             # Looking up a name cannot be interrupted. The thread ends when that does, and nothing is sent any more.
             logger.warning("http_threads_late", server=self._session.name, seconds=round(time.monotonic() - began, 3))
@@ -181,8 +179,7 @@ class HttpChannel:
     def message_received(self, data: bytes, method: str | None = None, params: Mapping[str, Any] | None = None) -> None:
         if is_stateless(self._session.negotiated):
             data = self._session.request_headers.learn(method, params, data)
-        with self._delivery:
-            self._listener.message_received(data)
+        self._listener.message_received(data)
 
     def answered(self) -> None:
         with self._lock:
@@ -227,7 +224,7 @@ class HttpChannel:
             self._old_stream = stream
         try:
             stream.endpoint()
-        except httpx2.TransportError as error:
+        except HttpClientError as error:
             logger.debug("no_old_server", server=self._session.name, error=self._session.reason(error))
             stream.interrupt()
             stream.join(_JOIN_SECONDS)
@@ -241,20 +238,37 @@ class HttpChannel:
     # Inside.
 
     def _new_connection(self) -> HttpConnection:
-        connection = HttpConnection(self._new_client)
+        connection = self._make_connection()
         self._connections.add(connection)
         return connection
 
     def _submit(self, item: Outgoing) -> None:
-        post = Post(self._session, self, item, self._deadlines)
-        with self._lock:
-            if self._closed:
-                return
-            self._posts[post] = None
+        post = Post(self._session, self, item, self._lock)
         if item.id is None or item.method in _URGENT_METHODS:
             pool = self._urgent
         else:
             pool = self._standing if item.method in _STANDING_METHODS else self._calls
+        left = pool is self._calls and self._leave(item, post)
+        with self._lock:
+            if self._closed:
+                return
+            self._posts[post] = None
+        if not left:
+            self._submit_to(pool, post)
+
+    def _leave(self, item: Outgoing, post: Post) -> bool:
+        """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
+        # A server of 2024-11-05 answers on another stream, and may do so before it responds.
+        session = self._session
+        if session.ready_login is None or session.endpoint is not None:
+            return False
+        is_ready, header = session.ready_login()
+        return is_ready and item.leave(CallersErrand(post, header, self._calls, self._submit_call, self._forget))
+
+    def _submit_call(self, post: Post) -> None:
+        self._submit_to(self._calls, post)
+
+    def _submit_to(self, pool: ConnectionPool, post: Post) -> None:
         try:
             pool.submit(partial(self._run, post))
         except RuntimeError as error:
@@ -263,7 +277,8 @@ class HttpChannel:
 
     def _run(self, post: Post, connection: HttpConnection) -> None:
         try:
-            post.run(connection)
+            if post.begin(connection):
+                post.go_on(connection)
         finally:
             self._forget(post)
             if post.method == "notifications/initialized":
@@ -319,28 +334,20 @@ class HttpChannel:
     def _delete_session(self, seconds: float) -> None:
         """Tell the server that the session is not needed any more (2025-11-25, "Session Management").
 
-        On another thread, and with a connection of its own: the answer does not matter, and is not waited for longer
-        than `seconds`.
+        On another thread, because looking up a name has no deadline. The answer does not matter.
         """
-        session, connection = self._session, self._new_connection()
-        told, given_up = Latch(), Latch()
+        session, deadline, told = self._session, time.monotonic() + seconds, Latch()
 
-        def check() -> None:
-            if given_up.is_open:
-                raise Interrupted
-
-        def delete(_: HttpConnection) -> None:
+        def delete(connection: HttpConnection) -> None:
             try:
-                with connection.request("DELETE", session.url, session.stream_headers(None), on_sending=check):
+                headers = session.stream_headers(None)
+                with session.send(connection, "DELETE", session.url, headers, deadline=deadline):
                     pass
-            except (Interrupted, httpx2.HTTPError, MCPError, OSError, ValueError) as error:
+            except (Interrupted, MCPError, OSError, ValueError) as error:
                 logger.debug("session_delete_failed", server=session.name, error=session.reason(error))
             finally:
-                connection.close()
                 told.open()
 
         with contextlib.suppress(RuntimeError):
             self._urgent.submit(delete)
-            if not told.wait(seconds):
-                given_up.open()
-                connection.interrupt()
+            told.wait(seconds)

@@ -1,60 +1,202 @@
-"""Threads that carry out requests, as many as are needed at once within a limit, and the connections they use."""
+"""The connections of one server: those that are idle, and how many requests of a kind may use one at once."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from gaia.daemon_pool import DaemonPool
-from gaia.mcp.client.transports.http.http_connection import HttpConnection
+from gaia.http_client import HttpConnection
+from gaia.locks import Latch, reentrant_lock
 
-__all__ = ["ConnectionPool", "Job"]
+__all__ = ["ConnectionPool", "IdleConnections", "Job"]
 
-Job = Callable[[HttpConnection], None]
+_BORROWED_SECONDS = 0.2
+"""How long those that have borrowed a connection are waited for at the end. They are interrupted by then."""
+
+Job = Callable[[HttpConnection], object]
 """Must not raise."""
 
 
-class ConnectionPool:
-    """At most as many connections as threads; a thread that ends closes one. Thread-safe.
+class IdleConnections:
+    """The connections of one server that no request uses. Thread-safe.
 
     The connection that was used last is used next, because it is most likely still open.
     """
 
-    def __init__(self, name: str, max_threads: int, new_connection: Callable[[], HttpConnection]) -> None:
-        """Threads are called ``<name>-<n>``; none is started yet."""
+    def __init__(self, new_connection: Callable[[], HttpConnection]) -> None:
         self._new_connection = new_connection
+        self._lock = reentrant_lock()
+        """Owns the two below."""
         self._idle: deque[HttpConnection] = deque()
-        """Needs no lock: each of its operations is atomic."""
-        self._threads = DaemonPool(name, max_threads, on_thread_end=self._close_one, is_engine=True)
+        """Those that were used last are at the end."""
+        self._closed = False
+
+    def take(self) -> HttpConnection:
+        """One for the calling thread: it may have to connect."""
+        return self.take_open() or self._new_connection()
+
+    def take_open(self) -> HttpConnection | None:
+        """One that is connected to the server, as far as that is known; None if there is none."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.is_connected:
+                return connection
+            connection.close()
+
+    def put(self, connection: HttpConnection) -> None:
+        """A request has left the connection. Those that nothing has used for too long are closed."""
+        with self._lock:
+            if not self._closed and connection.is_kept:
+                self._idle.append(connection)
+                connection = self._idle[0]
+                if not connection.is_stale:
+                    return
+                self._idle.popleft()
+        connection.close()
+
+    def close_stale(self) -> None:
+        """Close those that nothing has used for too long."""
+        while True:
+            with self._lock:
+                if not self._idle or not self._idle[0].is_stale:
+                    return
+                connection = self._idle.popleft()
+            connection.close()
+
+    def close(self) -> None:
+        """Close all, and those that are put back later, too."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, deque()
+        for connection in idle:
+            connection.close()
+
+
+class ConnectionPool:
+    """Requests of one kind: at most so many of them use a connection at once. Thread-safe.
+
+    A job runs on a thread of the pool. A caller that waits for its answer anyway may borrow a connection instead.
+    """
+
+    def __init__(self, name: str, limit: int, connections: IdleConnections) -> None:
+        """Threads are called ``<name>-<n>``; none is started yet."""
+        self._limit = limit
+        self._connections = connections
+        self._threads = DaemonPool(name, limit, on_thread_end=connections.close_stale, is_engine=True)
+        self._lock = reentrant_lock()
+        """Owns everything below."""
+        self._running: dict[object, None] = {}
+        """A key for each job that has a connection, or is about to."""
+        self._borrowers: dict[object, None] = {}
+        """Those that have one, or are about to."""
+        self._waiting: deque[Job] = deque()
+        self._closed = False
+        self._all_returned = Latch()
+        """Opened when no borrower is left, after `request_close`."""
 
     def submit(self, job: Job) -> None:
-        """Have `job` done as soon as a thread is free. Never blocks. Jobs that come after `request_close` are dropped.
+        """Have `job` done as soon as a connection may be used. Never blocks. Dropped after `request_close`.
 
         Raises RuntimeError if no thread runs and none can be started.
         """
-        self._threads.submit(partial(self._run, job))
+        with self._lock:
+            if self._closed:
+                return
+            if self._is_full():
+                self._waiting.append(job)
+                return
+            key = self._enter()
+        self._start(key, partial(self._run, key, job))
+
+    def borrow(self, borrower: object) -> HttpConnection | None:
+        """An idle connection for the calling thread, to be given back. None if there is none, or others are first."""
+        with self._lock:
+            if self._closed or self._waiting or self._is_full():
+                return None
+            self._borrowers[borrower] = None
+        connection = self._connections.take_open()
+        if connection is None:
+            self.give_back(borrower, None)
+        return connection
+
+    def give_back(self, borrower: object, connection: HttpConnection | None) -> None:
+        """The borrower is done. Harmless if it was given back, or has borrowed nothing."""
+        try:
+            if connection is not None:
+                self._connections.put(connection)
+        finally:
+            with self._lock:
+                self._borrowers.pop(borrower, None)
+                if self._closed and not self._borrowers:
+                    self._all_returned.open()
+            self._run_next()
+
+    def take_over(self, borrower: object, connection: HttpConnection, job: Job) -> None:
+        """Have `job` go on with a connection that was borrowed.
+
+        Raises RuntimeError, and changes nothing, if no thread runs and none can be started.
+        """
+        with self._lock:
+            key = self._enter()
+        self._start(key, partial(self._go_on, key, connection, job))
+        self.give_back(borrower, None)
 
     def request_close(self) -> None:
         """Take no jobs any more, and forget those that wait."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            if not self._borrowers:
+                self._all_returned.open()
         self._threads.close()
 
     def join(self, seconds: float) -> bool:
-        """After `request_close`: wait until all threads have ended; False if one is still busy after `seconds`."""
+        """After `request_close`: wait until all threads have ended; False if one is still busy after `seconds`.
+
+        Borrowers are waited for, too, for a moment: one of them may be the thread that waits for this.
+        """
+        self._all_returned.wait(min(seconds, _BORROWED_SECONDS))
         return self._threads.close(seconds)
 
-    def _run(self, job: Job) -> None:
+    def _is_full(self) -> bool:
+        """The caller has the lock."""
+        return len(self._running) + len(self._borrowers) >= self._limit
+
+    def _enter(self) -> object:
+        """The caller has the lock, and starts a job with the key."""
+        key = object()
+        self._running[key] = None
+        return key
+
+    def _start(self, key: object, work: Callable[[], object], *, keep: bool = False) -> None:
         try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._new_connection()
+            self._threads.submit(work, keep=keep)
+        except BaseException:
+            self._running.pop(key, None)
+            raise
+
+    def _run(self, key: object, job: Job) -> None:
+        self._go_on(key, self._connections.take(), job)
+
+    def _go_on(self, key: object, connection: HttpConnection, job: Job) -> None:
         try:
             job(connection)
         finally:
-            self._idle.append(connection)
+            self._connections.put(connection)
+            self._running.pop(key, None)
+            self._run_next()
 
-    def _close_one(self) -> None:
-        # This thread uses none, so if there are as many connections as threads, one of them is idle.
-        with contextlib.suppress(IndexError):
-            self._idle.popleft().close()
+    def _run_next(self) -> None:
+        """Run the job that has waited longest, if there is room by now."""
+        if not self._waiting:
+            return
+        with self._lock:
+            if not self._waiting or self._is_full():
+                return
+            job, key = self._waiting.popleft(), self._enter()
+        self._start(key, partial(self._run, key, job), keep=True)

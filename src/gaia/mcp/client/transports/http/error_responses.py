@@ -7,20 +7,19 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-import httpx2
 import orjson
 
+from gaia.http_client import Response, Url
 from gaia.mcp.client.protocol.messages import ErrorResponse, NotAMessage, decode
 from gaia.mcp.errors import HttpError, NeedsAuthorization
 
-__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "refusal", "with_id"]
+__all__ = ["code_of", "error_in", "excerpt", "is_forgotten", "redirect_target", "refusal", "wants_login", "with_id"]
 
 _EXCERPT_CHARACTERS = 200
 _MAX_SEARCHED = 4096
 """Characters of a body in which markup is looked for, which takes quadratic time."""
 
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>|\s+", re.DOTALL | re.IGNORECASE)
-_AUTHORIZATION = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 def error_in(body: bytes) -> ErrorResponse | None:
@@ -37,14 +36,22 @@ def code_of(error: ErrorResponse) -> Any:
     return error.error.get("code") if isinstance(error.error, dict) else None
 
 
-def is_forgotten(response: httpx2.Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
+def is_forgotten(response: Response, session_id: str | None, error: ErrorResponse | None = None) -> bool:
     """Whether the server says that there is no such session. `error` is the body of the response, if it is one."""
     if session_id is None:
         return False
-    if response.status_code == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
+    if response.status == HTTPStatus.BAD_REQUEST and error is not None and isinstance(error.error, dict):
         # Not in the specification, but what the examples of the TypeScript SDK do.
         return "session" in str(error.error.get("message")).lower()
-    return response.status_code == HTTPStatus.NOT_FOUND
+    return response.status == HTTPStatus.NOT_FOUND
+
+
+def wants_login(response: Response) -> bool:
+    """Whether another login may change the server's mind."""
+    status = response.status
+    return status == HTTPStatus.UNAUTHORIZED or (
+        status == HTTPStatus.FORBIDDEN and "www-authenticate" in response.headers
+    )
 
 
 def with_id(error: ErrorResponse, identifier: int) -> bytes:
@@ -52,15 +59,15 @@ def with_id(error: ErrorResponse, identifier: int) -> bytes:
     return orjson.dumps({"jsonrpc": "2.0", "id": identifier, "error": error.error})
 
 
-def refusal(response: httpx2.Response, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
-    """The error for a response that is neither an answer nor a JSON-RPC error."""
-    status = response.status_code
+def refusal(response: Response, url: Url, body: bytes, server: str, redact: Callable[[str], str]) -> HttpError:
+    """The error for a response, from `url`, that is neither an answer nor a JSON-RPC error."""
+    status = response.status
     said = f"the server answered {_words(status)}{excerpt(body, redact)}"
-    challenged = "www-authenticate" in response.headers
-    if status == HTTPStatus.UNAUTHORIZED or (status in _AUTHORIZATION and challenged):
+    if wants_login(response):
         return NeedsAuthorization(f"{said}; see to the credentials in the configuration of {server!r}", status=status)
     if "location" in response.headers and 300 <= status < 400:
-        said += f"; it redirects to {_place(response)}, which is not followed: give that as the url if you trust it"
+        place = _place(response, url)
+        said += f"; it redirects to {place}, which is not followed: give that as the url if you trust it"
     return HttpError(said, status=status)
 
 
@@ -82,7 +89,16 @@ def _words(status: int) -> str:
         return str(status)
 
 
-def _place(response: httpx2.Response) -> str:
+def redirect_target(response: Response, url: Url) -> Url | None:
+    """Where a response from `url` redirects to; None if it says nothing that can be understood."""
+    location = response.headers.get("location")
+    try:
+        return url.join(location) if location else None
+    except ValueError:
+        return None
+
+
+def _place(response: Response, url: Url) -> str:
     """Where a redirect leads, without what might be secret."""
-    target: Any = None if response.next_request is None else response.next_request.url
-    return "nowhere" if target is None else str(target.copy_with(username=None, password=None, query=None))
+    target = redirect_target(response, url)
+    return "nowhere" if target is None else target.without_query()

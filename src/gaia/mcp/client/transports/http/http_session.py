@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from http.cookiejar import Cookie, CookieJar
 from typing import Any, Protocol
 
-import httpx2
-
+from gaia.http_client import Deadline, HttpConnection, Response, Url
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import RequestHeaders
 from gaia.mcp.client.rpc.channel import Ending, Outgoing
 from gaia.mcp.errors import InvalidResponse, MCPError
 
-__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "SessionCookies", "is_stateless"]
+__all__ = ["SESSION_ID", "HttpSession", "HttpSink", "ReadyLogin", "SendRequest", "is_stateless", "no_login_needed"]
 
 SESSION_ID = "Mcp-Session-Id"
 _REVISION = "MCP-Protocol-Version"
 
 _MAX_SESSION_ID = 4096
-_MAX_COOKIES = 8192
-"""Characters, as for the id: each request repeats them, and servers take some 8 KiB of headers."""
+
+_POST_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
+
+class SendRequest(Protocol):
+    """`HttpConnection.request`, or the same with an authorization, which may wait and send the request twice."""
+
+    def __call__(
+        self,
+        connection: HttpConnection,
+        /,
+        method: str,
+        url: Url,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline: Deadline = None,
+        on_sending: Callable[[], None] | None = None,
+        on_status: Callable[[int], None] | None = None,
+    ) -> Response: ...
+
+
+ReadyLogin = Callable[[], tuple[bool, str | None]]
+"""Tells whether a request can be sent without waiting for a login, and the value of its header ``Authorization``."""
+
+
+def no_login_needed() -> tuple[bool, str | None]:
+    """The `ReadyLogin` of a server without an authorization."""
+    return True, None
 
 
 @dataclasses.dataclass(eq=False)
@@ -30,20 +55,29 @@ class HttpSession:
 
     name: str
     """The server's, for log lines."""
-    url: httpx2.URL = dataclasses.field(repr=False)
+    url: Url = dataclasses.field(repr=False)
     """Its path and its query may be secret."""
     redact: Callable[[str], str]
     """Masks the server's secrets."""
     max_message_bytes: int
     request_headers: RequestHeaders
+    send: SendRequest = HttpConnection.request
+    """Makes a request with the authorization, if there is one."""
+    ready_login: ReadyLogin | None = no_login_needed
+    """With it a request can be made at once, without `send`; None if only that knows what a request needs."""
     negotiated: NegotiatedProtocol = NOT_NEGOTIATED
     id: str | None = dataclasses.field(default=None, repr=False)
     """What the server calls the session, if it has one."""
-    endpoint: Callable[[], httpx2.URL] | None = None
-    """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `httpx2.TransportError`.
+    endpoint: Callable[[], Url] | None = None
+    """Waits for the URL to which a server of 2024-11-05 wants messages sent, and raises `HttpClientError`.
 
     Such a server answers on its own stream instead of in responses. None for Streamable HTTP.
     """
+
+    _post_headers: tuple[NegotiatedProtocol | None, str | None, dict[str, str]] = dataclasses.field(
+        default=(None, None, {}), init=False, repr=False
+    )
+    """Those that each POST has with a protocol and an id of the session: the last ones that were asked for."""
 
     def begin(self, identifier: str | None) -> None:
         """Note what the server calls the session. Raises `InvalidResponse` for what is no id ("Session Management")."""
@@ -60,20 +94,23 @@ class HttpSession:
         """What went wrong with a connection, without secrets."""
         return self.redact(" ".join(str(error).split())) or type(error).__name__
 
-    def message_url(self) -> httpx2.URL:
-        """Where messages are sent. Raises `httpx2.TransportError` if a server of 2024-11-05 does not say it."""
+    def message_url(self) -> Url:
+        """Where messages are sent. Raises `HttpClientError` if a server of 2024-11-05 does not say it."""
         return self.url if self.endpoint is None else self.endpoint()
 
-    def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> dict[str, str]:
+    def post_headers(self, item: Outgoing, negotiated: NegotiatedProtocol) -> Mapping[str, str]:
         """The headers of the POST that carries `item`."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        if negotiated.revision is not None:
-            headers[_REVISION] = negotiated.revision
-        if is_stateless(negotiated):
-            headers |= self.request_headers.of(item.method, item.params)
-        elif self.id is not None and item.method != "initialize":
-            headers[SESSION_ID] = self.id
-        return headers
+        stateless = is_stateless(negotiated)
+        identifier = None if stateless or item.method == "initialize" else self.id
+        known, known_id, headers = self._post_headers
+        if known is not negotiated or known_id != identifier:
+            headers = dict(_POST_HEADERS)
+            if negotiated.revision is not None:
+                headers[_REVISION] = negotiated.revision
+            if identifier is not None:
+                headers[SESSION_ID] = identifier
+            self._post_headers = (negotiated, identifier, headers)
+        return headers | self.request_headers.of(item.method, item.params) if stateless else headers
 
     def stream_headers(self, last_event_id: str | None) -> dict[str, str]:
         """The headers of a GET that asks for a stream, after the event with this id."""
@@ -117,19 +154,6 @@ class HttpSink(Protocol):
 
     def fall_back(self, item: Outgoing) -> bool:
         """Try the transport of 2024-11-05. If the server speaks it, `item` and all that follows go that way: True."""
-
-
-class SessionCookies(CookieJar):
-    """The cookies of one server: as many as a request can repeat, the first ones first."""
-
-    def set_cookie(self, cookie: Cookie) -> None:
-        others = sum(_size(other) for other in self if (other.name, other.path) != (cookie.name, cookie.path))
-        if others + _size(cookie) <= _MAX_COOKIES:
-            super().set_cookie(cookie)
-
-
-def _size(cookie: Cookie) -> int:
-    return len(cookie.name) + len(cookie.value or "") + len(cookie.path)
 
 
 def is_stateless(negotiated: NegotiatedProtocol) -> bool:

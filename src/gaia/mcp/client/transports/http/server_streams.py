@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
 from http import HTTPStatus
 
-import httpx2
-
 from gaia.engine_thread import EngineThread
+from gaia.http_client import (
+    ConnectFailed,
+    HttpClientError,
+    HttpConnection,
+    Interrupted,
+    ProtocolBroken,
+    Response,
+    Url,
+)
 from gaia.locks import Latch, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports.http import error_responses
 from gaia.mcp.client.transports.http.event_stream import EventStream
-from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
 from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.errors import MCPError, NeedsAuthorization
 
@@ -62,10 +67,10 @@ class _StreamThread(ABC):
     def _run(self) -> None:
         """What the thread does; it closes the connection in the end."""
 
-    def _get(self, last_event_id: str | None) -> AbstractContextManager[httpx2.Response]:
+    def _get(self, last_event_id: str | None) -> Response:
         """Ask for the stream after the event with this id. Raises `Interrupted`, and as `HttpConnection.request`."""
         headers = self._session.stream_headers(last_event_id)
-        return self._connection.request("GET", self._session.url, headers, on_sending=self._check)
+        return self._session.send(self._connection, "GET", self._session.url, headers, on_sending=self._check)
 
     def _check(self) -> None:
         if self._closing.is_open:
@@ -100,7 +105,7 @@ class ServerStream(_StreamThread):
             with self._get(stream.last_id) as response:
                 if self._closing.is_open or not self._is_offered(response):
                     return False
-                if response.status_code == HTTPStatus.OK:
+                if response.status == HTTPStatus.OK:
                     self._opened = True
                     for data in stream.messages(response):
                         self._sink.message_received(data)
@@ -110,21 +115,21 @@ class ServerStream(_StreamThread):
             # The next call finds out, too; those that are under way must not be lost for the sake of this.
             logger.debug("server_stream_refused", server=self._session.name, error=self._session.redact(error.message))
             return False
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        except ConnectFailed as error:
             return not self._closing.is_open and not self._sink.unreachable(error)
-        except (httpx2.HTTPError, httpx2.StreamError, MCPError, OSError, ValueError) as error:
+        except (MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
         return not self._closing.is_open
 
-    def _is_offered(self, response: httpx2.Response) -> bool:
+    def _is_offered(self, response: Response) -> bool:
         """Any other status, such as that of a proxy without a server behind it, may be another one the next time."""
-        if response.status_code not in _NOT_OFFERED:
+        if response.status not in _NOT_OFFERED:
             return True
         # The very first request may be answered with 404 by a server that knows no GET.
         if self._opened and error_responses.is_forgotten(response, self._session_id):
             self._sink.session_forgotten()
         else:
-            logger.debug("server_stream_not_offered", server=self._session.name, status=response.status_code)
+            logger.debug("server_stream_not_offered", server=self._session.name, status=response.status)
         return False
 
 
@@ -139,19 +144,19 @@ class OldServerStream(_StreamThread):
         super().__init__(session, sink, connection)
         self._known = Latch()
         """Set when the URL is known, or when it is known that there is none."""
-        self._endpoint: httpx2.URL | None = None
-        self._failure: httpx2.TransportError | None = None
+        self._endpoint: Url | None = None
+        self._failure: HttpClientError | None = None
         self._starting = reentrant_lock()
 
-    def endpoint(self) -> httpx2.URL:
-        """Where messages are sent, waiting for the server to say so. Raises `httpx2.TransportError`."""
+    def endpoint(self) -> Url:
+        """Where messages are sent, waiting for the server to say so. Raises `HttpClientError`."""
         with self._starting:
             if self._thread.ident is None:
                 self._thread.start()
         if not self._known.wait(_ENDPOINT_SECONDS):
-            raise httpx2.ReadTimeout("it does not say where to send messages")
+            raise ConnectFailed("it does not say where to send messages")
         if self._endpoint is None:
-            raise self._failure or httpx2.ReadError(_CLOSED)
+            raise self._failure or HttpClientError(_CLOSED)
         return self._endpoint
 
     def interrupt(self) -> None:
@@ -164,12 +169,12 @@ class OldServerStream(_StreamThread):
         except Interrupted:
             pass
         except MCPError as error:
-            self._failure = httpx2.ReadError(error.message)
+            self._failure = HttpClientError(error.message)
             self._sink.login_required(error)
-        except httpx2.TransportError as error:
+        except HttpClientError as error:
             self._failure = error
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
-            self._failure = httpx2.ReadError(self._session.reason(error))
+        except (OSError, ValueError) as error:
+            self._failure = HttpClientError(self._session.reason(error))
         finally:
             self._connection.close()
             self._known.open()
@@ -180,20 +185,20 @@ class OldServerStream(_StreamThread):
     def _listen(self) -> None:
         stream = EventStream(self._session.max_message_bytes)
         with self._get(None) as response:
-            if response.status_code != HTTPStatus.OK:
-                raise httpx2.RemoteProtocolError(f"the server answered {response.status_code}")
+            if response.status != HTTPStatus.OK:
+                raise ProtocolBroken(f"the server answered {response.status}")
             for name, data in stream.events(response):
                 if self._closing.is_open:
                     return
-                if name == "endpoint" and self._endpoint is None:
+                if name == b"endpoint" and self._endpoint is None:
                     self._endpoint = self._join(data.decode())
                     self._known.open()
-                elif name == "message" and data:
+                elif name == b"message" and data:
                     self._sink.message_received(data)
 
-    def _join(self, reference: str) -> httpx2.URL:
+    def _join(self, reference: str) -> Url:
         url = self._session.url.join(reference)
         # What is written on the stream must not decide which server gets our headers.
         if url.origin != self._session.url.origin:
-            raise httpx2.RemoteProtocolError("the server sends messages to another place, which is not trusted")
+            raise ProtocolBroken("the server sends messages to another place, which is not trusted")
         return url

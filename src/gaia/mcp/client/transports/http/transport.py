@@ -1,8 +1,7 @@
-"""The transport for servers that are reached over HTTP. What needs httpx2 is loaded when a server is opened."""
+"""The transport for servers that are reached over HTTP. What needs the extra is loaded when a server is opened."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from gaia.extras import install_command
-from gaia.log import enable_debug, get_logger, mask_records_of
+from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import InvalidMark, RequestHeaders
 from gaia.mcp.client.rpc.channel import ChannelListener
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.client.transports.base import Authorization
+from gaia.mcp.client.transports.base import Authorization, RequestAuthorization
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import ConfigError
 from gaia.mcp.redaction import Redactor, secret_headers, secret_url_parts, url_credentials
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from gaia.http_client import HttpSettings
     from gaia.mcp.client.transports.http.channel import HttpChannel
+    from gaia.mcp.client.transports.http.http_session import ReadyLogin, SendRequest
 
 __all__ = ["HttpTransport"]
 
@@ -45,7 +46,7 @@ _OURS = frozenset(
 )
 """Headers that say what the transport does. Configurations written for other clients contain some; ours count."""
 
-Authorize = Callable[[], "httpx2.Auth | None"]
+Authorize = Callable[[], "RequestAuthorization | httpx2.Auth | None"]
 
 
 class HttpTransport(StandaloneTransport):
@@ -69,7 +70,7 @@ class HttpTransport(StandaloneTransport):
         debug: bool = False,
         *,
         old: bool = False,
-        auth: httpx2.Auth | Authorize | None = None,
+        auth: RequestAuthorization | httpx2.Auth | Authorize | None = None,
         max_message_bytes: int = DEFAULT_MAX_LINE_BYTES,
         max_pending: int = 1024,
         max_connections: int = 100,
@@ -77,8 +78,8 @@ class HttpTransport(StandaloneTransport):
     ) -> None:
         """`headers` are sent with every request. `timeout` is in seconds.
 
-        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is an
-        authorization of httpx2, such as `ServerAuthorization`, or makes one whenever the server is opened.
+        `old` says that the server speaks HTTP with SSE (2024-11-05), which is otherwise found out. `auth` is a
+        `ServerAuthorization` or an authorization of httpx2, or makes one whenever the server is opened.
         `max_connections` bounds the requests that are under way at once; more wait. `expand`, if given, is asked at
         each opening for the URL and the headers to use instead, with variables filled in, and
         for values that must not be shown besides theirs.
@@ -123,8 +124,7 @@ class HttpTransport(StandaloneTransport):
 
     def open(self, listener: ChannelListener, name: str) -> HttpChannel:
         try:
-            import httpx2
-
+            from gaia.http_client import HttpConnection, Url
             from gaia.mcp.client.transports.http.channel import HttpChannel
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
@@ -134,40 +134,37 @@ class HttpTransport(StandaloneTransport):
             ) from error
         url, headers, secrets = self._expand()
         try:
-            parts, checked = _checked_url(url), _checked_headers(headers or {})
+            _checked_url(url)
+            checked = _checked_headers(headers or {})
+            # The user and the password go into a header of their own; no message and no log line shows them then.
+            target = Url.parse(url)
         except ValueError as error:
             raise ConfigError(f"server {name!r}: {error}") from error
-        try:
-            # The user and the password go into a header of their own; no message and no log line shows them then.
-            target = httpx2.URL(parts.geturl()).copy_with(username=None, password=None, fragment=None)
-        except httpx2.InvalidURL as error:
-            raise ConfigError(f"server {name!r}: url: {error}") from error
-        # It logs the URL of each request.
-        mask_records_of(httpx2.__name__)
-        authorization = self._authorization(parts)
         proxy_secrets = url_credentials(os.environ.values())
         try:
-            new_client = self._clients(checked, authorization)
-            # Clients are made when they are needed, on threads that could only pass the error on.
-            new_client().close()
-        except (httpx2.InvalidURL, ValueError, ImportError, OSError) as error:
+            settings = self._settings(url, checked)
+        except (ValueError, OSError) as error:
             raise ConfigError(
                 f"server {name!r}: what the environment says of proxies and certificates (HTTP_PROXY, HTTPS_PROXY, "
                 f"ALL_PROXY, SSL_CERT_FILE, SSL_CERT_DIR) cannot be used: {Redactor(proxy_secrets)(str(error))}"
             ) from error
+        auth = self._auth() if callable(self._auth) else self._auth
+        send, ready_login = _authorized(auth)
         session = HttpSession(
             name,
             target,
             redact=self._redactor([*secret_headers(checked), *secret_url_parts(url), *proxy_secrets, *secrets]),
             max_message_bytes=self._max_message_bytes,
             request_headers=RequestHeaders(partial(_log_excluded, name)),
+            send=send,
+            ready_login=ready_login,
         )
         channel = HttpChannel(
             session,
-            new_client,
+            partial(HttpConnection, settings),
             listener,
             max_pending=self._max_pending,
-            max_threads=self._max_connections,
+            max_connections=self._max_connections,
             old=self._old,
         )
         self._channel = channel
@@ -192,56 +189,50 @@ class HttpTransport(StandaloneTransport):
 
         return redact
 
-    def _authorization(self, url: SplitResult) -> httpx2.Auth | None:
-        import httpx2
+    def _settings(self, url: str, headers: Mapping[str, str]) -> HttpSettings:
+        """What the connections share. Raises ValueError and OSError for what the environment says."""
+        from gaia.http_client import (
+            Cookies,
+            HttpSettings,
+            Proxies,
+            basic_authorization,
+            credentials_of,
+            tls_context,
+        )
 
-        if isinstance(self._auth, httpx2.Auth):
-            return self._auth
-        if self._auth is not None:
-            return self._auth()
-        if url.username is None:
-            return None
-        given = httpx2.URL(url.geturl())
-        return httpx2.BasicAuth(given.username, given.password)
-
-    def _clients(self, headers: Mapping[str, str], auth: httpx2.Auth | None) -> Callable[[], httpx2.Client]:
-        """Makes clients that share what is expensive, and what a server expects to be one client's."""
-        import httpx2
-
-        from gaia.mcp.client.transports.http.http_session import SessionCookies
-        from gaia.response_limits import ACCEPT_ENCODING, ResponseLimits
-
+        credentials = credentials_of(url)
+        if credentials is not None and self._auth is None:
+            headers = {**headers, "Authorization": basic_authorization(*credentials)}
         if self._tls is None:
             # Reading the certificates takes a tenth of a second.
-            self._tls = httpx2.create_ssl_context()
-        context = self._tls
-        cookies = SessionCookies()
-        # Proxies often close idle connections after 5 s, and a request that is sent in that moment is lost.
-        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=3.0)
-        # Calls have deadlines of their own, and are interrupted when they pass.
-        timeout = httpx2.Timeout(None, connect=min(10.0, self.timeout))
-        complete = {"User-Agent": "gaia-mcp", **ACCEPT_ENCODING, **headers}
-        # On a stream each message has the same limit.
-        read = ResponseLimits(self._max_message_bytes, max_stream_bytes=math.inf)
-
-        def new_client() -> httpx2.Client:
-            return httpx2.Client(
-                verify=context,
-                auth=auth,
-                headers=complete,
-                cookies=cookies,
-                limits=limits,
-                timeout=timeout,
-                event_hooks={"response": [read.apply]},
-            )
-
-        return new_client
+            self._tls = tls_context()
+        return HttpSettings(
+            headers={"User-Agent": "gaia-mcp", **headers},
+            tls=self._tls,
+            proxies=Proxies.from_environment(),
+            cookies=Cookies(),
+            connect_seconds=min(10.0, self.timeout),
+            # On a stream each message has the same limit.
+            max_bytes=self._max_message_bytes,
+        )
 
     def _answered(self, connection: Connection, method: str, result: dict[str, Any]) -> None:
         if method == "initialize":
             version = result.get("protocolVersion")
             connection.set_protocol_version(NegotiatedProtocol(version if isinstance(version, str) else None))
             connection.notify("notifications/initialized")
+
+
+def _authorized(auth: RequestAuthorization | httpx2.Auth | None) -> tuple[SendRequest, ReadyLogin | None]:
+    """See `HttpSession.send` and `ready_login`."""
+    from gaia.http_client import HttpConnection
+    from gaia.mcp.client.transports.http.http_session import no_login_needed
+
+    if auth is None:
+        return HttpConnection.request, no_login_needed
+    from gaia.mcp.client.transports.http.authorized_requests import AuthorizedRequests
+
+    return AuthorizedRequests(auth), getattr(auth, "ready_login", None)
 
 
 def _log_excluded(server: str, tool: str, reason: InvalidMark) -> None:

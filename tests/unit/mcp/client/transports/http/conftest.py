@@ -2,11 +2,13 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from gaia.http_client import HttpSettings, Response
+from gaia.http_client.response_parser import ResponseParser
 from gaia.mcp import MCPClient
 from tests.servers.http_server import LEGACY, MODERN, ScriptedServer
 
@@ -15,6 +17,19 @@ TEXT = {"content": [{"type": "text", "text": "hi"}]}
 
 Serve = Callable[..., ScriptedServer]
 Connect = Callable[..., MCPClient]
+
+
+def a_response(status: int = 200, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Response:
+    """What a server answered, all of which has come."""
+    parser = ResponseParser()
+    parser.begin()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    parser.feed(f"HTTP/1.1 {status} Said\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body)
+
+    def nothing_is_left() -> None:
+        raise AssertionError("all of it has come")
+
+    return Response(parser, HttpSettings(), nothing_is_left, lambda: None)
 
 
 def text_of(result: dict[str, Any]) -> Any:

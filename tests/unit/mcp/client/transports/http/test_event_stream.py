@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-import httpx2
+import itertools
+from collections.abc import Iterator
+from typing import cast
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gaia.mcp.client.transports.http.event_stream import EventStream
+from gaia.http_client import Response
+from gaia.mcp.client.transports.http.event_stream import EventStream, InvalidEvents
+from tests.unit.mcp.client.transports.http.conftest import a_response
+
+KIND = {"content-type": "text/event-stream"}
 
 
-def response(text: str, kind: str = "text/event-stream") -> httpx2.Response:
-    request = httpx2.Request("GET", "http://host/")
-    return httpx2.Response(200, headers={"Content-Type": kind}, content=text.encode(), request=request)
+def response(text: str, kind: str = "text/event-stream") -> Response:
+    return a_response(headers={"Content-Type": kind}, body=text.encode())
+
+
+class InPieces:
+    """A response that comes in these chunks."""
+
+    headers = KIND
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = chunks
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from self._chunks
 
 
 @pytest.fixture
@@ -32,20 +52,47 @@ class TestMessages:
     def test_one_that_is_too_long_is_an_error_after_those_before_it(self, stream: EventStream) -> None:
         messages = stream.messages(response(f"data: a\n\ndata: {'x' * 1001}\n\n"))
         assert next(messages) == b"a"
-        with pytest.raises(httpx2.SSEError):
+        with pytest.raises(InvalidEvents):
             next(messages)
 
     def test_a_response_of_another_type_is_an_error(self, stream: EventStream) -> None:
-        with pytest.raises(httpx2.SSEError):
+        with pytest.raises(InvalidEvents):
             list(stream.messages(response("data: a\n\n", "text/html")))
 
     def test_what_never_ends_a_line_or_an_event_is_an_error(self, stream: EventStream) -> None:
         for text in ("x" * 1001, ":" + "x" * 1001, "event: a\n" * 200, "id: 1\n" * 201, "data:\n" * 201):
-            with pytest.raises(httpx2.SSEError):
+            with pytest.raises(InvalidEvents):
                 list(stream.messages(response(text)))
 
     def test_comments_may_go_on_for_ever(self, stream: EventStream) -> None:
         assert list(stream.messages(response(":\n" * 5000 + "data: a\n\n"))) == [b"a"]
+
+
+class TestPieces:
+    LINES = (
+        *("\ufefffirst: x", "data: a", "data:  b", ""),
+        *(": c", "id: 7", "event: message", "data: ü\u2028", ""),
+        *("data: d", ""),
+    )
+    MESSAGES = (b"a\n b", "ü\u2028".encode(), b"d")
+
+    @given(st.sampled_from(["\n", "\r", "\r\n"]), st.sets(st.integers(1, 80)))
+    def test_lines_end_in_three_ways_and_chunks_anywhere(self, end: str, cuts: set[int]) -> None:
+        said = "".join(line + end for line in self.LINES).encode()
+        places = [0, *sorted(cuts), len(said)]
+        pieces = [said[begin:end] for begin, end in itertools.pairwise(places)]
+        stream = EventStream(max_message_bytes=1000)
+        assert tuple(stream.messages(cast(Response, InPieces(pieces)))) == self.MESSAGES
+        assert stream.last_id == "7"
+
+    def test_many_small_pieces_take_linear_time(self) -> None:
+        pieces = [b"x"] * 20_000
+        stream = EventStream(max_message_bytes=30_000)
+        (message,) = stream.messages(cast(Response, InPieces([b"data: ", *pieces, b"\n\n"])))
+        assert len(message) == 20_000
+
+    def test_what_is_no_utf_8_is_replaced(self, stream: EventStream) -> None:
+        assert list(stream.messages(cast(Response, InPieces([b"data: \xff\n\n"])))) == ["\ufffd".encode()]
 
 
 class TestPlace:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import httpx2
 import pytest
 
+from gaia.http_client import HttpClientError, Url
 from gaia.mcp import MCPClient
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
 from gaia.mcp.client.protocol.request_headers import RequestHeaders
@@ -24,7 +24,7 @@ HANDSHAKE, STATELESS = NegotiatedProtocol(LEGACY), NegotiatedProtocol(MODERN, se
 def session() -> HttpSession:
     return HttpSession(
         "web",
-        httpx2.URL("http://127.0.0.1:9/mcp"),
+        Url.parse("http://127.0.0.1:9/mcp"),
         redact=lambda text: text.replace("secret", "***"),
         max_message_bytes=1000,
         request_headers=RequestHeaders(lambda *_: None),
@@ -32,7 +32,7 @@ def session() -> HttpSession:
 
 
 def test_its_repr_shows_neither_paths_nor_the_session(session: HttpSession) -> None:
-    session.url, session.id = httpx2.URL("https://example.com/hooks/s3cr3t?key=s3cr3t"), "s3cr3t"
+    session.url, session.id = Url.parse("https://example.com/hooks/s3cr3t?key=s3cr3t"), "s3cr3t"
     assert "s3cr3t" not in repr(session)
 
 
@@ -58,6 +58,13 @@ class TestHeaders:
         session.negotiated = STATELESS
         assert session.post_headers(CALL, HANDSHAKE)["MCP-Protocol-Version"] == LEGACY
 
+    def test_a_session_that_changes_is_named_from_then_on(self, session: HttpSession) -> None:
+        named = []
+        for identifier in ("a", "a", None, "b"):
+            session.id = identifier
+            named.append(session.post_headers(CALL, HANDSHAKE).get(SESSION_ID))
+        assert named == ["a", "a", None, "b"]
+
     def test_a_stream_goes_on_after_the_last_event(self, session: HttpSession) -> None:
         session.negotiated, session.id = HANDSHAKE, "s-1"
         expected = {"Accept": "text/event-stream", "MCP-Protocol-Version": LEGACY, SESSION_ID: "s-1"}
@@ -68,7 +75,7 @@ class TestHeaders:
 class TestMessageUrl:
     def test_it_is_the_servers_own_unless_the_server_names_another(self, session: HttpSession) -> None:
         assert session.message_url() == session.url
-        other = httpx2.URL("http://127.0.0.1:9/messages")
+        other = Url.parse("http://127.0.0.1:9/messages")
         session.endpoint = lambda: other
         assert session.message_url() == other
 
@@ -78,7 +85,7 @@ class TestReason:
         assert session.reason(OSError("no route\n  to secret")) == "no route to ***"
 
     def test_of_an_error_that_says_nothing_it_is_the_type(self, session: HttpSession) -> None:
-        assert session.reason(httpx2.ReadError("")) == "ReadError"
+        assert session.reason(HttpClientError("")) == "HttpClientError"
 
 
 @pytest.mark.parametrize(("negotiated", "expected"), [(NOT_NEGOTIATED, False), (HANDSHAKE, False), (STATELESS, True)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import queue
 import threading
 import time
@@ -14,12 +15,13 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
+from gaia.http_client import HttpConnection, HttpSettings, Url
+from gaia.locks import reentrant_lock
 from gaia.mcp import MCPClient
 from gaia.mcp.client.protocol.request_headers import RequestHeaders, encode_value
 from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.transports.http.deadlines import Deadlines
-from gaia.mcp.client.transports.http.http_connection import HttpConnection
+from gaia.mcp.client.transports.http.authorized_requests import AuthorizedRequests
 from gaia.mcp.client.transports.http.http_session import HttpSession, HttpSink
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.transport import HttpTransport
@@ -393,15 +395,15 @@ class TestHeaders:
 
 
 def a_post(item: Any, sink: Any = None) -> Post:
-    session = HttpSession("web", httpx2.URL("http://host/"), str, 1000, RequestHeaders(lambda *_: None))
-    return Post(session, sink or Mock(spec=HttpSink), item, Deadlines("deadlines"))
+    session = HttpSession("web", Url.parse("http://host/"), str, 1000, RequestHeaders(lambda *_: None))
+    return Post(session, sink or Mock(spec=HttpSink), item, reentrant_lock())
 
 
 def test_one_that_was_given_up_before_its_turn_is_not_even_asked_whether_it_may_be_sent() -> None:
     item, connection = Mock(spec=Outgoing), Mock(spec=HttpConnection)
     post = a_post(item)
     post.interrupt()
-    post.run(connection)
+    assert not post.begin(connection)
     connection.request.assert_not_called()
     item.begin_write.assert_not_called()
     item.undo_write.assert_not_called()
@@ -434,13 +436,13 @@ class TestWhatWasSentTwice:
         server = serve()
         server.on["tools/call"] = lambda exchange: exchange.body(b"", status=401)
         item, sink, gate = Mock(spec=Outgoing), Mock(spec=HttpSink), Gate(after_refusal=True)
-        item.id, item.method, item.params, item.ended = 1, "tools/call", {}, False
+        item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
         item.frame = b'{"method": "tools/call"}'
         gate.closed.set()
         post = a_post(item, sink)
-        post._session.url = httpx2.URL(server.url)
-        connection = HttpConnection(lambda: httpx2.Client(auth=gate))
-        thread = threading.Thread(target=post.run, args=(connection,))
+        post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(gate)
+        connection = HttpConnection(HttpSettings())
+        thread = threading.Thread(target=post.begin, args=(connection,))
         thread.start()
         assert gate.reached.wait(10)
         if interrupted:
@@ -502,12 +504,12 @@ class TestWhatWasSentTwice:
 
         server = serve()
         item, sink = Mock(spec=Outgoing), Mock(spec=HttpSink)
-        item.id, item.method, item.params, item.ended = 1, "tools/call", {}, False
+        item.id, item.method, item.params, item.ended, item.deadline = 1, "tools/call", {}, False, math.inf
         item.frame = b'{"id": 1, "method": "tools/call", "params": {}}'
         post = a_post(item, sink)
-        post._session.url = httpx2.URL(server.url)
-        connection = HttpConnection(lambda: httpx2.Client(auth=Eager()))
-        post.run(connection)
+        post._session.url, post._session.send = Url.parse(server.url), AuthorizedRequests(Eager())
+        connection = HttpConnection(HttpSettings())
+        post.begin(connection)
         connection.close()
         assert len(server.of("tools/call")) == 1
         item.undo_write.assert_not_called()

@@ -108,7 +108,7 @@ class TestAlone:
         assert repr(transport) == "HttpTransport('https://example.com', connected=False)"
 
     def test_without_the_extra_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "httpx2", None)
+        monkeypatch.setitem(sys.modules, "gaia.http_client", None)
         with pytest.raises(ConfigError, match=re.escape(install_command("http"))):
             HttpTransport("http://127.0.0.1:9/").connect()
 
@@ -167,7 +167,7 @@ class TestConfiguration:
             ({"url": "https://example.com:port/"}, "url: Port could not be cast"),
             ({"url": "http://127.0.0.1:9", "headers": {"a b": "c"}}, "headers: 'a b' is not the name of a header"),
             ({"url": "http://127.0.0.1:9", "headers": {"a": "secret\r\nb: c"}}, "headers.a: the value has characters"),
-            ({"url": "http://\u2488.com/"}, "url: Invalid IDNA hostname"),
+            ({"url": "http://\u2488.com/"}, "url: the host is not a name"),
             ({"url": "http://127.0.0.1:9/${NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not set"),
         ],
     )
@@ -182,13 +182,38 @@ class TestConfiguration:
 
 class TestWhatIsLoaded:
     @pytest.mark.process
-    def test_httpx2_only_when_a_server_is_opened(self) -> None:
+    def test_the_parser_only_when_a_server_is_opened(self) -> None:
         script = (
             "import sys; from gaia.mcp import MCPClient;"
             "client = MCPClient.from_config('x', {'url': 'http://127.0.0.1:9'});"
-            "assert 'httpx2' not in sys.modules; client.connect(); assert 'httpx2' in sys.modules; client.disconnect()"
+            "assert 'httptools' not in sys.modules; client.connect(); assert 'httptools' in sys.modules;"
+            "client.disconnect()"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+        assert done.returncode == 0, done.stderr
+
+    @pytest.mark.process
+    def test_neither_httpx2_nor_the_sdk_without_a_login(self, serve: Serve) -> None:
+        """With the extra `http` alone a server works; one that wants a login names the other extra."""
+        script = """
+import sys
+sys.modules.update(dict.fromkeys(["httpx2", "httpcore2", "mcp", "anyio", "pydantic"]))
+from gaia.extras import install_command
+from gaia.mcp import MCPClient
+
+client = MCPClient.from_config("open", {"url": sys.argv[1]})
+assert client.connect(), client.last_error
+assert client.call_tool("echo", {"text": "hi"})["content"][0]["text"] == "hi"
+client.disconnect()
+login = {"type": "client_credentials", "clientId": "robot", "clientSecret": "hunter22", "issuer": "https://a.invalid"}
+client = MCPClient.from_config("closed", {"url": sys.argv[2], "auth": login})
+assert not client.connect()
+assert install_command("oauth") in client.last_error, client.last_error
+client.disconnect()
+"""
+        refusing = {method: lambda exchange: exchange.body(b"", status=401) for method in ("initialize", "GET")}
+        urls = [serve().url, serve(on=refusing | {"server/discover": refusing["GET"]}).url]
+        done = subprocess.run([sys.executable, "-c", script, *urls], capture_output=True, text=True, timeout=50)
         assert done.returncode == 0, done.stderr
 
 

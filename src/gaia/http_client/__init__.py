@@ -1,0 +1,44 @@
+"""A synchronous HTTP/1.1 client of one keep-alive connection that other threads can interrupt.
+
+It starts no thread, and knows nothing of MCP. The parser is httptools' (llhttp); sockets, TLS, proxies and
+limits are here. Needs the extra ``gaia-mcp[http]``.
+"""
+
+from gaia.http_client.connection import HttpConnection
+from gaia.http_client.cookies import Cookies
+from gaia.http_client.errors import (
+    ConnectFailed,
+    HttpClientError,
+    Interrupted,
+    ProtocolBroken,
+    TimedOut,
+    TooLong,
+    is_own,
+)
+from gaia.http_client.proxies import Proxies, basic_authorization
+from gaia.http_client.response import Headers, Response
+from gaia.http_client.settings import HttpSettings
+from gaia.http_client.stream import Deadline
+from gaia.http_client.tls import tls_context
+from gaia.http_client.url import Url, credentials_of
+
+__all__ = [
+    "ConnectFailed",
+    "Cookies",
+    "Deadline",
+    "Headers",
+    "HttpClientError",
+    "HttpConnection",
+    "HttpSettings",
+    "Interrupted",
+    "ProtocolBroken",
+    "Proxies",
+    "Response",
+    "TimedOut",
+    "TooLong",
+    "Url",
+    "basic_authorization",
+    "credentials_of",
+    "is_own",
+    "tls_context",
+]
