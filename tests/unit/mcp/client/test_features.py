@@ -61,10 +61,9 @@ def connect(fake_clock: FakeClock) -> Iterator[Connect]:
         client.disconnect()
 
 
-def restart(transport: FakeTransport, clock: FakeClock) -> None:
+def restart(transport: FakeTransport) -> None:
+    """The first restart of a server that ran well waits for nothing."""
     transport.channel().end(exit_code=1)
-    clock.wait_for_waiter(clock.monotonic() + 0.5)
-    clock.advance(0.5)
 
 
 class TestSubscriptionsOfTheHandshakeEra:
@@ -77,13 +76,13 @@ class TestSubscriptionsOfTheHandshakeEra:
         transport.channel().notify("notifications/resources/updated", {"uri": "file:///a"})
         assert told.wait_for(ResourceUpdated) == ResourceUpdated("fake", "file:///a")
 
-    def test_a_restarted_server_is_told_anew(self, connect: Connect, fake_clock: FakeClock) -> None:
+    def test_a_restarted_server_is_told_anew(self, connect: Connect) -> None:
         client, transport = connect()
         client.subscribe_resource("file:///a")
         client.subscribe_resource("file:///b")
         client.unsubscribe_resource("file:///a")
         client.set_logging_level("warning")
-        restart(transport, fake_clock)
+        restart(transport)
         again = transport.channel(2)
         assert again.wait_for("logging/setLevel")["params"] == {"level": "warning"}
         assert again.wait_for("resources/subscribe")["params"] == {"uri": "file:///b"}
@@ -124,7 +123,7 @@ class TestSubscriptionsOfTheHandshakeEra:
 
 
 class TestSubscriptionsOfTheStatelessEra:
-    def test_resources_are_part_of_what_is_listened_to(self, connect: Connect, fake_clock: FakeClock) -> None:
+    def test_resources_are_part_of_what_is_listened_to(self, connect: Connect) -> None:
         client, transport = connect(stateless=True)
         told = Recorder()
         client.subscribe(told)
@@ -135,7 +134,7 @@ class TestSubscriptionsOfTheStatelessEra:
         params = {"uri": "file:///a", "_meta": {SUBSCRIPTION: listening["id"]}}
         transport.channel().notify("notifications/resources/updated", params)
         assert told.wait_for(ResourceUpdated) == ResourceUpdated("fake", "file:///a")
-        restart(transport, fake_clock)
+        restart(transport)
         again = transport.channel(2).wait_for("subscriptions/listen")
         assert again["params"]["notifications"]["resourceSubscriptions"] == ["file:///a"]
 
@@ -151,7 +150,7 @@ class TestSubscriptionsOfTheStatelessEra:
 
 
 class TestLogLevel:
-    def test_in_the_stateless_era_it_is_part_of_each_request(self, connect: Connect, fake_clock: FakeClock) -> None:
+    def test_in_the_stateless_era_it_is_part_of_each_request(self, connect: Connect) -> None:
         client, transport = connect(stateless=True)
         transport.answers["prompts/list"] = lambda _: {"prompts": []}
         transport.channel()._answers["prompts/list"] = lambda _: {"prompts": []}
@@ -165,7 +164,7 @@ class TestLogLevel:
         client.set_logging_level("error")
         assert wait_until(lambda: level() == "error")
         assert transport.channel().requests("logging/setLevel") == []
-        restart(transport, fake_clock)
+        restart(transport)
         assert transport.channel(2)
         assert level() == "error"
 

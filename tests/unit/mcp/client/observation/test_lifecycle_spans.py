@@ -134,6 +134,7 @@ class TestStart:
     def test_a_server_that_exits_at_once(self, fault_server: FaultServer, tracing: Tracing) -> None:
         client = MCPClient.from_config("fault", fault_server(exit_at_start={"code": 3, "stderr": "no licence"}))
         assert not client.connect()
+        client.disconnect()
         crashes = tracing.wait_for("gaia.mcp.crash fault")
         assert attributes_of(crashes[-1])["gaia.mcp.process.exit_code"] == 3
         assert "no licence" in attributes_of(crashes[-1])["gaia.mcp.process.stderr_tail"]

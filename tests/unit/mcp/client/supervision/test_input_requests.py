@@ -166,5 +166,6 @@ class TestEnd:
             person.wait_until_asked()
             race(inputs)
             assert done == [inputs]
-            assert (inputs.error is None) == (inputs.answers == {"a": ANSWER})
+            # The answer may be there although another thread ended it just before.
+            assert inputs.error is not None or inputs.answers == {"a": ANSWER}
             person.may_answer.clear()
