@@ -15,10 +15,10 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
+from opentelemetry import baggage, trace
 from opentelemetry import context as contexts
-from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
@@ -29,10 +29,14 @@ from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
+if TYPE_CHECKING:
+    from opentelemetry.propagators.textmap import TextMapPropagator
+
 __all__ = [
     "Attributes",
     "ClientSpan",
     "Executor",
+    "SUCCESS",
     "Outcome",
     "ServerSpan",
     "flush",
@@ -48,6 +52,8 @@ Executor = Callable[[Callable[[], object]], object]
 """Runs what may run the application's span processors: at once, or on a thread that has the time."""
 
 P = ParamSpec("P")
+
+_NOTHING: Attributes = {}
 
 logger = get_logger(__name__)
 
@@ -142,6 +148,8 @@ class Outcome(NamedTuple):
     @property
     def attributes(self) -> dict[str, AttributeValue]:
         """What a span says of it. Metrics get the first two, see `counted`."""
+        if self is SUCCESS:
+            return {}
         found: dict[str, AttributeValue] = self.counted
         if self.handled and self.error_type is not None:
             found[names.HANDLED_ERROR] = self.error_type
@@ -159,24 +167,28 @@ class Outcome(NamedTuple):
         return found
 
 
+SUCCESS = Outcome()
+
+
 class ClientSpan:
     """The CLIENT span of one request or notification.
 
     Thread-safe; to be ended once. Ending runs the application's span processors.
     """
 
-    __slots__ = ("_context", "_owned", "_span")
+    __slots__ = ("_here", "_span", "is_ours")
 
-    def __init__(self, span: Span, context: Context, *, owned: bool) -> None:
-        """`context` is where the request was made, with the span; `owned` says whether we end the span."""
+    def __init__(self, span: Span, here: Context, *, owned: bool) -> None:
+        """`here` is where the request was made; `owned` says whether we end the span."""
         self._span = span
-        self._context = context
-        self._owned = owned
+        self._here = here
+        self.is_ours = owned
+        """False for a span of the application, which may end before the request."""
 
     @property
     def context(self) -> Context:
         """To start children in, on any thread."""
-        return self._context
+        return trace.set_span_in_context(self._span, self._here)
 
     @property
     def is_recording(self) -> bool:
@@ -184,10 +196,12 @@ class ClientSpan:
 
     def inject(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """`params` with the trace context in ``_meta``."""
-        meta = (params or {}).get("_meta")
-        carrier = dict(meta) if isinstance(meta, Mapping) else {}
-        _inject(carrier, self._context)
-        return {**(params or {}), "_meta": carrier}
+        params = params or {}
+        meta = params.get("_meta")
+        # Most requests have none, and the question whether something is a mapping takes its time.
+        carrier = dict(meta) if meta is not None and isinstance(meta, Mapping) else {}
+        _inject(carrier, self._span, self._here)
+        return {**params, "_meta": carrier}
 
     @_guarded
     def set_attributes(self, attributes: Attributes) -> None:
@@ -207,19 +221,22 @@ class ClientSpan:
             self._span.add_link(other)
 
     @_guarded
-    def conclude(self, outcome: Outcome) -> None:
-        """Record how it ended. `end` has to follow; that may be on another thread."""
-        attributes = outcome.attributes
-        if not attributes or not self._span.is_recording():
+    def conclude(self, outcome: Outcome, attributes: Attributes = _NOTHING) -> None:
+        """Record how it ended, and what else is known by then. `end` has to follow; that may be on another thread."""
+        span = self._span
+        if found := outcome.attributes:
+            attributes = {**attributes, **found}
+        if not attributes or not span.is_recording():
             return
-        self._span.set_attributes(attributes)
+        # All at once: each time the SDK takes two locks, and asks of what it is given whether it is a mapping.
+        span.set_attributes(attributes)
         if outcome.error_type is not None and not outcome.handled:
-            self._span.set_status(Status(StatusCode.ERROR, outcome.description or None))
+            span.set_status(Status(StatusCode.ERROR, outcome.description or None))
 
     @_guarded
     def end(self, end_time: int | None = None) -> None:
         """`end_time` is in nanoseconds since the epoch; None is now."""
-        if self._owned:
+        if self.is_ours:
             self._span.end(end_time)
 
 
@@ -231,10 +248,10 @@ def start_client_span(
     None when tracing is off. `tools` are the names of the tool that is called, if it is a tool call: if the current
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
-    if tracing_is_off(context):
-        return None
     here = contexts.get_current() if context is None else context
-    if tools and _reuse_execute_tool_spans:
+    if not here and _has_no_provider(_tracer):
+        return None
+    if here and tools and _reuse_execute_tool_spans:
         outer = trace.get_current_span(here)
         if outer is not _NO_SPAN and _executes(outer, tools):
             outer.set_attributes(attributes)
@@ -243,7 +260,7 @@ def start_client_span(
     if span is _NO_SPAN or not (span.is_recording() or span.get_span_context().is_valid):
         return None
     # A valid context that is not recorded, such as an unsampled trace, is still passed on to the server.
-    return ClientSpan(span, trace.set_span_in_context(span, here), owned=True)
+    return ClientSpan(span, here, owned=True)
 
 
 def tracing_is_off(context: Context | None = None) -> bool:
@@ -322,7 +339,8 @@ class ServerSpan:
         span = self._span
         if not span.is_recording():
             return
-        span.set_attributes(outcome)
+        if outcome:
+            span.set_attributes(outcome)
         if error_type is not None:
             span.set_status(Status(StatusCode.ERROR))
         now = time.time_ns()
@@ -333,11 +351,41 @@ class ServerSpan:
 
 
 @_guarded
-def _inject(carrier: dict[str, Any], context: Context) -> None:
+def _inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
     # Not above: it looks for the propagators of the application, which only tracing needs.
     from opentelemetry import propagate
 
-    propagate.inject(carrier, context)
+    found = span.get_span_context()
+    # Without a propagator of the application and without baggage the result is known, and takes a quarter of the time.
+    if not found.is_valid or not _is_standard(propagate.get_global_textmap()) or (here and baggage.get_all(here)):
+        propagate.inject(carrier, trace.set_span_in_context(span, here))
+        return
+    carrier["traceparent"] = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+    if found.trace_state:
+        carrier["tracestate"] = found.trace_state.to_header()
+
+
+_last_standard: TextMapPropagator | None = None
+"""The propagator that was found to be the standard one. The application may set another one at any time."""
+
+
+def _is_standard(propagator: TextMapPropagator) -> bool:
+    """Whether it is what OpenTelemetry sets by default: the W3C's trace context, then its baggage."""
+    global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
+    if propagator is _last_standard:
+        return True
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.propagators.composite import CompositePropagator
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    if type(propagator) is not CompositePropagator:
+        return False
+    # The API has no public name for the parts; if the private one changes, the propagator is asked each time.
+    parts = [type(part) for part in getattr(propagator, "_propagators", ())]
+    if parts != [TraceContextTextMapPropagator, W3CBaggagePropagator]:
+        return False
+    _last_standard = propagator
+    return True
 
 
 def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.telemetry import attributes as names
 from gaia.telemetry import content, metrics, spans
-from gaia.telemetry.content import ContentPolicy, Recorded
-from gaia.telemetry.spans import Attributes, ClientSpan, Executor, Outcome, ServerSpan
+from gaia.telemetry.content import CaptureMode, ContentPolicy, Recorded
+from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
 __all__ = ["Executor", "Observation", "Observer"]
 
@@ -70,6 +71,8 @@ class Observer:
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
+        self.noting = reentrant_lock()
+        """Owns what the observations of this observer have noted for the ends of their spans."""
 
     @property
     def common(self) -> dict[str, Any]:
@@ -114,7 +117,7 @@ class Observer:
         )
         observation = Observation(self, description, span, executor)
         if span is not None and span.is_recording:
-            span.set_attributes(self._details(method, description.target, params or {}))
+            observation.begun(span, self._details(method, description.target, params or {}))
         return observation
 
     def follow(self, method: str, params: Mapping[str, Any], target: str) -> Observation | None:
@@ -144,12 +147,17 @@ class Observer:
         """`text` without the server's secrets, as far as they are known."""
         return text if self.redact is None else self.redact(text)
 
-    def record(self, tool: str, kind: Any, value: Any) -> str | None:
+    def record(self, tool: str, kind: Any, value: Any, mode: CaptureMode) -> str | None:
         """What may be recorded of arguments or a result."""
-        mode = self.policy.mode_for(tool)
         if mode == "off" or self.redact is None:
             return None
         return content.render(Recorded(self.server, tool, kind, mode, value), self.redact)
+
+    def measure(self, tool: str, kind: Any, value: Any, mode: CaptureMode) -> tuple[int | None, str | None]:
+        """The size of arguments or a result, and what may be recorded of them."""
+        if mode == "off" or self.redact is None:
+            return content.size_of(value), None
+        return content.measure(Recorded(self.server, tool, kind, mode, value), self.redact)
 
     def _describe(self, method: str, target: str | None) -> _Description:
         attributes = {names.METHOD_NAME: method, **self.common}
@@ -167,7 +175,7 @@ class Observer:
         self._descriptions[(method, target)] = description
         return description
 
-    def _details(self, method: str, target: str | None, params: Mapping[str, Any]) -> Attributes:
+    def _details(self, method: str, target: str | None, params: Mapping[str, Any]) -> dict[str, Any]:
         """What tells this request from others of its kind."""
         details: dict[str, Any] = {}
         if (session := self.session_id()) is not None:
@@ -177,16 +185,18 @@ class Observer:
         arguments = params.get("arguments")
         if target is None or arguments is None:
             return details
-        size = content.size_of(arguments)
+        mode = self.policy.mode_for(target)
+        if method == "tools/call":
+            size, text = self.measure(target, "arguments", arguments, mode)
+        else:
+            size, text = content.size_of(arguments), None
         if size is not None:
             details[names.ARGUMENTS_SIZE] = size
-        if method == "tools/call":
-            text = self.record(target, "arguments", arguments)
-            if text is not None:
-                details[names.TOOL_ARGUMENTS] = text
-        elif isinstance(arguments, Mapping):
+        if text is not None:
+            details[names.TOOL_ARGUMENTS] = text
+        if method != "tools/call" and isinstance(arguments, Mapping):
             for name, value in arguments.items():
-                text = self.record(target, "arguments", {name: value})
+                text = self.record(target, "arguments", {name: value}, mode)
                 if text is not None:
                     details[f"{names.PROMPT_VARIABLE}{name}"] = text
         return details
@@ -199,6 +209,10 @@ class Observation:
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
+    _noted: dict[str, Any] | None = None
+    """What the span is given when it ends, in one step. None: it records nothing, or it is given all at once.
+
+    The observer's `noting` owns it: a report of progress may come while the request is given up."""
 
     def __init__(
         self, observer: Observer, description: _Description, span: ClientSpan | None, executor: Executor | None
@@ -208,6 +222,14 @@ class Observation:
         self.span = span
         self._executor = executor
         self._started = time.perf_counter()
+
+    def begun(self, span: ClientSpan, details: dict[str, Any]) -> None:
+        """The span records, and `details` is what it is to say of this request."""
+        if span.is_ours:
+            self._noted = details
+        else:
+            # It may end before the request does, and takes nothing more then.
+            span.set_attributes(details)
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
@@ -224,7 +246,7 @@ class Observation:
         """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
         earlier, self._call_id = self._call_id, call_id
         if self.span is not None:
-            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+            self._note({names.REQUEST_ID: str(call_id)})
             if earlier is not None:
                 ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
                 self.span.add_event("gaia.mcp.call.round_trip", ids)
@@ -243,8 +265,7 @@ class Observation:
         earlier, self._call_id = self._call_id, call_id
         ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
         self._moved("repeated", {**ids, "gaia.mcp.call.reason": reason})
-        if self.span is not None:
-            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+        self._note({names.REQUEST_ID: str(call_id)})
 
     def resumed(self) -> None:
         """The request goes to the next connection."""
@@ -252,15 +273,27 @@ class Observation:
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         """The server has reported how far it is. The span keeps the numbers; a message would be content."""
-        if self.span is None or not self.span.is_recording:
-            return
         found: dict[str, float] = {}
         for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
             value: Any = params.get(key)
             if type(value) in (int, float) and abs(value) <= sys.float_info.max:
                 # As a double: an integer of the server may be too large for an exporter.
                 found[name] = float(value)
-        self.span.set_attributes(found)
+        self._note(found)
+
+    def _note(self, attributes: Attributes) -> None:
+        """Add them to the span, or to what it is given at its end."""
+        if self.span is None:
+            return
+        with self._observer.noting:
+            noted = self._noted
+            if noted is not None:
+                for name, value in attributes.items():
+                    # What is set last comes last, as the SDK has it.
+                    noted.pop(name, None)
+                    noted[name] = value
+                return
+        self.span.set_attributes(attributes)
 
     def _moved(self, event: str, attributes: Attributes) -> None:
         """Runs on the supervisor's thread, where the restart is the current span: it is linked once."""
@@ -280,14 +313,13 @@ class Observation:
         """The request has its outcome, or was not made because of `error`, with which its maker may go on."""
         seconds = (time.perf_counter() if self._stopped is None else self._stopped[0]) - self._started
         method, counted = self._description.method, self._description.attributes
-        outcome = _SUCCESS
+        outcome = SUCCESS
         if error is not None or result.get("isError") is True:
             outcome = _outcome(method, error, handled)
             counted = {**counted, **outcome.counted}
         if method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
             counted = {**counted, names.PROTOCOL_VERSION: agreed}
-            if self.span is not None:
-                self.span.set_attributes({names.PROTOCOL_VERSION: agreed})
+            self._note({names.PROTOCOL_VERSION: agreed})
         metrics.instruments.operation_duration.record(seconds, counted)
         if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
             metrics.instruments.refused.add(
@@ -302,27 +334,31 @@ class Observation:
     def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
         now = time.time_ns() if self._stopped is None else self._stopped[1]
         target = self._description.target
+        with self._observer.noting:
+            attributes, self._noted = self._noted or {}, None
         if target is not None and result and span.is_recording:
-            span.set_attributes(self._of_result(target, result))
-        span.conclude(outcome)
+            self._add_result(attributes, target, result)
+        span.conclude(outcome, attributes)
         if self._executor is None:
             span.end(now)
         else:
             self._executor(lambda: span.end(now))
 
-    def _of_result(self, target: str, result: Mapping[str, Any]) -> Attributes:
-        found: dict[str, Any] = {}
-        size = content.size_of(result)
+    def _add_result(self, attributes: dict[str, Any], target: str, result: Mapping[str, Any]) -> None:
+        observer = self._observer
+        if self._description.method != "tools/call":
+            size, text = content.size_of(result), None
+        else:
+            size, text = observer.measure(target, "result", result, observer.policy.mode_for(target))
         if size is not None:
-            found[names.RESULT_SIZE] = size
+            attributes[names.RESULT_SIZE] = size
         if self._description.method == "tools/call":
             blocks = result.get("content")
             if isinstance(blocks, list):
-                found[names.RESULT_TYPES] = sorted({str(block.get("type")) for block in blocks if type(block) is dict})
-            text = self._observer.record(target, "result", result)
-            if text is not None:
-                found[names.TOOL_RESULT] = text
-        return found
+                found = {str(block.get("type")) for block in blocks if type(block) is dict}
+                attributes[names.RESULT_TYPES] = sorted(found)
+        if text is not None:
+            attributes[names.TOOL_RESULT] = text
 
     def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
         current = None if self.span is None else trace.get_current_span(self.span.context)
@@ -337,7 +373,6 @@ class Observation:
             )
 
 
-_SUCCESS = Outcome()
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
 
 _REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization", "not_connected"})
@@ -346,7 +381,7 @@ _REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization"
 
 def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome:
     if error is None:
-        return _TOOL_ERROR if method == "tools/call" else _SUCCESS
+        return _TOOL_ERROR if method == "tools/call" else SUCCESS
     if isinstance(error, JsonRpcError):
         return Outcome(str(error.code), str(error.code), error.message, handled=handled)
     if isinstance(error, MCPError):
