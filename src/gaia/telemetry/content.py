@@ -40,6 +40,9 @@ MODES: Final = get_args(CaptureMode)
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """OpenTelemetry's own switch; its values are those of the GenAI instrumentations."""
 
+_ENCODED_VARIABLE: Final = os.environ.encodekey(CAPTURE_VARIABLE)
+_ALWAYS: Final = frozenset((_ENCODED_VARIABLE,))
+
 _BY_VARIABLE: Final[dict[str, CaptureMode]] = {
     "true": "full",
     "span_only": "full",
@@ -111,8 +114,11 @@ def set_content_hook(hook: ContentHook | None) -> None:
 
 def default_mode() -> CaptureMode:
     """What `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says; "redacted" if it says nothing that we know."""
-    said = os.environ.get(CAPTURE_VARIABLE)
-    return "redacted" if said is None else _BY_VARIABLE.get(said.strip().lower(), "redacted")
+    # Every recorded call asks, and a variable that is not set takes `os.environ` 2 µs. Its dict has no public name; if
+    # the private one changes, `os.environ` is asked.
+    if _ENCODED_VARIABLE not in getattr(os.environ, "_data", _ALWAYS):
+        return "redacted"
+    return _BY_VARIABLE.get(os.environ.get(CAPTURE_VARIABLE, "").strip().lower(), "redacted")
 
 
 class ContentPolicy(msgspec.Struct, frozen=True):
@@ -150,7 +156,7 @@ def mask_confidential(text: str) -> str:
     """`text` with all that has the form of a secret, or is assigned to a name that sounds secret, masked."""
     if _may_have_form_of_secret(text):
         text = re.sub(_CONFIDENTIAL_TEXT, _MASK, text)
-    if ("=" in text or ":" in text) and _may_name_secret(_lowered(text)):
+    if ("=" in text or ":" in text) and _may_sound_secret(_lowered(text)):
         text = re.sub(_ASSIGNMENT, rf"\1{_MASK}", text)
     return text
 
@@ -210,22 +216,23 @@ def _is_harmless(text: str, redact: Callable[[str], str]) -> bool:
     All texts of the value are searched at once, together with the punctuation between them: where nothing is found in
     the whole, nothing is found in a part of it.
     """
-    if len(text) > _MAX_UNCUT:
-        # Each key and each value takes at most 6 more characters of what there is room for than it has in JSON.
-        if len(text) + 6 * (text.count(",") + text.count(":") + 1) > _MAX_CHARACTERS:
-            return False
-    plain = text if "\\" not in text else _unescaped(text)
-    if plain is None:
+    # Each key and each value takes at most 6 more characters of what there is room for than it has in JSON.
+    if len(text) > _MAX_UNCUT and len(text) + 6 * (text.count(",") + text.count(":") + 1) > _MAX_CHARACTERS:
         return False
-    lowered = _lowered(plain)
-    return (
-        not _may_name_secret(lowered)
-        and not _may_be_secret_key(lowered)
-        and '"data":"' not in text
-        and '"blob":"' not in text
-        and redact(plain) == plain
-        and not (_may_have_form_of_secret(plain) and re.search(_CONFIDENTIAL_TEXT, plain))
-    )
+    if "\\" in text:
+        unescaped = _unescaped(text)
+        if unescaped is None:
+            return False
+        text = unescaped
+    lowered = text.lower() if text.isascii() else _lowered(text)
+    if (
+        _may_sound_secret(lowered)
+        or '"data":"' in text
+        or '"blob":"' in text
+        or redact(text) != text
+    ):
+        return False
+    return not _may_have_form_of_secret(text) or re.search(_CONFIDENTIAL_TEXT, text) is None
 
 
 def _unescaped(text: str) -> str | None:
@@ -258,24 +265,23 @@ def _may_have_form_of_secret(text: str) -> bool:
     )
 
 
-def _may_name_secret(lowered: str) -> bool:
-    """False only if nothing in a text, which is `_lowered`, matches `_ASSIGNMENT`."""
+def _may_sound_secret(lowered: str) -> bool:
+    """False only if nothing in a text, which is `_lowered`, matches `_CONFIDENTIAL_KEY`, nor `_ASSIGNMENT`.
+
+    True for "author": a long name may be cut behind its fourth letter.
+    """
     return (
-        "passw" in lowered
-        or "passphrase" in lowered
-        or "secret" in lowered
+        "secret" in lowered
         or "token" in lowered
+        or "passw" in lowered
+        or "passphrase" in lowered
         or "credential" in lowered
+        or "auth" in lowered
+        or "cookie" in lowered
+        or "session" in lowered
+        or "bearer" in lowered
         or ("key" in lowered and ("api" in lowered or "access" in lowered or "private" in lowered))
     )
-
-
-def _may_be_secret_key(lowered: str) -> bool:
-    """False only if nothing in a text matches what `_CONFIDENTIAL_KEY` has beyond `_ASSIGNMENT`.
-
-    "author" matches where the key is cut.
-    """
-    return "auth" in lowered or "cookie" in lowered or "session" in lowered or "bearer" in lowered
 
 
 def _lowered(text: str) -> str:
@@ -347,9 +353,7 @@ class _Masking:
 
 @functools.lru_cache(maxsize=1024)
 def _sounds_secret(name: str) -> bool:
-    lowered = _lowered(name)
-    may_match = _may_name_secret(lowered) or _may_be_secret_key(lowered)
-    return may_match and re.search(_CONFIDENTIAL_KEY, name) is not None
+    return _may_sound_secret(_lowered(name)) and re.search(_CONFIDENTIAL_KEY, name) is not None
 
 
 def _binary_size(value: Any) -> int | None:

@@ -148,8 +148,6 @@ class Outcome(NamedTuple):
     @property
     def attributes(self) -> dict[str, AttributeValue]:
         """What a span says of it. Metrics get the first two, see `counted`."""
-        if self is SUCCESS:
-            return {}
         found: dict[str, AttributeValue] = self.counted
         if self.handled and self.error_type is not None:
             found[names.HANDLED_ERROR] = self.error_type
@@ -200,7 +198,10 @@ class ClientSpan:
         meta = params.get("_meta")
         # Most requests have none, and the question whether something is a mapping takes its time.
         carrier = dict(meta) if meta is not None and isinstance(meta, Mapping) else {}
-        _inject(carrier, self._span, self._here)
+        try:
+            _inject(carrier, self._span, self._here)
+        except Exception as error:  # noqa: BLE001 - code of the application may raise anything
+            _failed(error)
         return {**params, "_meta": carrier}
 
     @_guarded
@@ -220,24 +221,28 @@ class ClientSpan:
         if other.is_valid and self._span.is_recording():
             self._span.add_link(other)
 
-    @_guarded
     def conclude(self, outcome: Outcome, attributes: Attributes = _NOTHING) -> None:
         """Record how it ended, and what else is known by then. `end` has to follow; that may be on another thread."""
-        span = self._span
-        if found := outcome.attributes:
-            attributes = {**attributes, **found}
-        if not attributes or not span.is_recording():
-            return
-        # All at once: each time the SDK takes two locks, and asks of what it is given whether it is a mapping.
-        span.set_attributes(attributes)
-        if outcome.error_type is not None and not outcome.handled:
-            span.set_status(Status(StatusCode.ERROR, outcome.description or None))
+        try:
+            span = self._span
+            if outcome is not SUCCESS:
+                attributes = {**attributes, **outcome.attributes}
+            if not attributes or not span.is_recording():
+                return
+            # All at once: each time the SDK takes two locks, and asks of what it is given whether it is a mapping.
+            span.set_attributes(attributes)
+            if outcome.error_type is not None and not outcome.handled:
+                span.set_status(Status(StatusCode.ERROR, outcome.description or None))
+        except Exception as error:  # noqa: BLE001 - as above
+            _failed(error)
 
-    @_guarded
     def end(self, end_time: int | None = None) -> None:
         """`end_time` is in nanoseconds since the epoch; None is now."""
         if self.is_ours:
-            self._span.end(end_time)
+            try:
+                self._span.end(end_time)
+            except Exception as error:  # noqa: BLE001 - as above
+                _failed(error)
 
 
 def start_client_span(
@@ -350,17 +355,21 @@ class ServerSpan:
             self._executor(lambda: span.end(now))
 
 
-@_guarded
 def _inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
     # Not above: it looks for the propagators of the application, which only tracing needs.
     from opentelemetry import propagate
 
+    propagator = propagate.get_global_textmap()
     found = span.get_span_context()
-    # Without a propagator of the application and without baggage the result is known, and takes a quarter of the time.
-    if not found.is_valid or not _is_standard(propagate.get_global_textmap()) or (here and baggage.get_all(here)):
-        propagate.inject(carrier, trace.set_span_in_context(span, here))
+    if (
+        (propagator is not _last_standard and not _is_standard(propagator))
+        or not found.is_valid
+        or (here and baggage.get_all(here))
+    ):
+        propagator.inject(carrier, trace.set_span_in_context(span, here))
         return
-    carrier["traceparent"] = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+    # What the standard propagators write, in a quarter of the time.
+    carrier["traceparent"] = "00-%032x-%016x-%02x" % (found.trace_id, found.span_id, found.trace_flags)  # noqa: UP031
     if found.trace_state:
         carrier["tracestate"] = found.trace_state.to_header()
 
@@ -372,8 +381,6 @@ _last_standard: TextMapPropagator | None = None
 def _is_standard(propagator: TextMapPropagator) -> bool:
     """Whether it is what OpenTelemetry sets by default: the W3C's trace context, then its baggage."""
     global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
-    if propagator is _last_standard:
-        return True
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
     from opentelemetry.propagators.composite import CompositePropagator
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -117,7 +117,7 @@ class Observer:
         )
         observation = Observation(self, description, span, executor)
         if span is not None and span.is_recording:
-            observation.begun(span, self._details(method, description.target, params or {}))
+            observation.begun(span, params or {})
         return observation
 
     def follow(self, method: str, params: Mapping[str, Any], target: str) -> Observation | None:
@@ -175,32 +175,6 @@ class Observer:
         self._descriptions[(method, target)] = description
         return description
 
-    def _details(self, method: str, target: str | None, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What tells this request from others of its kind."""
-        details: dict[str, Any] = {}
-        if (session := self.session_id()) is not None:
-            details[names.SESSION_ID] = session
-        if method in _RESOURCES:
-            details[names.RESOURCE_URI] = self.masked(str(params.get("uri")))
-        arguments = params.get("arguments")
-        if target is None or arguments is None:
-            return details
-        mode = self.policy.mode_for(target)
-        if method == "tools/call":
-            size, text = self.measure(target, "arguments", arguments, mode)
-        else:
-            size, text = content.size_of(arguments), None
-        if size is not None:
-            details[names.ARGUMENTS_SIZE] = size
-        if text is not None:
-            details[names.TOOL_ARGUMENTS] = text
-        if method != "tools/call" and isinstance(arguments, Mapping):
-            for name, value in arguments.items():
-                text = self.record(target, "arguments", {name: value}, mode)
-                if text is not None:
-                    details[f"{names.PROMPT_VARIABLE}{name}"] = text
-        return details
-
 
 class Observation:
     """Records one message. `ended` is called once; the other methods before, from any thread."""
@@ -209,8 +183,11 @@ class Observation:
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
+    _records = False
+    """Whether the span takes attributes."""
+    _mode: CaptureMode = "off"
     _noted: dict[str, Any] | None = None
-    """What the span is given when it ends, in one step. None: it records nothing, or it is given all at once.
+    """What the span is given at its end, in one step; None if it is given everything at once.
 
     The observer's `noting` owns it: a report of progress may come while the request is given up."""
 
@@ -223,13 +200,43 @@ class Observation:
         self._executor = executor
         self._started = time.perf_counter()
 
-    def begun(self, span: ClientSpan, details: dict[str, Any]) -> None:
-        """The span records, and `details` is what it is to say of this request."""
+    def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
+        """The span records; `params` are those of the request."""
+        self._records = True
+        details = self._details(params)
         if span.is_ours:
             self._noted = details
         else:
             # It may end before the request does, and takes nothing more then.
             span.set_attributes(details)
+
+    def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells this request from others of its kind."""
+        details: dict[str, Any] = {}
+        observer, (method, target, *_) = self._observer, self._description
+        if (session := observer.session_id()) is not None:
+            details[names.SESSION_ID] = session
+        if method in _RESOURCES:
+            details[names.RESOURCE_URI] = observer.masked(str(params.get("uri")))
+        if target is None:
+            return details
+        # One question for both: it reads the environment.
+        self._mode = mode = observer.policy.mode_for(target)
+        arguments = params.get("arguments")
+        if arguments is None:
+            return details
+        is_tool_call = method == "tools/call"
+        size, text = observer.measure(target, "arguments", arguments, mode if is_tool_call else "off")
+        if size is not None:
+            details[names.ARGUMENTS_SIZE] = size
+        if text is not None:
+            details[names.TOOL_ARGUMENTS] = text
+        if not is_tool_call and isinstance(arguments, Mapping):
+            for name, value in arguments.items():
+                text = observer.record(target, "arguments", {name: value}, mode)
+                if text is not None:
+                    details[f"{names.PROMPT_VARIABLE}{name}"] = text
+        return details
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
@@ -245,7 +252,7 @@ class Observation:
     def numbered(self, call_id: int) -> None:
         """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
         earlier, self._call_id = self._call_id, call_id
-        if self.span is not None:
+        if self._records and self.span is not None:
             self._note({names.REQUEST_ID: str(call_id)})
             if earlier is not None:
                 ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
@@ -283,7 +290,7 @@ class Observation:
 
     def _note(self, attributes: Attributes) -> None:
         """Add them to the span, or to what it is given at its end."""
-        if self.span is None:
+        if not self._records or self.span is None:
             return
         with self._observer.noting:
             noted = self._noted
@@ -333,32 +340,30 @@ class Observation:
 
     def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
         now = time.time_ns() if self._stopped is None else self._stopped[1]
-        target = self._description.target
-        with self._observer.noting:
-            attributes, self._noted = self._noted or {}, None
-        if target is not None and result and span.is_recording:
-            self._add_result(attributes, target, result)
-        span.conclude(outcome, attributes)
+        if self._records:
+            with self._observer.noting:
+                attributes, self._noted = self._noted or {}, None
+            target = self._description.target
+            if target is not None and result and span.is_recording:
+                self._add_result(attributes, target, result)
+            span.conclude(outcome, attributes)
         if self._executor is None:
             span.end(now)
         else:
             self._executor(lambda: span.end(now))
 
     def _add_result(self, attributes: dict[str, Any], target: str, result: Mapping[str, Any]) -> None:
-        observer = self._observer
-        if self._description.method != "tools/call":
-            size, text = content.size_of(result), None
-        else:
-            size, text = observer.measure(target, "result", result, observer.policy.mode_for(target))
+        is_tool_call = self._description.method == "tools/call"
+        size, text = self._observer.measure(target, "result", result, self._mode if is_tool_call else "off")
         if size is not None:
             attributes[names.RESULT_SIZE] = size
-        if self._description.method == "tools/call":
+        if is_tool_call:
             blocks = result.get("content")
             if isinstance(blocks, list):
                 found = {str(block.get("type")) for block in blocks if type(block) is dict}
                 attributes[names.RESULT_TYPES] = sorted(found)
-        if text is not None:
-            attributes[names.TOOL_RESULT] = text
+            if text is not None:
+                attributes[names.TOOL_RESULT] = text
 
     def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
         current = None if self.span is None else trace.get_current_span(self.span.context)
