@@ -116,7 +116,7 @@ class Observer:
             description.name, description.attributes, tools=description.tools, context=context
         )
         observation = Observation(self, description, span, executor)
-        if span is not None and span.is_recording:
+        if span is not None and span.was_recording:
             observation.begun(span, params or {})
         return observation
 
@@ -293,12 +293,11 @@ class Observation:
         if not self._records or self.span is None:
             return
         with self._observer.noting:
-            noted = self._noted
-            if noted is not None:
-                for name, value in attributes.items():
+            if self._noted is not None:
+                for name in attributes:
                     # What is set last comes last, as the SDK has it.
-                    noted.pop(name, None)
-                    noted[name] = value
+                    self._noted.pop(name, None)
+                self._noted.update(attributes)
                 return
         self.span.set_attributes(attributes)
 
