@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
 
 __all__ = [
+    "SUCCESS",
     "Attributes",
     "ClientSpan",
     "Executor",
-    "SUCCESS",
     "Outcome",
     "ServerSpan",
     "flush",

@@ -343,7 +343,7 @@ class Observation:
             with self._observer.noting:
                 attributes, self._noted = self._noted or {}, None
             target = self._description.target
-            if target is not None and result and span.is_recording:
+            if target is not None and result and (span.is_ours or span.is_recording):
                 self._add_result(attributes, target, result)
             span.conclude(outcome, attributes)
         if self._executor is None:
