@@ -213,14 +213,14 @@ class Observation:
     def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What tells this request from others of its kind."""
         details: dict[str, Any] = {}
-        observer, (method, target, *_) = self._observer, self._description
+        observer, method, target = self._observer, self._description.method, self._description.target
         if (session := observer.session_id()) is not None:
             details[names.SESSION_ID] = session
         if method in _RESOURCES:
             details[names.RESOURCE_URI] = observer.masked(str(params.get("uri")))
         if target is None:
             return details
-        # One question for both: it reads the environment.
+        # Of the result too: what is configured does not change during a call.
         self._mode = mode = observer.policy.mode_for(target)
         arguments = params.get("arguments")
         if arguments is None:
