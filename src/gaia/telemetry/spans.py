@@ -201,10 +201,27 @@ class ClientSpan:
         # Most requests have none, and the question whether something is a mapping takes its time.
         carrier = dict(meta) if meta is not None and isinstance(meta, Mapping) else {}
         try:
-            _inject(carrier, self._span, self._here)
+            self._propagate(carrier)
         except Exception as error:  # noqa: BLE001 - code of the application may raise anything
             _failed(error)
         return {**params, "_meta": carrier}
+
+    def _propagate(self, carrier: dict[str, Any]) -> None:
+        propagator = (_get_propagator or _find_propagator())()
+        span, here = self._span, self._here
+        found = span.get_span_context()
+        trace_id = found.trace_id
+        if (
+            (propagator is not _last_standard and not _is_standard(propagator))
+            or not trace_id
+            or (here and baggage.get_all(here))
+        ):
+            propagator.inject(carrier, trace.set_span_in_context(span, here))
+            return
+        # What the standard propagators write, in a fifth of the time.
+        carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
+        if found.trace_state:
+            carrier["tracestate"] = found.trace_state.to_header()
 
     @_guarded
     def set_attributes(self, attributes: Attributes) -> None:
@@ -358,23 +375,6 @@ class ServerSpan:
             span.end(now)
         else:
             self._executor(lambda: span.end(now))
-
-
-def _inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
-    propagator = (_get_propagator or _find_propagator())()
-    found = span.get_span_context()
-    trace_id = found.trace_id
-    if (
-        (propagator is not _last_standard and not _is_standard(propagator))
-        or not trace_id
-        or (here and baggage.get_all(here))
-    ):
-        propagator.inject(carrier, trace.set_span_in_context(span, here))
-        return
-    # What the standard propagators write, in a fifth of the time.
-    carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
-    if found.trace_state:
-        carrier["tracestate"] = found.trace_state.to_header()
 
 
 _get_propagator: Callable[[], TextMapPropagator] | None = None
