@@ -207,7 +207,10 @@ def _plain_json(value: Any) -> bytes | None:
         encoded = orjson.dumps(value, option=_PLAIN)
     except TypeError:
         return None
-    return None if b"e+" in encoded else encoded
+    # One character is found a hundred times faster than two are.
+    if b"+" in encoded and (len(encoded) > 4 * _MAX_CHARACTERS or b"e+" in encoded):
+        return None
+    return encoded
 
 
 def _is_harmless(text: str, redact: Callable[[str], str]) -> bool:
