@@ -19,15 +19,19 @@ from gaia.exception_text import exception_text
 from gaia.log import get_logger
 
 __all__ = [
+    "MAX_PLAIN",
     "MODES",
     "CaptureMode",
     "ContentPolicy",
+    "Kind",
     "Recorded",
     "default_mode",
+    "has_hook",
     "is_confidential",
     "mask_confidential",
-    "measure",
+    "plain_json",
     "render",
+    "render_call",
     "set_content_hook",
     "size_of",
 ]
@@ -80,8 +84,13 @@ _MIN_BINARY = 64
 
 
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+MAX_PLAIN: Final = 4 * _MAX_CHARACTERS
+"""Bytes of JSON that may be recorded as it is; what is longer has more than `_MAX_CHARACTERS`."""
 _MAX_UNCUT = 1024
 """Characters of JSON that `_Masking` has room for, whatever its values are."""
+
+
+Kind = Literal["arguments", "result"]
 
 
 class Recorded(NamedTuple):
@@ -90,7 +99,7 @@ class Recorded(NamedTuple):
     server: str
     tool: str
     """The tool's or the prompt's name."""
-    kind: Literal["arguments", "result"]
+    kind: Kind
     mode: CaptureMode
     """Never "off"."""
     value: Any
@@ -110,6 +119,11 @@ def set_content_hook(hook: ContentHook | None) -> None:
     """
     global _hook  # noqa: PLW0603 - one hook for the process, as the tracer is one
     _hook = hook
+
+
+def has_hook() -> bool:
+    """Whether the application decides what is recorded."""
+    return _hook is not None
 
 
 def default_mode() -> CaptureMode:
@@ -142,14 +156,42 @@ def render(recorded: Recorded, redact: Callable[[str], str]) -> str | None:
 
     `redact` has to change every text that contains a text that it changes.
     """
-    return _render(recorded, redact, _plain_json(recorded.value))
+    return _render(recorded, redact, plain_json(recorded.value))
 
 
-def measure(recorded: Recorded, redact: Callable[[str], str]) -> tuple[int | None, str | None]:
-    """`size_of` the value, and `render`; the value is encoded only once."""
-    encoded = _plain_json(recorded.value)
-    size = size_of(recorded.value) if encoded is None else len(encoded)
-    return size, _render(recorded, redact, encoded)
+def plain_json(value: Any) -> bytes | None:
+    """A value of dicts, lists, texts and ordinary numbers as JSON: the bytes that `_encode` makes, in less time.
+
+    None for everything else: other types, keys that are no texts, numbers that the two encoders write differently.
+    """
+    try:
+        encoded = orjson.dumps(value, option=_PLAIN)
+    except TypeError:
+        return None
+    # One character is found a hundred times faster than two are.
+    if b"+" in encoded and (len(encoded) > MAX_PLAIN or b"e+" in encoded):
+        return None
+    return encoded
+
+
+def render_call(
+    server: str, tool: str, arguments: bytes | None, result: bytes | None, redact: Callable[[str], str]
+) -> tuple[str | None, str | None]:
+    """What `render` makes of the arguments and the result of a call in the mode "redacted"; of None, None.
+
+    Both are what `plain_json` made of them, so they are searched for secrets together.
+    """
+    first, second = _uncut_text(arguments or b""), _uncut_text(result or b"")
+    try:
+        is_text = first is not None and second is not None and _hook is None
+        if is_text and _is_harmless(f"{first}\n{second}", redact):
+            return first or None, second or None
+    except Exception:  # noqa: BLE001, S110 - what `redact` raises is logged below, where it is raised again
+        pass
+    return (
+        _render_plain(server, tool, "arguments", arguments, redact),
+        _render_plain(server, tool, "result", result, redact),
+    )
 
 
 def mask_confidential(text: str) -> str:
@@ -168,7 +210,7 @@ def is_confidential(text: str) -> bool:
 
 def size_of(value: Any) -> int | None:
     """Bytes of a value as JSON; None if it cannot be expressed in JSON."""
-    encoded = _plain_json(value)
+    encoded = plain_json(value)
     if encoded is not None:
         return len(encoded)
     try:
@@ -184,51 +226,50 @@ def _render(recorded: Recorded, redact: Callable[[str], str], encoded: bytes | N
             return _hook(recorded)
         if recorded.mode == "full":
             return _text_of(recorded.value) if encoded is None else encoded.decode()
-        if encoded is not None and len(encoded) <= 4 * _MAX_CHARACTERS:
-            text = encoded.decode()
-            if _is_harmless(text, redact):
-                return text
+        text = None if encoded is None else _uncut_text(encoded)
+        if text is not None and _is_harmless(text, redact):
+            return text
         return _masked_text(recorded.value, redact)
     except Exception as error:  # noqa: BLE001 - user code may raise anything, and a value may be nested too deeply
         logger.warning("content_not_recorded", server=recorded.server, tool=recorded.tool, error=exception_text(error))
         return None
 
 
+def _render_plain(
+    server: str, tool: str, kind: Kind, encoded: bytes | None, redact: Callable[[str], str]
+) -> str | None:
+    if encoded is None:
+        return None
+    return _render(Recorded(server, tool, kind, "redacted", orjson.loads(encoded)), redact, encoded)
+
+
 def _masked_text(value: Any, redact: Callable[[str], str]) -> str:
     return _cut(_text_of(_Masking(redact).of(value)))
 
 
-def _plain_json(value: Any) -> bytes | None:
-    """A value of dicts, lists, texts and ordinary numbers as JSON: the bytes that `_encode` makes, in less time.
-
-    None for everything else: other types, keys that are no texts, numbers that the two encoders write differently.
-    """
-    try:
-        encoded = orjson.dumps(value, option=_PLAIN)
-    except TypeError:
+def _uncut_text(encoded: bytes) -> str | None:
+    """Plain JSON as text; None if `_Masking` may have no room for all of it."""
+    if len(encoded) > MAX_PLAIN:
         return None
-    # One character is found a hundred times faster than two are.
-    if b"+" in encoded and (len(encoded) > 4 * _MAX_CHARACTERS or b"e+" in encoded):
+    text = encoded.decode()
+    # Each key and each value takes at most 6 more characters of the room than it has in JSON.
+    if len(text) > _MAX_UNCUT and len(text) + 6 * (text.count(",") + text.count(":") + 1) > _MAX_CHARACTERS:
         return None
-    return encoded
+    return text
 
 
 def _is_harmless(text: str, redact: Callable[[str], str]) -> bool:
-    """Whether `_masked_text` would be this text, which is plain JSON. False if only a closer look could tell.
+    """Whether `_masked_text` would leave plain JSON as it is. False if only a closer look could tell.
 
-    All texts of the value are searched at once, together with the punctuation between them: where nothing is found in
-    the whole, nothing is found in a part of it.
+    All texts in it are searched at once, together with the punctuation between them: where nothing is found in the
+    whole, nothing is found in a part of it.
     """
-    # Each key and each value takes at most 6 more characters of what there is room for than it has in JSON.
-    if len(text) > _MAX_UNCUT and len(text) + 6 * (text.count(",") + text.count(":") + 1) > _MAX_CHARACTERS:
-        return False
     if "\\" in text:
         unescaped = _unescaped(text)
         if unescaped is None:
             return False
         text = unescaped
-    lowered = _lowered(text)
-    if _may_sound_secret(lowered) or '"data":"' in text or '"blob":"' in text or redact(text) != text:
+    if _may_sound_secret(_lowered(text)) or '"data":"' in text or '"blob":"' in text or redact(text) != text:
         return False
     return not _may_have_form_of_secret(text) or re.search(_CONFIDENTIAL_TEXT, text) is None
 

@@ -272,7 +272,12 @@ class TestPlainJson:
         masked = unless_refused(lambda: content._masked_text(value, redact))
         size = unless_refused(lambda: len(content._encode(value)))
         assert render(redacted, redact) == masked
-        assert content.measure(redacted, redact) == (size, masked)
+        encoded = content.plain_json(value)
+        if encoded is not None:
+            harmless, harmful = b'{"a":"b"}', b'{"password":"hunter"}'
+            for other, shown in ((None, None), (harmless, '{"a":"b"}'), (harmful, '{"password":"***"}')):
+                assert content.render_call("s", "t", encoded, other, redact) == (masked, shown)
+                assert content.render_call("s", "t", other, encoded, redact) == (shown, masked)
         assert content.size_of(value) == size
         assert render(redacted._replace(mode="full"), str) == unless_refused(lambda: content._text_of(value))
 

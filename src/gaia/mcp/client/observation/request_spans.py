@@ -16,7 +16,7 @@ from gaia.log import get_logger
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.telemetry import attributes as names
 from gaia.telemetry import content, metrics, spans
-from gaia.telemetry.content import CaptureMode, ContentPolicy, Recorded
+from gaia.telemetry.content import CaptureMode, ContentPolicy, Kind, Recorded
 from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
 __all__ = ["Executor", "Observation", "Observer"]
@@ -35,6 +35,8 @@ _RESOURCES = frozenset(
 
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
 """The methods with a target of few values, a tool or a prompt, and the attribute that its name goes into."""
+
+_TEXTS = (names.TOOL_ARGUMENTS, names.TOOL_RESULT)
 
 
 class _Description(NamedTuple):
@@ -153,12 +155,6 @@ class Observer:
             return None
         return content.render(Recorded(self.server, tool, kind, mode, value), self.redact)
 
-    def measure(self, tool: str, kind: Any, value: Any, mode: CaptureMode) -> tuple[int | None, str | None]:
-        """The size of arguments or a result, and what may be recorded of them."""
-        if mode == "off" or self.redact is None:
-            return content.size_of(value), None
-        return content.measure(Recorded(self.server, tool, kind, mode, value), self.redact)
-
     def _describe(self, method: str, target: str | None) -> _Description:
         attributes = {names.METHOD_NAME: method, **self.common}
         tools: tuple[str, ...] = ()
@@ -186,6 +182,8 @@ class Observation:
     _records = False
     """Whether the span takes attributes."""
     _mode: CaptureMode = "off"
+    _arguments: bytes | None = None
+    """As plain JSON, if they are searched for secrets together with the result."""
     _noted: dict[str, Any] | None = None
     """What the span is given at its end, in one step; None if it is given everything at once.
 
@@ -208,6 +206,8 @@ class Observation:
             self._noted = details
         else:
             # It may end before the request does, and takes nothing more then.
+            self._add_texts(details, None)
+            self._arguments = None
             span.set_attributes(details)
 
     def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,18 +225,47 @@ class Observation:
         arguments = params.get("arguments")
         if arguments is None:
             return details
-        is_tool_call = method == "tools/call"
-        size, text = observer.measure(target, "arguments", arguments, mode if is_tool_call else "off")
-        if size is not None:
+        if method == "tools/call":
+            size, text, self._arguments = self._measure("arguments", arguments)
+            if size is not None:
+                details[names.ARGUMENTS_SIZE] = size
+            if text is not None or self._arguments is not None:
+                details[names.TOOL_ARGUMENTS] = text
+            return details
+        if (size := content.size_of(arguments)) is not None:
             details[names.ARGUMENTS_SIZE] = size
-        if text is not None:
-            details[names.TOOL_ARGUMENTS] = text
-        if not is_tool_call and isinstance(arguments, Mapping):
+        if isinstance(arguments, Mapping):
             for name, value in arguments.items():
                 text = observer.record(target, "arguments", {name: value}, mode)
                 if text is not None:
                     details[f"{names.PROMPT_VARIABLE}{name}"] = text
         return details
+
+    def _measure(self, kind: Kind, value: Any) -> tuple[int | None, str | None, bytes | None]:
+        """The size of arguments or a result, and what is recorded of them: a text, or JSON for `_add_texts`."""
+        encoded = content.plain_json(value)
+        size = content.size_of(value) if encoded is None else len(encoded)
+        observer, mode = self._observer, self._mode
+        if encoded is not None and observer.redact is not None and not content.has_hook():
+            if mode == "full":
+                return size, encoded.decode(), None
+            if mode == "redacted" and len(encoded) <= content.MAX_PLAIN:
+                return size, None, encoded
+        return size, observer.record(self._description.target or "", kind, value, mode), None
+
+    def _add_texts(self, attributes: dict[str, Any], result: bytes | None) -> None:
+        """What is recorded of arguments and result, where `_measure` has left it open."""
+        arguments, redact = self._arguments, self._observer.redact
+        if arguments is None and result is None:
+            return
+        assert redact is not None, "`_measure` has seen it"
+        server, target = self._observer.server, self._description.target or ""
+        texts = content.render_call(server, target, arguments, result, redact)
+        for name, encoded, text in zip(_TEXTS, (arguments, result), texts, strict=True):
+            if text is not None:
+                attributes[name] = text
+            elif encoded is not None:
+                attributes.pop(name, None)
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
@@ -342,27 +371,31 @@ class Observation:
         if self._records:
             with self._observer.noting:
                 attributes, self._noted = self._noted or {}, None
-            target = self._description.target
-            if target is not None and result and (span.is_ours or span.is_recording):
-                self._add_result(attributes, target, result)
+            encoded = None
+            if self._description.target is not None and result and (span.is_ours or span.is_recording):
+                encoded = self._add_result(attributes, result)
+            self._add_texts(attributes, encoded)
             span.conclude(outcome, attributes)
         if self._executor is None:
             span.end(now)
         else:
             self._executor(lambda: span.end(now))
 
-    def _add_result(self, attributes: dict[str, Any], target: str, result: Mapping[str, Any]) -> None:
-        is_tool_call = self._description.method == "tools/call"
-        size, text = self._observer.measure(target, "result", result, self._mode if is_tool_call else "off")
+    def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> bytes | None:
+        if self._description.method != "tools/call":
+            if (size := content.size_of(result)) is not None:
+                attributes[names.RESULT_SIZE] = size
+            return None
+        size, text, encoded = self._measure("result", result)
         if size is not None:
             attributes[names.RESULT_SIZE] = size
-        if is_tool_call:
-            blocks = result.get("content")
-            if isinstance(blocks, list):
-                found = {str(block.get("type")) for block in blocks if type(block) is dict}
-                attributes[names.RESULT_TYPES] = sorted(found)
-            if text is not None:
-                attributes[names.TOOL_RESULT] = text
+        blocks = result.get("content")
+        if isinstance(blocks, list):
+            found = {str(block.get("type")) for block in blocks if type(block) is dict}
+            attributes[names.RESULT_TYPES] = sorted(found)
+        if text is not None:
+            attributes[names.TOOL_RESULT] = text
+        return encoded
 
     def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
         current = None if self.span is None else trace.get_current_span(self.span.context)
