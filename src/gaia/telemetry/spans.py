@@ -15,10 +15,10 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
+from opentelemetry import baggage, trace
 from opentelemetry import context as contexts
-from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
@@ -29,7 +29,11 @@ from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
+if TYPE_CHECKING:
+    from opentelemetry.propagators.textmap import TextMapPropagator
+
 __all__ = [
+    "SUCCESS",
     "Attributes",
     "ClientSpan",
     "Executor",
@@ -48,6 +52,8 @@ Executor = Callable[[Callable[[], object]], object]
 """Runs what may run the application's span processors: at once, or on a thread that has the time."""
 
 P = ParamSpec("P")
+
+_NOTHING: Attributes = {}
 
 logger = get_logger(__name__)
 
@@ -159,24 +165,30 @@ class Outcome(NamedTuple):
         return found
 
 
+SUCCESS = Outcome()
+
+
 class ClientSpan:
     """The CLIENT span of one request or notification.
 
     Thread-safe; to be ended once. Ending runs the application's span processors.
     """
 
-    __slots__ = ("_context", "_owned", "_span")
+    __slots__ = ("_here", "_span", "is_ours", "was_recording")
 
-    def __init__(self, span: Span, context: Context, *, owned: bool) -> None:
-        """`context` is where the request was made, with the span; `owned` says whether we end the span."""
+    def __init__(self, span: Span, here: Context, *, is_ours: bool, was_recording: bool) -> None:
+        """`here` is where the request was made."""
         self._span = span
-        self._context = context
-        self._owned = owned
+        self._here = here
+        self.was_recording = was_recording
+        """Whether it recorded anything at the start; if not, it never does."""
+        self.is_ours = is_ours
+        """Whether we end the span. One of the application may have ended before the request has."""
 
     @property
     def context(self) -> Context:
         """To start children in, on any thread."""
-        return self._context
+        return trace.set_span_in_context(self._span, self._here)
 
     @property
     def is_recording(self) -> bool:
@@ -184,10 +196,32 @@ class ClientSpan:
 
     def inject(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """`params` with the trace context in ``_meta``."""
-        meta = (params or {}).get("_meta")
-        carrier = dict(meta) if isinstance(meta, Mapping) else {}
-        _inject(carrier, self._context)
-        return {**(params or {}), "_meta": carrier}
+        params = params or {}
+        meta = params.get("_meta")
+        # Most requests have none, and the question whether something is a mapping takes its time.
+        carrier = dict(meta) if meta is not None and isinstance(meta, Mapping) else {}
+        try:
+            self._propagate(carrier)
+        except Exception as error:  # noqa: BLE001 - code of the application may raise anything
+            _failed(error)
+        return {**params, "_meta": carrier}
+
+    def _propagate(self, carrier: dict[str, Any]) -> None:
+        propagator = (_get_propagator or _find_propagator())()
+        span, here = self._span, self._here
+        found = span.get_span_context()
+        trace_id = found.trace_id
+        if (
+            (propagator is not _last_standard and not _is_standard(propagator))
+            or not trace_id
+            or (here and baggage.get_all(here))
+        ):
+            propagator.inject(carrier, trace.set_span_in_context(span, here))
+            return
+        # What the standard propagators write, in a fifth of the time.
+        carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
+        if found.trace_state:
+            carrier["tracestate"] = found.trace_state.to_header()
 
     @_guarded
     def set_attributes(self, attributes: Attributes) -> None:
@@ -206,21 +240,28 @@ class ClientSpan:
         if other.is_valid and self._span.is_recording():
             self._span.add_link(other)
 
-    @_guarded
-    def conclude(self, outcome: Outcome) -> None:
-        """Record how it ended. `end` has to follow; that may be on another thread."""
-        attributes = outcome.attributes
-        if not attributes or not self._span.is_recording():
-            return
-        self._span.set_attributes(attributes)
-        if outcome.error_type is not None and not outcome.handled:
-            self._span.set_status(Status(StatusCode.ERROR, outcome.description or None))
+    def conclude(self, outcome: Outcome, attributes: Attributes = _NOTHING) -> None:
+        """Record how it ended, and what else is known by then. `end` has to follow; that may be on another thread."""
+        try:
+            span = self._span
+            if outcome is not SUCCESS:
+                attributes = {**attributes, **outcome.attributes}
+            if not attributes or not span.is_recording():
+                return
+            # All at once: each time the SDK takes two locks, and asks of what it is given whether it is a mapping.
+            span.set_attributes(attributes)
+            if outcome.error_type is not None and not outcome.handled:
+                span.set_status(Status(StatusCode.ERROR, outcome.description or None))
+        except Exception as error:  # noqa: BLE001 - as above
+            _failed(error)
 
-    @_guarded
     def end(self, end_time: int | None = None) -> None:
         """`end_time` is in nanoseconds since the epoch; None is now."""
-        if self._owned:
-            self._span.end(end_time)
+        if self.is_ours:
+            try:
+                self._span.end(end_time)
+            except Exception as error:  # noqa: BLE001 - as above
+                _failed(error)
 
 
 def start_client_span(
@@ -231,19 +272,22 @@ def start_client_span(
     None when tracing is off. `tools` are the names of the tool that is called, if it is a tool call: if the current
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
-    if tracing_is_off(context):
-        return None
     here = contexts.get_current() if context is None else context
-    if tools and _reuse_execute_tool_spans:
+    if not here and _has_no_provider(_tracer):
+        return None
+    if here and tools and _reuse_execute_tool_spans:
         outer = trace.get_current_span(here)
         if outer is not _NO_SPAN and _executes(outer, tools):
             outer.set_attributes(attributes)
-            return ClientSpan(outer, here, owned=False)
+            return ClientSpan(outer, here, is_ours=False, was_recording=True)
     span = _start_span(_tracer, name, here, _CLIENT, attributes)
-    if span is _NO_SPAN or not (span.is_recording() or span.get_span_context().is_valid):
+    if span is _NO_SPAN:
         return None
+    was_recording = span.is_recording()
     # A valid context that is not recorded, such as an unsampled trace, is still passed on to the server.
-    return ClientSpan(span, trace.set_span_in_context(span, here), owned=True)
+    if not was_recording and not span.get_span_context().is_valid:
+        return None
+    return ClientSpan(span, here, is_ours=True, was_recording=was_recording)
 
 
 def tracing_is_off(context: Context | None = None) -> bool:
@@ -322,7 +366,8 @@ class ServerSpan:
         span = self._span
         if not span.is_recording():
             return
-        span.set_attributes(outcome)
+        if outcome:
+            span.set_attributes(outcome)
         if error_type is not None:
             span.set_status(Status(StatusCode.ERROR))
         now = time.time_ns()
@@ -332,12 +377,37 @@ class ServerSpan:
             self._executor(lambda: span.end(now))
 
 
-@_guarded
-def _inject(carrier: dict[str, Any], context: Context) -> None:
+_get_propagator: Callable[[], TextMapPropagator] | None = None
+
+
+def _find_propagator() -> Callable[[], TextMapPropagator]:
+    global _get_propagator  # noqa: PLW0603 - an import statement that is passed by each call takes a microsecond
     # Not above: it looks for the propagators of the application, which only tracing needs.
     from opentelemetry import propagate
 
-    propagate.inject(carrier, context)
+    _get_propagator = propagate.get_global_textmap
+    return _get_propagator
+
+
+_last_standard: TextMapPropagator | None = None
+"""The propagator that was found to be the standard one. The application may set another one at any time."""
+
+
+def _is_standard(propagator: TextMapPropagator) -> bool:
+    """Whether it is what OpenTelemetry sets by default: the W3C's trace context, then its baggage."""
+    global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.propagators.composite import CompositePropagator
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    if type(propagator) is not CompositePropagator:
+        return False
+    # The API has no public name for the parts; if the private one changes, the propagator is asked each time.
+    parts = [type(part) for part in getattr(propagator, "_propagators", ())]
+    if parts != [TraceContextTextMapPropagator, W3CBaggagePropagator]:
+        return False
+    _last_standard = propagator
+    return True
 
 
 def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:

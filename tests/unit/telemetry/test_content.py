@@ -1,18 +1,23 @@
 """What spans record of arguments and results, and what never gets into one."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from gaia.mcp.client import MCPClient
+from gaia.mcp.redaction import Redactor
 from gaia.telemetry import content
 from gaia.telemetry.content import ContentPolicy, Recorded, default_mode, render
 from tests.tracing import Tracing, attributes_of
 
 Json = dict[str, Any]
+T = TypeVar("T")
 Connect = Callable[..., MCPClient]
 FaultServer = Callable[..., Json]
 
@@ -189,3 +194,109 @@ class TestSpans:
         content.set_content_hook(lambda _: threads.append(threading.current_thread().name))
         connect(fault_server()).call_tool("echo", {"text": "hi"})
         assert threads == []
+
+
+SECRETS = ("hunter2-hunter2", 'with"quotes', "with\\backslashes", "of two\nlong lines", "caf\u00e9-noir", "aaaa")
+
+PIECES = st.sampled_from(
+    [
+        *SECRETS,
+        *("token", "SECRET", "passw", "Passphrase", "api", "key", "_", "auth", "or", "credential", "cookie", "session"),
+        *(
+            "access",
+            "private",
+            "bearer ",
+            "Bearer abcdefgh12345678",
+            "eyJabcdefgh.abcdefgh.x",
+            "sk-abcdefghijklmnopqrst",
+        ),
+        *("ghp_abcdefghijklmnopqrstuvw", "xoxb-1234567890ab", "AKIAABCDEFGHIJKLMNOP", "AIza" + "a" * 32),
+        *("-----BEGIN PRIVATE KEY-----", "https://ada:pass@example.com", "://", "@", "=", ": ", "=hunter", "'", '"'),
+        *(
+            "\\",
+            "\n",
+            "\t",
+            "\r",
+            "\b",
+            "\x00",
+            "\x7f",
+            "/",
+            "e+",
+            "s\u0131",
+            "\u017f",
+            "\u0130",
+            "\u212a",
+            "\u00df",
+            "through",
+        ),
+        *("x" * 60, "QUJD" * 16, "a,b:c", "\u6771" * 30),
+    ]
+)
+TEXTS = st.one_of(st.lists(PIECES, max_size=4).map("".join), st.text(max_size=12))
+KEYS = st.one_of(TEXTS, st.sampled_from(["data", "blob", "text", "x" * 60 + "author", "x" * 61 + "author"]))
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(), TEXTS)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(KEYS, inner, max_size=4),
+        st.dictionaries(st.one_of(KEYS, st.integers(), st.floats(), st.booleans()), inner, max_size=2),
+    ),
+    max_leaves=6,
+)
+
+
+def unless_refused(encode: Callable[[], T]) -> T | None:
+    try:
+        return encode()
+    except (TypeError, ValueError):
+        return None
+
+
+class TestPlainJson:
+    """The text of plain JSON is taken as it is only where the copy without secrets would be the same text."""
+
+    @given(value=VALUES)
+    @example(value=["x" * 1000, *[1] * 500])
+    @example(value=[1] * 511)
+    @example(value=[1] * 2047)
+    @example(value={"x" * 59 + "author": "Ada"})
+    @example(value={"text": "line\\nhunter2-hunter2"})
+    @example(value={"text": "\\\\n"})
+    @example(value={"x": 1e22, "y": [5e-324, -0.0, float("nan")]})
+    def test_it_is_what_masking_would_leave(self, value: Any) -> None:
+        redact = Redactor(SECRETS)
+        redacted = Recorded("s", "t", "arguments", "redacted", value)
+        # Keys that are neither texts nor numbers are no JSON.
+        masked = unless_refused(lambda: content._masked_text(value, redact))
+        size = unless_refused(lambda: len(content._encode(value)))
+        assert render(redacted, redact) == masked
+        encoded = content.plain_json(value)
+        if encoded is not None:
+            harmless, harmful = b'{"a":"b"}', b'{"password":"hunter"}'
+            for other, shown in ((None, None), (harmless, '{"a":"b"}'), (harmful, '{"password":"***"}')):
+                assert content.render_call("s", "t", encoded, other, redact) == (masked, shown)
+                assert content.render_call("s", "t", other, encoded, redact) == (shown, masked)
+        assert content.size_of(value) == size
+        assert render(redacted._replace(mode="full"), str) == unless_refused(lambda: content._text_of(value))
+
+    @given(text=TEXTS)
+    def test_no_text_is_passed_over_that_a_pattern_matches(self, text: str) -> None:
+        if re.search(content._CONFIDENTIAL_TEXT, text):
+            assert content._may_have_form_of_secret(text)
+        if re.search(content._ASSIGNMENT, text) or re.search(content._CONFIDENTIAL_KEY, text[:64]):
+            assert content._may_sound_secret(content._lowered(text))
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            {"text": 'a line\nand "another"\t\\'},
+            {"content": [{"type": "text", "text": "through the high wood; a monkey passed"}], "isError": False},
+            {"city": "Z\u00fcrich", "temperature": 21.5, "list": [1, None, True, "\u6771\u4eac"]},
+            {"text": "abcdefghi " * 300},
+        ],
+    )
+    def test_what_is_ordinary_is_not_looked_at_closer(self, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr(content, "_Masking")
+        assert json.loads(redacted(value)) == value

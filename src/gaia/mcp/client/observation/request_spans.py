@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.telemetry import attributes as names
 from gaia.telemetry import content, metrics, spans
-from gaia.telemetry.content import ContentPolicy, Recorded
-from gaia.telemetry.spans import Attributes, ClientSpan, Executor, Outcome, ServerSpan
+from gaia.telemetry.content import CaptureMode, ContentPolicy, Kind, Recorded
+from gaia.telemetry.spans import SUCCESS, Attributes, ClientSpan, Executor, Outcome, ServerSpan
 
 __all__ = ["Executor", "Observation", "Observer"]
 
@@ -34,6 +35,8 @@ _RESOURCES = frozenset(
 
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
 """The methods with a target of few values, a tool or a prompt, and the attribute that its name goes into."""
+
+_TEXTS = (names.TOOL_ARGUMENTS, names.TOOL_RESULT)
 
 
 class _Description(NamedTuple):
@@ -70,6 +73,8 @@ class Observer:
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
+        self.noting = reentrant_lock()
+        """Owns what the observations of this observer have noted for the ends of their spans."""
 
     @property
     def common(self) -> dict[str, Any]:
@@ -113,8 +118,8 @@ class Observer:
             description.name, description.attributes, tools=description.tools, context=context
         )
         observation = Observation(self, description, span, executor)
-        if span is not None and span.is_recording:
-            span.set_attributes(self._details(method, description.target, params or {}))
+        if span is not None and span.was_recording:
+            observation.begun(span, params or {})
         return observation
 
     def follow(self, method: str, params: Mapping[str, Any], target: str) -> Observation | None:
@@ -144,9 +149,8 @@ class Observer:
         """`text` without the server's secrets, as far as they are known."""
         return text if self.redact is None else self.redact(text)
 
-    def record(self, tool: str, kind: Any, value: Any) -> str | None:
+    def record(self, tool: str, kind: Any, value: Any, mode: CaptureMode) -> str | None:
         """What may be recorded of arguments or a result."""
-        mode = self.policy.mode_for(tool)
         if mode == "off" or self.redact is None:
             return None
         return content.render(Recorded(self.server, tool, kind, mode, value), self.redact)
@@ -167,30 +171,6 @@ class Observer:
         self._descriptions[(method, target)] = description
         return description
 
-    def _details(self, method: str, target: str | None, params: Mapping[str, Any]) -> Attributes:
-        """What tells this request from others of its kind."""
-        details: dict[str, Any] = {}
-        if (session := self.session_id()) is not None:
-            details[names.SESSION_ID] = session
-        if method in _RESOURCES:
-            details[names.RESOURCE_URI] = self.masked(str(params.get("uri")))
-        arguments = params.get("arguments")
-        if target is None or arguments is None:
-            return details
-        size = content.size_of(arguments)
-        if size is not None:
-            details[names.ARGUMENTS_SIZE] = size
-        if method == "tools/call":
-            text = self.record(target, "arguments", arguments)
-            if text is not None:
-                details[names.TOOL_ARGUMENTS] = text
-        elif isinstance(arguments, Mapping):
-            for name, value in arguments.items():
-                text = self.record(target, "arguments", {name: value})
-                if text is not None:
-                    details[f"{names.PROMPT_VARIABLE}{name}"] = text
-        return details
-
 
 class Observation:
     """Records one message. `ended` is called once; the other methods before, from any thread."""
@@ -199,6 +179,15 @@ class Observation:
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
+    _records = False
+    """Whether the span takes attributes."""
+    _mode: CaptureMode = "off"
+    _arguments: bytes | None = None
+    """As plain JSON, if they are searched for secrets together with the result."""
+    _noted: dict[str, Any] | None = None
+    """What the span is given at its end, in one step; None if it is given everything at once.
+
+    The observer's `noting` owns it: a report of progress may come while the request is given up."""
 
     def __init__(
         self, observer: Observer, description: _Description, span: ClientSpan | None, executor: Executor | None
@@ -208,6 +197,75 @@ class Observation:
         self.span = span
         self._executor = executor
         self._started = time.perf_counter()
+
+    def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
+        """The span records; `params` are those of the request."""
+        self._records = True
+        details = self._details(params)
+        if span.is_ours:
+            self._noted = details
+        else:
+            # It may end before the request does, and takes nothing more then.
+            self._add_texts(details, None)
+            self._arguments = None
+            span.set_attributes(details)
+
+    def _details(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells this request from others of its kind."""
+        details: dict[str, Any] = {}
+        observer, method, target = self._observer, self._description.method, self._description.target
+        if (session := observer.session_id()) is not None:
+            details[names.SESSION_ID] = session
+        if method in _RESOURCES:
+            details[names.RESOURCE_URI] = observer.masked(str(params.get("uri")))
+        if target is None:
+            return details
+        # Of the result too: what is configured does not change during a call.
+        self._mode = mode = observer.policy.mode_for(target)
+        arguments = params.get("arguments")
+        if arguments is None:
+            return details
+        if method == "tools/call":
+            size, text, self._arguments = self._measure("arguments", arguments)
+            if size is not None:
+                details[names.ARGUMENTS_SIZE] = size
+            if text is not None or self._arguments is not None:
+                details[names.TOOL_ARGUMENTS] = text
+            return details
+        if (size := content.size_of(arguments)) is not None:
+            details[names.ARGUMENTS_SIZE] = size
+        if isinstance(arguments, Mapping):
+            for name, value in arguments.items():
+                text = observer.record(target, "arguments", {name: value}, mode)
+                if text is not None:
+                    details[f"{names.PROMPT_VARIABLE}{name}"] = text
+        return details
+
+    def _measure(self, kind: Kind, value: Any) -> tuple[int | None, str | None, bytes | None]:
+        """The size of arguments or a result, and what is recorded of them: a text, or JSON for `_add_texts`."""
+        encoded = content.plain_json(value)
+        size = content.size_of(value) if encoded is None else len(encoded)
+        observer, mode = self._observer, self._mode
+        if encoded is not None and observer.redact is not None and not content.has_hook():
+            if mode == "full":
+                return size, encoded.decode(), None
+            if mode == "redacted" and len(encoded) <= content.MAX_PLAIN:
+                return size, None, encoded
+        return size, observer.record(self._description.target or "", kind, value, mode), None
+
+    def _add_texts(self, attributes: dict[str, Any], result: bytes | None) -> None:
+        """What is recorded of arguments and result, where `_measure` has left it open."""
+        arguments, redact = self._arguments, self._observer.redact
+        if arguments is None and result is None:
+            return
+        assert redact is not None, "`_measure` has seen it"
+        server, target = self._observer.server, self._description.target or ""
+        texts = content.render_call(server, target, arguments, result, redact)
+        for name, encoded, text in zip(_TEXTS, (arguments, result), texts, strict=True):
+            if text is not None:
+                attributes[name] = text
+            elif encoded is not None:
+                attributes.pop(name, None)
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
@@ -223,8 +281,8 @@ class Observation:
     def numbered(self, call_id: int) -> None:
         """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
         earlier, self._call_id = self._call_id, call_id
-        if self.span is not None:
-            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+        if self._records and self.span is not None:
+            self._note({names.REQUEST_ID: str(call_id)})
             if earlier is not None:
                 ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
                 self.span.add_event("gaia.mcp.call.round_trip", ids)
@@ -243,8 +301,7 @@ class Observation:
         earlier, self._call_id = self._call_id, call_id
         ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
         self._moved("repeated", {**ids, "gaia.mcp.call.reason": reason})
-        if self.span is not None:
-            self.span.set_attributes({names.REQUEST_ID: str(call_id)})
+        self._note({names.REQUEST_ID: str(call_id)})
 
     def resumed(self) -> None:
         """The request goes to the next connection."""
@@ -252,15 +309,26 @@ class Observation:
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         """The server has reported how far it is. The span keeps the numbers; a message would be content."""
-        if self.span is None or not self.span.is_recording:
-            return
         found: dict[str, float] = {}
         for name, key in ((names.PROGRESS, "progress"), (names.PROGRESS_TOTAL, "total")):
             value: Any = params.get(key)
             if type(value) in (int, float) and abs(value) <= sys.float_info.max:
                 # As a double: an integer of the server may be too large for an exporter.
                 found[name] = float(value)
-        self.span.set_attributes(found)
+        self._note(found)
+
+    def _note(self, attributes: Attributes) -> None:
+        """Add them to the span, or to what it is given at its end."""
+        if not self._records or self.span is None:
+            return
+        with self._observer.noting:
+            if self._noted is not None:
+                for name in attributes:
+                    # What is set last comes last, as the SDK has it.
+                    self._noted.pop(name, None)
+                self._noted.update(attributes)
+                return
+        self.span.set_attributes(attributes)
 
     def _moved(self, event: str, attributes: Attributes) -> None:
         """Runs on the supervisor's thread, where the restart is the current span: it is linked once."""
@@ -280,14 +348,13 @@ class Observation:
         """The request has its outcome, or was not made because of `error`, with which its maker may go on."""
         seconds = (time.perf_counter() if self._stopped is None else self._stopped[0]) - self._started
         method, counted = self._description.method, self._description.attributes
-        outcome = _SUCCESS
+        outcome = SUCCESS
         if error is not None or result.get("isError") is True:
             outcome = _outcome(method, error, handled)
             counted = {**counted, **outcome.counted}
         if method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
             counted = {**counted, names.PROTOCOL_VERSION: agreed}
-            if self.span is not None:
-                self.span.set_attributes({names.PROTOCOL_VERSION: agreed})
+            self._note({names.PROTOCOL_VERSION: agreed})
         metrics.instruments.operation_duration.record(seconds, counted)
         if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
             metrics.instruments.refused.add(
@@ -301,28 +368,34 @@ class Observation:
 
     def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
         now = time.time_ns() if self._stopped is None else self._stopped[1]
-        target = self._description.target
-        if target is not None and result and span.is_recording:
-            span.set_attributes(self._of_result(target, result))
-        span.conclude(outcome)
+        if self._records:
+            with self._observer.noting:
+                attributes, self._noted = self._noted or {}, None
+            encoded = None
+            if self._description.target is not None and result and (span.is_ours or span.is_recording):
+                encoded = self._add_result(attributes, result)
+            self._add_texts(attributes, encoded)
+            span.conclude(outcome, attributes)
         if self._executor is None:
             span.end(now)
         else:
             self._executor(lambda: span.end(now))
 
-    def _of_result(self, target: str, result: Mapping[str, Any]) -> Attributes:
-        found: dict[str, Any] = {}
-        size = content.size_of(result)
+    def _add_result(self, attributes: dict[str, Any], result: Mapping[str, Any]) -> bytes | None:
+        if self._description.method != "tools/call":
+            if (size := content.size_of(result)) is not None:
+                attributes[names.RESULT_SIZE] = size
+            return None
+        size, text, encoded = self._measure("result", result)
         if size is not None:
-            found[names.RESULT_SIZE] = size
-        if self._description.method == "tools/call":
-            blocks = result.get("content")
-            if isinstance(blocks, list):
-                found[names.RESULT_TYPES] = sorted({str(block.get("type")) for block in blocks if type(block) is dict})
-            text = self._observer.record(target, "result", result)
-            if text is not None:
-                found[names.TOOL_RESULT] = text
-        return found
+            attributes[names.RESULT_SIZE] = size
+        blocks = result.get("content")
+        if isinstance(blocks, list):
+            found = {str(block.get("type")) for block in blocks if type(block) is dict}
+            attributes[names.RESULT_TYPES] = sorted(found)
+        if text is not None:
+            attributes[names.TOOL_RESULT] = text
+        return encoded
 
     def _log(self, seconds: float, failure: str | None, outcome: Outcome) -> None:
         current = None if self.span is None else trace.get_current_span(self.span.context)
@@ -337,7 +410,6 @@ class Observation:
             )
 
 
-_SUCCESS = Outcome()
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")
 
 _REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization", "not_connected"})
@@ -346,7 +418,7 @@ _REFUSALS = frozenset({"overloaded", "server_unavailable", "needs_authorization"
 
 def _outcome(method: str, error: BaseException | None, handled: bool) -> Outcome:
     if error is None:
-        return _TOOL_ERROR if method == "tools/call" else _SUCCESS
+        return _TOOL_ERROR if method == "tools/call" else SUCCESS
     if isinstance(error, JsonRpcError):
         return Outcome(str(error.code), str(error.code), error.message, handled=handled)
     if isinstance(error, MCPError):

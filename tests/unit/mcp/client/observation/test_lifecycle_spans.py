@@ -188,7 +188,7 @@ class TestMetrics:
         assert metering.value("gaia.mcp.server.crashes", gaia__mcp__reason="exit_code") == 1
         (recovery,) = metering.points("gaia.mcp.server.recovery.duration")
         assert recovery.count == 1
-        assert 0.05 <= recovery.sum < PATIENCE
+        assert 0 < recovery.sum < PATIENCE
 
     def test_sessions_of_the_handshake_era_are_timed_and_say_how_they_ended(
         self, crashing_once: Json, connect: Connect, metering: Metering

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 from opentelemetry import baggage, context
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, Span, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.observation import request_spans
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.errors import CallTimeout, JsonRpcError, Overloaded
+from gaia.telemetry import content
 from gaia.telemetry.content import ContentPolicy
+from gaia.telemetry.spans import Attributes
 from tests.servers.answers import received
 from tests.tracing import Metering, Tracing, attributes_of
 
@@ -288,6 +291,48 @@ class TestObserver:
 
 
 class TestObservation:
+    def test_of_a_trace_that_is_not_sampled_nothing_is_computed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        Tracing.installed(monkeypatch, TracerProvider(sampler=ALWAYS_OFF))
+        for name in ("plain_json", "render", "render_call", "size_of", "default_mode"):
+            monkeypatch.delattr(content, name)
+        observer = Observer("fault")
+        observer.redact = str
+        observation = observer.begin("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, target="echo")
+        assert observation.prepare({"name": "echo"}) != {"name": "echo"}
+        observation.numbered(7)
+        observation.progressed({"progress": 1})
+        observation.ended(None, {"content": []})
+
+    @pytest.mark.parametrize("error", [None, CallTimeout("not answered", delivery="unknown")])
+    def test_a_span_is_given_what_is_known_at_the_end_in_one_step(
+        self, tracing: Tracing, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+    ) -> None:
+        steps: list[list[str]] = []
+        set_attributes = Span.set_attributes
+
+        def counted(span: Span, attributes: Attributes) -> None:
+            steps.append(list(attributes))
+            set_attributes(span, attributes)
+
+        monkeypatch.setattr(Span, "set_attributes", counted)
+        observer = Observer("fault")
+        observer.redact = str
+        observation = observer.begin("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, target="echo")
+        observation.numbered(7)
+        observation.progressed({"progress": 1})
+        observation.numbered(8)
+        observation.ended(error, {} if error else {"content": []})
+        assert len(steps) == 1
+        known = ["gaia.mcp.arguments.size", "gen_ai.tool.call.arguments", "gaia.mcp.progress", "jsonrpc.request.id"]
+        assert steps[0][: len(known)] == known
+        assert attributes_of(tracing.call)["jsonrpc.request.id"] == "8"
+
+    def test_what_comes_after_the_end_is_left_out(self, tracing: Tracing) -> None:
+        observation = Observer("fault").begin("tools/call", target="echo")
+        observation.ended(None, {})
+        observation.progressed({"progress": 1})
+        assert "gaia.mcp.progress" not in attributes_of(tracing.call)
+
     @pytest.mark.parametrize(
         ("error", "error_type", "is_refusal"),
         [
