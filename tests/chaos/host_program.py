@@ -31,7 +31,7 @@ from tests import leak_check
 from tests.chaos.ledger import Ledger
 from tests.servers import fault_server
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
@@ -49,7 +49,6 @@ TOOLS = (
     "safe_crash_before_answer",
 )
 MARGIN = 15.0
-PATIENCE = 60.0
 NOBODY = 65534
 REAL_TIME = time.time
 THREAD_STARTERS = {

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gaia.locks import Latch, WeakObjects, get_within, import_apart, reentrant_lock
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 
 class TestLatch:
@@ -200,7 +199,7 @@ sys.exit(status if list(registry) == ["y"] else 99)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_finds_all_locks_free() -> None:
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
 
@@ -235,7 +234,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_waits_for_a_thread_that_changes_a_registry() -> None:
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
 

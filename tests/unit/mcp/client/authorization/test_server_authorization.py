@@ -31,6 +31,7 @@ from gaia.mcp.client.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
+from tests.waiting import PATIENCE
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -220,10 +221,10 @@ class TestLoggingIn:
         auth = authorization(server, on_authorization=lambda request: waiting.set())
         with ThreadPoolExecutor(1) as pool:
             login = pool.submit(auth.log_in)
-            assert waiting.wait(20)
+            assert waiting.wait(PATIENCE)
             auth.abort()
             with pytest.raises(CallCancelled):
-                login.result(20)
+                login.result(PATIENCE)
 
     def test_without_a_callback_there_is_nobody_to_ask(self, server: Protected) -> None:
         with pytest.raises(NeedsAuthorization):

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gaia.mcp.client.rpc.clock import SystemClock
+from tests.waiting import PATIENCE
 
-PATIENCE = 20.0
 CLOCK = SystemClock()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 class FakeConnection:
@@ -44,7 +44,7 @@ def hire(no_leaks: None) -> Iterator[Callable[[int], Setting]]:
     yield make
     for setting in hired:
         setting.pool.request_close()
-        assert setting.pool.join(10)
+        assert setting.pool.join(PATIENCE)
         assert all(connection.closed for connection in setting.connections)
 
 
@@ -55,7 +55,7 @@ def test_no_more_work_is_done_at_once_than_allowed_and_all_of_it_in_the_end(hire
 
     def job(connection: object) -> None:
         at_once.append(busy.acquire(blocking=False))
-        go.wait(10)
+        go.wait(PATIENCE)
         busy.release()
         done.append(connection)
 
@@ -73,7 +73,7 @@ def test_the_one_that_was_busy_last_is_asked_first(hire: Callable[[int], Setting
     for number in range(1, 20):
         done = threading.Event()
         setting.pool.submit(lambda _, done=done: done.set())
-        assert done.wait(10)
+        assert done.wait(PATIENCE)
         # It becomes idle right after that.
         assert wait_until(lambda: len(setting.pool._threads._idle) == len(setting.connections)), number
     assert len(setting.connections) == 1
@@ -95,16 +95,16 @@ def test_after_the_end_nothing_is_begun(hire: Callable[[int], Setting]) -> None:
 
     def job(_: object) -> None:
         begun.set()
-        go.wait(10)
+        go.wait(PATIENCE)
 
     setting.pool.submit(job)
     setting.pool.submit(done.append)
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     setting.pool.request_close()
     setting.pool.submit(done.append)
     assert not setting.pool.join(0.01)
     go.set()
-    assert setting.pool.join(10)
+    assert setting.pool.join(PATIENCE)
     assert done == []
 
 
@@ -116,10 +116,10 @@ def test_when_there_are_no_more_threads_the_others_do_the_work(
 
     def job(_: object) -> None:
         begun.set()
-        go.wait(10)
+        go.wait(PATIENCE)
 
     setting.pool.submit(job)
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -150,7 +150,7 @@ def test_none_is_forgotten_when_a_thread_leaves_in_that_moment(
     done = threading.Semaphore(0)
     for _ in range(500):
         setting.pool.submit(lambda _: done.release())
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=PATIENCE)
 
 
 def test_none_is_forgotten_when_many_come_at_once(hire: Callable[[int], Setting]) -> None:
@@ -166,7 +166,7 @@ def test_none_is_forgotten_when_many_come_at_once(hire: Callable[[int], Setting]
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(done.acquire(timeout=10) for _ in range(800))
+    assert all(done.acquire(timeout=PATIENCE) for _ in range(800))
 
 
 def test_none_is_forgotten_that_waited_while_no_thread_could_be_started(
@@ -178,7 +178,7 @@ def test_none_is_forgotten_that_waited_while_no_thread_could_be_started(
         go, done = threading.Event(), threading.Semaphore(0)
 
         def job(_: object, go: threading.Event = go, done: threading.Semaphore = done) -> None:
-            go.wait(10)
+            go.wait(PATIENCE)
             done.release()
 
         setting.pool.submit(job)
@@ -186,8 +186,8 @@ def test_none_is_forgotten_that_waited_while_no_thread_could_be_started(
             patched.setattr(threading.Thread, "start", no_thread)
             go.set()
             setting.pool.submit(job)
-        assert done.acquire(timeout=10)
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=PATIENCE)
+        assert done.acquire(timeout=PATIENCE)
 
 
 def no_thread(_: threading.Thread) -> None:

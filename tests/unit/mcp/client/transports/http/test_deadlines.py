@@ -10,7 +10,7 @@ import pytest
 
 from gaia.handover import on_engine_thread
 from gaia.mcp.client.transports.http.deadlines import Deadlines
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def deadlines(no_leaks: None) -> Iterator[Deadlines]:
 def test_what_takes_too_long_is_told(deadlines: Deadlines) -> None:
     expired = threading.Event()
     with deadlines.limit(0.01, expired.set):
-        assert expired.wait(10)
+        assert expired.wait(PATIENCE)
 
 
 def test_that_runs_no_log_handlers(deadlines: Deadlines) -> None:
     """They would hold up the other limits."""
     told: queue.SimpleQueue[bool] = queue.SimpleQueue()
     with deadlines.limit(0.01, lambda: told.put(on_engine_thread())):
-        assert told.get(timeout=10)
+        assert told.get(timeout=PATIENCE)
 
 
 def test_what_ends_in_time_is_not(deadlines: Deadlines) -> None:
@@ -38,7 +38,7 @@ def test_what_ends_in_time_is_not(deadlines: Deadlines) -> None:
     with deadlines.limit(0.05, late.set):
         with deadlines.limit(0.01, early.set):
             pass
-        assert late.wait(10)
+        assert late.wait(PATIENCE)
     assert not early.is_set()
 
 
@@ -48,7 +48,7 @@ def test_an_earlier_one_may_come_later(deadlines: Deadlines) -> None:
     with deadlines.limit(1000, lambda: None):
         assert wait_until(lambda: deadlines._next > 0)
         with deadlines.limit(0.01, expired.set):
-            assert expired.wait(10)
+            assert expired.wait(PATIENCE)
 
 
 def test_there_is_one_thread_however_many_there_are(deadlines: Deadlines) -> None:
@@ -57,15 +57,15 @@ def test_there_is_one_thread_however_many_there_are(deadlines: Deadlines) -> Non
 
     def limited() -> None:
         with deadlines.limit(1000, lambda: None):
-            barrier.wait(10)
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
+            barrier.wait(PATIENCE)
 
     threads = [threading.Thread(target=limited) for _ in range(20)]
     for thread in threads:
         thread.start()
-    barrier.wait(10)
+    barrier.wait(PATIENCE)
     counts.append(sum(thread.name.startswith("deadlines") for thread in threading.enumerate()))
-    barrier.wait(10)
+    barrier.wait(PATIENCE)
     for thread in threads:
         thread.join()
     assert counts == [1]
@@ -75,7 +75,7 @@ def test_it_can_be_used_again_after_all_have_ended(deadlines: Deadlines) -> None
     for _ in range(3):
         expired = threading.Event()
         with deadlines.limit(0.001, expired.set):
-            assert expired.wait(10)
+            assert expired.wait(PATIENCE)
         assert wait_until(lambda: not deadlines._running)
 
 

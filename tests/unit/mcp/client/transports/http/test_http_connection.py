@@ -13,8 +13,7 @@ import pytest
 from gaia.mcp.client.transports.http.http_connection import HttpConnection, Interrupted
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import Serve
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
