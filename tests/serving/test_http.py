@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gaia.cli.main import app
-from tests.serving.served import END_SECONDS, Served, command, environment, http_server
+from tests.serving.served import Served, command, environment, http_server
 from tests.waiting import PATIENCE
 
 if sys.platform != "win32":
@@ -184,7 +184,7 @@ def test_a_signal_ends_it_cleanly_even_in_the_middle_of_a_call(number: signal.Si
         while b'"waiting"' not in received:
             received += connection.recv(65536)
         served.process.send_signal(number)
-        assert served.process.wait(END_SECONDS) == 0
+        assert served.process.wait(PATIENCE) == 0
 
 
 def test_a_port_that_is_taken_is_told_in_words(served: Served) -> None:
@@ -193,7 +193,7 @@ def test_a_port_that_is_taken_is_told_in_words(served: Served) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=END_SECONDS,
+        timeout=PATIENCE,
     )
     assert run.returncode == 1
     assert "cannot listen" in run.stderr
