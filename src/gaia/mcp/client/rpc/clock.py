@@ -5,12 +5,11 @@ Everything that waits or measures asks a `Clock`, so that a test can let an hour
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from typing import Any, Protocol, TypeGuard
 
-from gaia.locks import get_within
+from gaia.locks import TimedQueue, get_within
 
 __all__ = ["Clock", "Lock", "SystemClock", "is_number", "require_seconds"]
 
@@ -30,7 +29,7 @@ class Clock(Protocol):
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
         """Take `lock`, waiting until `deadline` at the latest (None: for ever). False if it was not free by then."""
 
-    def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
+    def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
         """The next item of `source`; raises `queue.Empty` at `deadline` (None: waits for ever)."""
 
 
@@ -43,7 +42,7 @@ class SystemClock:
         remaining = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
         return lock.acquire(True, remaining) if remaining > 0 else lock.acquire(False)
 
-    def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
+    def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
         if deadline is None:
             return source.get()
         return get_within(source, deadline - time.monotonic())

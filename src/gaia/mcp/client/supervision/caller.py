@@ -11,6 +11,7 @@ from typing import Any
 
 from gaia.cancellation import current_scope
 from gaia.exception_text import exception_text
+from gaia.locks import TimedQueue
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.notifications import progress_of
@@ -169,7 +170,7 @@ class _Updates:
     """Reports of progress, on their way from the reader to the caller's thread."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        self._queue: TimedQueue[tuple[int, Mapping[str, Any]] | None] = TimedQueue()
         """Each with its size; None is the end."""
         self._put = 0
         """Bytes in all; only the reader changes it."""
