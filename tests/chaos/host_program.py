@@ -108,8 +108,12 @@ class Host:
             wait_until(lambda name=name: self._answers(name), PATIENCE)  # type: ignore[misc]
             for name in self._clients
         )
+        # As they are without any harm.
+        report = {"recovered": recovered, "states": self.states(), "stacks": [] if recovered else _stacks()}
+        if not recovered:
+            report["stacks"] += [str(ledger.entries[-5:]) for ledger in self._ledgers.values()]
         self._harmless.clear()
-        return {"recovered": recovered, "states": self.states(), "stacks": [] if recovered else _stacks()}
+        return report
 
     def states(self) -> Json:
         """State and last error of each server."""

@@ -180,7 +180,9 @@ def may_not_write_its_configuration(host: RunningHost) -> None:
 def loses_its_guard(host: RunningHost) -> None:
     guard = host.tell("guard")["guard"]
     if guard is not None:
-        os.kill(guard, signal.SIGKILL)
+        # It may be replaced in this moment.
+        with suppress(ProcessLookupError):
+            os.kill(guard, signal.SIGKILL)
     host.kill_servers()
     assert wait_until(lambda: host.tell("guard")["guard"] not in (None, guard))
 
