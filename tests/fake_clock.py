@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gaia.mcp.client.rpc.clock import Lock
-
-PATIENCE = 10.0
-"""Real seconds that the clock waits for other threads before it says what it waited for."""
+from tests.waiting import PATIENCE
 
 _TICK = 0.002
 """Real seconds between two looks at the fake time: nothing else wakes a thread that waits for a lock."""

@@ -10,13 +10,11 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame, Outgoing
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import MCPError
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 Answer = Callable[[Json], Json | None]
 """The result for a request; None if there is to be none."""
-
-PATIENCE = 10.0
-"""Real seconds that a test waits for another thread before it fails."""
 
 
 class FakeChannel:

@@ -14,9 +14,7 @@ from types import FrameType
 from typing import Any
 
 import gaia
-
-HANG_SECONDS = 20.0
-"""An operation that takes longer is taken to hang."""
+from tests.waiting import PATIENCE
 
 _OURS = str(Path(gaia.__file__).parent)
 _LOCKS = threading.__file__
@@ -52,7 +50,7 @@ class Interruption:
         """Raises AssertionError if the operation does not end."""
         thread = threading.Thread(target=self._run, name="interrupted", daemon=True)
         thread.start()
-        thread.join(HANG_SECONDS)
+        thread.join(PATIENCE)
         if thread.is_alive():
             faulthandler.dump_traceback(all_threads=True)
             raise AssertionError(f"it hangs when it is interrupted at {self.where}")

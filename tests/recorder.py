@@ -4,11 +4,9 @@ import threading
 from typing import Any, TypeVar
 
 from gaia.mcp.client.supervision.events import Event, ServerState, StateChanged
+from tests.waiting import PATIENCE
 
 E = TypeVar("E", bound=Event)
-
-PATIENCE = 10.0
-"""Real seconds that a test waits for an event before it fails."""
 
 
 class Recorder:

@@ -19,6 +19,7 @@ from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.serving.options import HttpOptions
 from tests.tracing import Tracing
+from tests.waiting import PATIENCE
 
 
 def trace_with(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +50,7 @@ class Served:
         """With the token, unless `headers` say otherwise (``Authorization=""``)."""
         names = {"Authorization": f"Bearer {self.dashboard.token}", "Content-Type": "application/json", **headers}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, content, {name: value for name, value in names.items() if value})
             response = connection.getresponse()
@@ -65,7 +66,7 @@ class Served:
 
     def stream(self) -> Iterator[tuple[str, Any]]:
         """The live stream, until it ends."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {self.dashboard.token}"})
             response = connection.getresponse()

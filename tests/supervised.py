@@ -25,8 +25,8 @@ from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
 from tests.fake_clock import FakeClock
-from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, stateless_answers
-from tests.waiting import wait_until
+from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
+from tests.waiting import PATIENCE, wait_until
 
 E = TypeVar("E", bound=Event)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 from gaia.exception_text import exception_text
 from gaia.handover import mark_engine_thread
-from gaia.locks import WeakObjects, get_within, reentrant_lock
+from gaia.locks import TimedQueue, WeakObjects, get_within, reentrant_lock
 from gaia.log import get_logger
 
 __all__ = ["DaemonPool", "PoolExhausted", "Task", "drain_all"]
@@ -219,7 +219,7 @@ class DaemonPool:
 class _PoolThread(threading.Thread):
     def __init__(self, pool: DaemonPool, name: str) -> None:
         super().__init__(target=pool._run, args=(self,), name=name, daemon=True)
-        self.inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self.inbox: TimedQueue[Task | None] = TimedQueue()
         """A task, or None for the end; filled after the thread was taken from the idle ones."""
         self.first: Task | None = None
         """What it was started for, until it takes that."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from gaia.locks import Latch, WeakObjects, get_within, reentrant_lock
+from gaia.locks import Latch, TimedQueue, WeakObjects, get_within, reentrant_lock
 
 __all__ = ["Handover", "mark_engine_thread", "on_engine_thread"]
 
@@ -69,7 +69,7 @@ class Handover:
     def after_fork(self) -> None:
         self._lock = reentrant_lock()
         """Owns everything below. Reentrant, because a finalizer or a signal handler that interrupts us may log, too."""
-        self._tasks: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
+        self._tasks: TimedQueue[_Entry] = TimedQueue()
         self._thread: threading.Thread | None = None
         self._waiting = 0
         self._size = 0
@@ -95,7 +95,7 @@ class Handover:
 
         Raises what `task` raises. While a former task does not end, nothing is waited for, and `task` does not run.
         """
-        outcome: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+        outcome: TimedQueue[tuple[T | None, BaseException | None]] = TimedQueue()
 
         def report() -> None:
             try:

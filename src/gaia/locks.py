@@ -12,10 +12,19 @@ import importlib
 import os
 import queue
 import threading
+import time
 import weakref
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Latch", "WeakObjects", "get_within", "import_apart", "lock_held_over_forks", "reentrant_lock"]
+__all__ = [
+    "Latch",
+    "TimedQueue",
+    "WeakObjects",
+    "get_within",
+    "import_apart",
+    "lock_held_over_forks",
+    "reentrant_lock",
+]
 
 T = TypeVar("T")
 
@@ -128,17 +137,42 @@ class Latch:
             self._gate.release()
 
 
-def get_within(source: queue.SimpleQueue[T], seconds: float) -> T:
-    """The next item of a queue; raises `queue.Empty` after `seconds`.
+class TimedQueue(queue.SimpleQueue[T]):
+    """A queue for `get_within`, with one reader.
 
-    In Python 3.11 the queue's own `get` with a timeout may wait for ever. Where the lock of the empty queue is free, it
-    takes the lock and reckons its timeout anew, and if that has passed meanwhile it is negative, which means none. The
-    first look takes the lock, so that the wait begins with the timeout as it is.
+    In Python 3.11 and 3.12 a `SimpleQueue.get` with a timeout may wait for ever: when a signal interrupts the waiting
+    thread (any signal that has a handler, or `os.seteuid`, which signals every thread), it reckons its timeout anew,
+    and one that has passed meanwhile is negative, which means none. A lock has no such fault.
     """
-    try:
-        return source.get_nowait()
-    except queue.Empty:
-        return source.get(timeout=min(max(0.0, seconds), threading.TIMEOUT_MAX))
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        """Taken by the reader that has found the queue empty, released when an item has come."""
+
+    def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
+        """Never waits. A signal handler and a finalizer may put items, too."""
+        super().put(item, block, timeout)
+        if self._gate.locked():
+            # Another thread may have released it in this moment.
+            with contextlib.suppress(RuntimeError):
+                self._gate.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until an item may have come since the last wait; False if none has after `seconds`."""
+        return self._gate.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+
+
+def get_within(source: TimedQueue[T], seconds: float) -> T:
+    """The next item of a queue; raises `queue.Empty` after `seconds`."""
+    deadline, remaining = time.monotonic() + seconds, seconds
+    while True:
+        try:
+            return source.get_nowait()
+        except queue.Empty:
+            if remaining <= 0 or not source.wait(remaining):
+                break
+            remaining = deadline - time.monotonic()
+    return source.get_nowait()
 
 
 def _after_fork() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -33,7 +34,7 @@ def run(example: str, endpoint: ScriptedLLM, *arguments: str) -> list[str]:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=PATIENCE,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout.splitlines()

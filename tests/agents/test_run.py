@@ -22,11 +22,9 @@ from gaia.cancellation import current_scope
 from gaia.mcp import MCPClientMixin
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
-
-PATIENCE = 10.0
 
 
 class RecordingConsole(SilentConsole):

@@ -31,7 +31,7 @@ from tests import leak_check
 from tests.chaos.ledger import Ledger
 from tests.servers import fault_server
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
@@ -49,7 +49,6 @@ TOOLS = (
     "safe_crash_before_answer",
 )
 MARGIN = 15.0
-PATIENCE = 60.0
 NOBODY = 65534
 REAL_TIME = time.time
 THREAD_STARTERS = {
@@ -109,8 +108,12 @@ class Host:
             wait_until(lambda name=name: self._answers(name), PATIENCE)  # type: ignore[misc]
             for name in self._clients
         )
+        # As they are without any harm.
+        report = {"recovered": recovered, "states": self.states(), "stacks": [] if recovered else _stacks()}
+        if not recovered:
+            report["stacks"] += [str(ledger.entries[-5:]) for ledger in self._ledgers.values()]
         self._harmless.clear()
-        return {"recovered": recovered, "states": self.states(), "stacks": [] if recovered else _stacks()}
+        return report
 
     def states(self) -> Json:
         """State and last error of each server."""

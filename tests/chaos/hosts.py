@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests import waiting
 from tests.chaos import host_program
 from tests.chaos.faults import ScriptedServer
 from tests.servers.processes import is_alive, wait_for_end
@@ -22,8 +23,8 @@ from tests.waiting import wait_until
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 75.0
-"""Seconds. A host waits for its servers for `host_program.PATIENCE`."""
+PATIENCE = waiting.PATIENCE + 60.0
+"""Seconds. A host waits for its servers for `waiting.PATIENCE`."""
 
 
 class RunningHost:

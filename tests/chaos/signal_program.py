@@ -20,7 +20,7 @@ from gaia.mcp import demo_server
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 CONFIGURATION = {"command": sys.executable, "args": ["-I", "-S", demo_server.__file__], "protocol": "handshake"}
 
 manager = MCPClientManager(MCPConfig("servers.json", create=True))

@@ -18,16 +18,13 @@ from tests import leak_check
 from tests.chaos.faults import ScriptedServer
 from tests.chaos.ledger import Ledger
 from tests.servers.processes import is_alive
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 HASTY = RestartPolicy(initial_delay=0.05, max_delay=0.3, max_restarts=6, window=3.0, cooldown=0.3, stable_after=0.5)
 """Everything that restarts lead to, within seconds."""
 
 MARGIN = 10.0
 """Seconds that a busy machine may take to end a call whose deadline is over."""
-
-PATIENCE = 30.0
-"""Seconds until a server has to be well when nothing happens to it any more."""
 
 
 class System:

@@ -24,11 +24,10 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import MCPError
 from tests.fake_transport import FakeChannel, FakeTransport
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
-PATIENCE = 10.0
 
 SUPERVISION = "gaia.mcp.client.supervision"
 

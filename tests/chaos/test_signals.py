@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.profile import Profile
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="about signals"), pytest.mark.slow, pytest.mark.process]
 
@@ -18,7 +19,6 @@ PROGRAM = Path(__file__).with_name("signal_program.py")
 ROUNDS = 4
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("handler", ["disconnects", "calls", "raises"])
 @pytest.mark.parametrize("operation", ["add_server", "call_tool", "disconnect_all"])
 def test_a_handler_at_any_moment_neither_hangs_nor_leaves_a_server(
@@ -29,7 +29,7 @@ def test_a_handler_at_any_moment_neither_hangs_nor_leaves_a_server(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=PATIENCE * 2,
         check=False,
     )
     assert run.returncode == 0, run.stderr

@@ -16,6 +16,7 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.transports.http import HttpTransport
 from gaia.mcp.errors import NeedsAuthorization
 from tests.servers.protected_server import Protected, protected_server
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +140,15 @@ class TestLoggingInFromAnApplication:
 
         def slow(request: AuthorizationRequest) -> None:
             asked.set()
-            assert done.wait(20)
+            assert done.wait(PATIENCE)
 
         notes = MCPClient.from_config("notes", {"url": server.url}, on_authorization=slow)
         connecting = threading.Thread(target=notes.connect)
         connecting.start()
-        assert asked.wait(20)
+        assert asked.wait(PATIENCE)
         assert notes.state is ServerState.AUTHORIZING
         notes.disconnect()
-        connecting.join(20)
+        connecting.join(PATIENCE)
         assert notes.state is ServerState.CLOSED
         done.set()
 

@@ -25,13 +25,12 @@ from tests.recorder import Recorder
 from tests.servers.answers import received, text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 Connect = Callable[..., MCPClient]
 
-PATIENCE = 10.0
 QUICK = {"initialDelay": 0.01, "maxDelay": 0.01}
 """A restart policy for tests that wait for real restarts."""
 
@@ -522,7 +521,7 @@ class TestProcess:
 
     def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
     @pytest.mark.parametrize(

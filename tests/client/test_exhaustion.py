@@ -25,7 +25,7 @@ from gaia.mcp.errors import ConfigError, InvalidResponse
 from tests.servers.answers import text
 from tests.servers.processes import wait_for_end
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 FaultServer = Callable[..., dict[str, Any]]
 
@@ -80,7 +80,7 @@ class TestThreads:
             with no_threads():
                 future = client.submit_tool("echo", {"text": "hi"})
                 future.add_done_callback(lambda _: called.append("without"))
-                assert text(future.result(10.0)) == "hi"
+                assert text(future.result(PATIENCE)) == "hi"
             client.submit_tool("echo", {"text": "hi"}).add_done_callback(lambda _: called.append("with"))
             assert wait_until(lambda: len(called) == 2)
             with no_threads():
@@ -92,7 +92,7 @@ class TestThreads:
         tools = [{"name": "counts", "text": "5", "outputSchema": schema}]
         config = {**fault_server(tools=tools), "outputValidation": "error"}
         with MCPClient.from_config("fault", config) as client, no_threads():
-            assert isinstance(client.submit_tool("counts").exception(10.0), InvalidResponse)
+            assert isinstance(client.submit_tool("counts").exception(PATIENCE), InvalidResponse)
 
 
 class TestDescriptors:

@@ -15,8 +15,6 @@ Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 Connect = Callable[..., MCPClient]
 
-PATIENCE = 10.0
-
 
 class TestHostileOutput:
     """Nothing that a server writes breaks another call."""

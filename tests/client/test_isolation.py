@@ -19,12 +19,11 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.events import Event, EventsDropped, ServerLog
 from gaia.mcp.errors import CallTimeout
 from tests.servers.answers import received, text
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 
-PATIENCE = 10.0
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
 HANGS = {"tool": "pid", "hang": True}
 

@@ -13,11 +13,10 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.pinning.lock_file import LOCK_FILE_NAME, ServerPins, pins_of_prompts, pins_of_text
 from gaia.mcp.client.supervision.events import ToolDefinitionsChanged, ToolsChanged
 from gaia.mcp.errors import MCPError, ToolNotApproved
-from tests.fake_transport import PATIENCE
 from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 Manage = Callable[..., MCPClientManager]

@@ -29,11 +29,10 @@ from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.http_server import ScriptedServer
 from tests.silent_agent import SilentAgent
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
-PATIENCE = 10.0
 STEADY = {"jitter": 0.0}
 
 

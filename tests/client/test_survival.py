@@ -26,7 +26,7 @@ from gaia.mcp.errors import ServerCrashed
 from tests.fake_transport import FakeTransport
 from tests.servers.answers import text
 from tests.tracing import Tracing
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +34,6 @@ Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 Connect = Callable[..., MCPClient]
 
-PATIENCE = 20.0
 
 QUICK = {"restart": {"initialDelay": 0.05, "maxDelay": 0.1, "jitter": 0.0}}
 SLOW = {"restart": {"initialDelay": 30.0, "maxDelay": 30.0}}

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gaia
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 
@@ -28,7 +29,7 @@ def run(script: Path, folder: Path, *words: str) -> str:
         env=environment,
         capture_output=True,
         encoding="utf-8",
-        timeout=45,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -28,6 +28,7 @@ PACKAGES = (
     "gaia.dashboard",
     "gaia.mcp",
     "gaia.mcp.client",
+    "gaia.mcp.client.authorization",
     "gaia.mcp.client.transports",
     "gaia.mcp.doctor",
     "gaia.mcp.server",

@@ -24,13 +24,10 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.server_config import ServerConfig, unknown_keys
 from tests.code_blocks.blocks import Block
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SECONDS = 60.0
-"""Within which a block ends, or shows what it is waited for, on a busy machine too."""
-
 INTERRUPTED = {0, 130, -signal.SIGINT}
 """How a program may end after Ctrl-C."""
 
@@ -106,7 +103,7 @@ class Reader:
         for command in block.values("before"):
             before = subprocess.run(
                 ["bash", "-e", "-c", command], cwd=self.work, env=environment, capture_output=True, text=True,
-                stdin=subprocess.DEVNULL, timeout=SECONDS,
+                stdin=subprocess.DEVNULL, timeout=PATIENCE,
             )  # fmt: skip
             if before.returncode:
                 raise BlockFailed(f"{block}: before: {command}: {before.stdout}{before.stderr}")
@@ -172,7 +169,7 @@ class Reader:
         awaited = [background] if background else block.values("until")
         try:
             if awaited:
-                wait_until(lambda: self._is_there(awaited, output) or process.poll() is not None, SECONDS)
+                wait_until(lambda: self._is_there(awaited, output) or process.poll() is not None)
                 if process.poll() != 0 and not self._is_there(awaited, output):
                     raise BlockFailed(_told(block, f"did not show {' or '.join(awaited)}", output))
                 if background:
@@ -196,7 +193,7 @@ class Reader:
     def _wait(self, block: Block, process: subprocess.Popen[bytes], output: Path) -> None:
         expected = int(block.value("exit") or 0)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SECONDS)
+            process.wait(PATIENCE)
         if process.returncode != expected:
             raise BlockFailed(_told(block, f"ended with {process.returncode}, not with {expected}", output))
 
@@ -204,7 +201,7 @@ class Reader:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         try:
-            status = process.wait(SECONDS)
+            status = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise BlockFailed(_told(block, "did not end after Ctrl-C", output)) from None
         if status not in INTERRUPTED:

@@ -16,5 +16,5 @@ def suite() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def authorities(starts_processes: None) -> None:
-    """The system's: the suite is installed from the network."""
+def processes(starts_processes: None) -> None:
+    """Each test here starts some."""

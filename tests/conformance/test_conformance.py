@@ -19,7 +19,7 @@ REQUIRED = {"2025-11-25": (30, 68), "2026-07-28": (37, 114)}
 """How many scenarios each revision requires of a server, and how many of their checks pass at least."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("revision", REQUIRED)
 def test_a_served_agent_passes_what_the_revision_requires(suite: list[str], revision: str, tmp_path: Path) -> None:
     scenarios = required_scenarios(suite, revision)

@@ -13,6 +13,7 @@ from tests.servers import node
 from tests.servers.real_servers import Unavailable
 from tests.serving.served import Served, command, environment, http_server
 from tests.serving.test_clients import AGENT, TOOLS
+from tests.waiting import PATIENCE
 
 INSPECTOR = ("@modelcontextprotocol/inspector", "clients/launcher/build/index.js")
 
@@ -23,7 +24,7 @@ def served() -> Iterator[Served]:
         yield server
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_lists_and_calls(transport: str, served: Served) -> None:
     try:
@@ -37,7 +38,7 @@ def test_the_inspector_lists_and_calls(transport: str, served: Served) -> None:
             line = [*inspector, "-e", path, *options, "--", *command("mcp", "serve", AGENT)]
         else:
             line = [*inspector, "--transport", "http", "--server-url", served.url, *options]
-        run = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        run = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
         assert run.returncode == 0, run.stderr + run.stdout
         result: dict[str, Any] = json.loads(run.stdout)
         return result

@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.served_dashboard import Served, served_dashboard, trace_with
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -26,8 +27,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE = 20_000
-"""Milliseconds until something that should be on the page is missing."""
+MILLISECONDS = PATIENCE * 1000
+"""Until something that should be on the page is missing."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page of its own. Fails the test if a script fails, or the browser has anything to complain about."""
     context = browser.new_context(viewport={"width": 1360, "height": 900})
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(MILLISECONDS)
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("pageerror", lambda error: complaints.append(str(error)))

@@ -120,11 +120,3 @@ def memory_server(configure_real_server: Callable[[str], dict[str, Any]]) -> dic
 def sequential_thinking_server(configure_real_server: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """server-sequential-thinking."""
     return configure_real_server("sequential-thinking")
-
-
-@pytest.fixture(params=real_servers.NAMES)
-def real_server(
-    request: pytest.FixtureRequest, configure_real_server: Callable[[str], dict[str, Any]]
-) -> dict[str, Any]:
-    """Each of the servers in turn."""
-    return configure_real_server(request.param)

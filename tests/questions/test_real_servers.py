@@ -13,6 +13,7 @@ from gaia.mcp.client.supervision.events import ElicitationCompleted
 from gaia.mcp.client.transports.stdio import StdioTransport
 from tests.recorder import Recorder
 from tests.servers import asking_server
+from tests.waiting import PATIENCE
 
 CONFIG = {"command": sys.executable, "args": [str(asking_server.__file__)], "protocol": "handshake"}
 
@@ -102,7 +103,7 @@ def test_a_server_of_the_stateless_era_gets_what_it_requires(connect: Connect) -
         roots=["file:///work"],
     )
     assert text(client.call_tool("greet")) == "Hello Ann, file:///work, asked"
-    assert text(client.submit_tool("greet").result(30)) == "Hello Ann, file:///work, asked"
+    assert text(client.submit_tool("greet").result(PATIENCE)) == "Hello Ann, file:///work, asked"
     assert client.get_prompt("introduction")["messages"][0]["content"]["text"] == "I am Ann"
     assert text(client.call_tool("count", {"rounds": 9})) == "9"
     assert client.call_tool("count", {"rounds": 10})["error_type"] == "invalid_response"

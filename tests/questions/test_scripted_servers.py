@@ -10,11 +10,11 @@ from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.events import Restarted
 from tests.recorder import Recorder
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 
-PATIENCE = 10.0
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
 HELLO = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}], "maxTokens": 5}
 

@@ -25,7 +25,7 @@ def path_of_commands(tmp_path_factory: pytest.TempPathFactory, starts_programs: 
 
 
 # Some pages start many programs.
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_code_block_of_the_page_works(page: str, path_of_commands: Path, tmp_path: Path) -> None:
     blocks = blocks_of(PAGES[page].read_text(encoding="utf-8"), page)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.repository.test_public_names import PUBLIC_NAMES, PUBLIC_PATHS
+from tests.waiting import PATIENCE
 
 # The first test builds the reference.
-pytestmark = pytest.mark.timeout(180)
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "api"
@@ -73,7 +73,7 @@ INTERNAL = {
 def pages(tmp_path_factory: pytest.TempPathFactory, starts_programs: None) -> dict[str, dict[str, str]]:
     """The text of each entry of each page, by its full name."""
     program = [sys.executable, ROOT / "tests" / "built_reference.py", tmp_path_factory.mktemp("reference")]
-    built = subprocess.run(program, capture_output=True, text=True, timeout=150)
+    built = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
     assert built.returncode == 0, built.stderr
     found: dict[str, dict[str, str]] = json.loads(built.stdout)
     return found

@@ -10,6 +10,7 @@ import pytest
 
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from tests.fake_clock import FakeClock
+from tests.waiting import PATIENCE
 
 Executor = Callable[..., "Future[Any]"]
 
@@ -40,7 +41,7 @@ def test_a_waiter_for_a_lock_gives_up_when_its_deadline_has_come(fake_clock: Fak
     fake_clock.advance(29.9)
     assert fake_clock.deadlines() == [deadline]
     fake_clock.advance(0.2)
-    assert acquired.result(timeout=10) is False
+    assert acquired.result(timeout=PATIENCE) is False
 
 
 def test_a_waiter_for_a_lock_gets_it_when_it_is_released(fake_clock: FakeClock, run: Executor) -> None:
@@ -48,14 +49,14 @@ def test_a_waiter_for_a_lock_gets_it_when_it_is_released(fake_clock: FakeClock, 
     lock.acquire()
     acquired = run(fake_clock.acquire, lock, fake_clock.monotonic() + 30)
     lock.release()
-    assert acquired.result(timeout=10) is True
+    assert acquired.result(timeout=PATIENCE) is True
 
 
 def test_a_waiter_for_a_queue_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Executor) -> None:
     item = run(fake_clock.get, queue.SimpleQueue[str](), fake_clock.monotonic() + 5)
     assert fake_clock.advance_to_next_deadline() == 5
     with pytest.raises(queue.Empty):
-        item.result(timeout=10)
+        item.result(timeout=PATIENCE)
 
 
 def test_a_waiter_for_a_queue_gets_what_is_put_into_it(fake_clock: FakeClock, run: Executor) -> None:
@@ -63,7 +64,7 @@ def test_a_waiter_for_a_queue_gets_what_is_put_into_it(fake_clock: FakeClock, ru
     item = run(fake_clock.get, source, None)
     fake_clock.wait_for_waiter(None)
     source.put("letter")
-    assert item.result(timeout=10) == "letter"
+    assert item.result(timeout=PATIENCE) == "letter"
 
 
 @pytest.mark.parametrize("clock", [FakeClock(), SystemClock()], ids=["fake", "system"])

@@ -14,6 +14,7 @@ import pytest
 
 from tests import conftest
 from tests.leak_check import Holdings, kill, leaked_since
+from tests.waiting import PATIENCE
 
 STARTER = """
 import subprocess, sys
@@ -112,7 +113,7 @@ def test_a_test_that_starts_a_process_has_to_be_marked(tmp_path: Path) -> None:
 
     def run(*selection: str) -> str:
         command = [sys.executable, "-m", "pytest", *options, *selection, tmp_path]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50).stdout
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE).stdout
 
     everything = run()
     assert "ERROR at teardown of test_unmarked" in everything

@@ -16,6 +16,8 @@ import uvicorn
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
 
+from tests.waiting import PATIENCE
+
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
 
 BOUNDED = re.compile(r"(jsonschema|mcp|uvicorn|opentelemetry-[a-z-]+)(?![\w-])")
@@ -54,7 +56,7 @@ def test_whether_opentelemetry_is_set_up_can_be_seen(function: str, name: str) -
         metrics.set_meter_provider(MeterProvider())
         print({called}())
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     told = f"{function} looks at {name}, which has changed: every call now pays for what is not recorded"
     assert done.stdout.split() == ["True", "False"], told
 

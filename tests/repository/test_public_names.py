@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 PUBLIC_NAMES = {
     "gaia": {"AgentConsole", "SilentConsole", "__version__"},
     "gaia.agents.base": {
@@ -206,7 +208,7 @@ def test_all_events_can_be_imported_where_the_client_is() -> None:
 @pytest.mark.process
 def test_importing_the_package_loads_none_of_its_names() -> None:
     program = "import sys; import gaia.mcp; print(*sorted(name for name in sys.modules if name.startswith('gaia')))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (run.returncode, run.stderr, run.stdout.split()) == (0, "", ["gaia", "gaia.mcp"])
 
 
@@ -219,7 +221,7 @@ def test_the_client_imports_nothing_heavy(package: str) -> None:
         f"import sys; from {package} import MCPClient, MCPClientManager;"
         f"print(*sorted({set(HEAVY_MODULES)!r} & set(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (run.returncode, run.stderr, run.stdout.split()) == (0, "", [])
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 pytestmark = pytest.mark.process
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "audit.py"
@@ -26,7 +28,7 @@ def audit(tmp_path: Path, said: str, complaint: str = "", code: int = 0) -> "sub
     module = tmp_path / "pip_audit.py"
     module.write_text(f"import sys\nprint({said!r})\nprint({complaint!r}, file=sys.stderr)\nsys.exit({code})\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    return subprocess.run([sys.executable, SCRIPT], env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, SCRIPT], env=environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def report(*dependencies: dict[str, Any]) -> str:

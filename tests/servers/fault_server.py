@@ -48,7 +48,7 @@ CHILDREN = ("same_group", "own_session", "daemon", "escaped")
 LIFETIME = 300.0
 """Seconds after which a server or grandchild that nobody stops ends by itself: a failed test leaves nothing behind."""
 
-CLIENT_ANSWER_TIMEOUT = 10.0
+CLIENT_ANSWER_TIMEOUT = 120.0
 """Seconds that ``client_answers`` waits."""
 
 

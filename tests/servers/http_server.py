@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 Json = dict[str, Any]
 
-PATIENCE = 10.0
 ENDLESS = 100 * 1024 * 1024
 """Bytes: more than any client should read."""
 

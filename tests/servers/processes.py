@@ -2,7 +2,7 @@
 
 import psutil
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def is_alive(pid: int) -> bool:
@@ -13,6 +13,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for_end(pid: int, seconds: float = 10.0) -> bool:
+def wait_for_end(pid: int, seconds: float = PATIENCE) -> bool:
     """Wait until a process has ended; return whether it has."""
     return wait_until(lambda: not is_alive(pid), seconds)

@@ -35,7 +35,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-START_SECONDS = 20.0
+from tests.waiting import PATIENCE
 
 
 class Accounts:
@@ -170,14 +170,14 @@ def protected_server(*, scopes: list[str] | None = None, client_secret: str | No
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="protected-server")
     thread.start()
     try:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not server.started and thread.is_alive() and time.monotonic() < deadline:
             thread.join(0.01)
         assert server.started, "the server did not start"
         yield protected
     finally:
         server.should_exit = True
-        thread.join(START_SECONDS)
+        thread.join(PATIENCE)
         listener.close()
 
 

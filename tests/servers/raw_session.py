@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-Json: TypeAlias = dict[str, Any]
+from tests.waiting import PATIENCE
 
-TIMEOUT = 30.0
-"""Seconds before a wait fails the test: far beyond what a server needs, even on a busy machine."""
+Json: TypeAlias = dict[str, Any]
 
 
 class RawSession:
-    """One server process; every wait ends with `TIMEOUT` at the latest."""
+    """One server process; every wait ends with `PATIENCE` at the latest."""
 
     def __init__(
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
@@ -49,7 +48,7 @@ class RawSession:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._reader.join(TIMEOUT)
+        self._reader.join(PATIENCE)
         self._stdout.close()
         self._stderr.close()
 
@@ -95,9 +94,9 @@ class RawSession:
     def receive_line(self) -> bytes:
         """Return the next line of stdout; raise `EOFError` when there is none any more."""
         try:
-            line = self._lines.get(timeout=TIMEOUT)
+            line = self._lines.get(timeout=PATIENCE)
         except queue.Empty:
-            raise TimeoutError(f"no line within {TIMEOUT} s; stderr: {self.stderr()}") from None
+            raise TimeoutError(f"no line within {PATIENCE} s; stderr: {self.stderr()}") from None
         if line is None:
             self._lines.put(None)
             raise EOFError(f"stdout ended; stderr: {self.stderr()}")
@@ -148,7 +147,7 @@ class RawSession:
 
     def exit_code(self) -> int:
         """Wait for the process to end, and return its exit code (negative: a signal)."""
-        return self.process.wait(TIMEOUT)
+        return self.process.wait(PATIENCE)
 
     def stderr(self) -> str:
         """What the server has written to stderr so far."""

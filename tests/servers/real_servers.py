@@ -125,8 +125,11 @@ def _python_servers(alone: str | None) -> Path | Unavailable:
         pins = dict([PYTHON_SERVERS[alone]]) | ALONE[alone]
 
     def install() -> None:
-        _run([sys.executable, "-m", "venv", str(folder)])
-        _run([str(python), "-m", "pip", "install", "--quiet", *(f"{name}=={pins[name]}" for name in pins)])
+        # With this interpreter's pip: one of its own would take as long as a server. What runs is compiled then.
+        _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        options = ["--quiet", "--no-compile"]
+        packages = [f"{name}=={pins[name]}" for name in pins]
+        _run([sys.executable, "-m", "pip", "--python", str(python), "install", *options, *packages])
 
     try:
         _install_once(folder, pins, install)

@@ -13,6 +13,7 @@ from typing import Any
 from gaia import SilentConsole
 from gaia.agents.base import Agent, MCPAgent
 from gaia.mcp import MCPClientMixin
+from tests.waiting import PATIENCE
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -87,14 +88,14 @@ class TrickyAgent(QuietAgent):
             case "odd-values":
                 return {"path": Path("/a/b"), "set": {1}, 3: "three"}
             case "meet":
-                return {"met": self.waiting.wait(timeout=20)}
+                return {"met": self.waiting.wait(timeout=PATIENCE)}
             case "wait-for-cancel":
                 self.mcp_context.log("info", "waiting")
                 self.mcp_context.on_cancel(self.was_cancelled.set)
-                self.was_cancelled.wait(20)
+                self.was_cancelled.wait(PATIENCE)
                 return {}
             case "was-cancelled":
-                return {"cancelled": self.was_cancelled.wait(20)}
+                return {"cancelled": self.was_cancelled.wait(PATIENCE)}
             case "broken-promise":
                 return {}
         raise ValueError(f"Unknown tool: {tool_name}")
@@ -128,7 +129,7 @@ class RelayAgent(QuietAgent, MCPClientMixin):
             self.ended.put(result)
             return result
         if tool_name == "was-cancelled":
-            return self.ended.get(timeout=20)
+            return self.ended.get(timeout=PATIENCE)
         return client.call_tool("echo", {"text": arguments["text"]})
 
 

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-
-START_SECONDS = 20.0
-END_SECONDS = 15.0
 
 
 def command(*arguments: str) -> list[str]:
@@ -54,7 +53,7 @@ class Served:
 
     def wait_for(self, text: str) -> str:
         """The next line on standard error with `text` in it."""
-        while text not in (line := self._lines.get(timeout=START_SECONDS)):
+        while text not in (line := self._lines.get(timeout=PATIENCE)):
             if not line:
                 raise AssertionError(f"ended without saying {text!r}: {''.join(self.stderr)}")
         return line
@@ -82,7 +81,7 @@ def http_server(
         finally:
             process.terminate()
             try:
-                process.wait(END_SECONDS)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
             reader.join()

@@ -15,6 +15,7 @@ from mcp.client.stdio import StdioServerParameters
 from gaia.mcp import MCPClient
 from gaia.mcp.client.supervision.events import ServerState
 from tests.serving.served import Served, command, environment, http_server
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +157,7 @@ def test_a_server_that_is_killed_and_started_again_is_used_again() -> None:
         second = stack.enter_context(http_server(AGENT, "--port", str(first.port)))
         assert second.port == first.port
         for protocol, client in clients.items():
-            assert "words" in futures[protocol].result(30)["structuredContent"]
+            assert "words" in futures[protocol].result(PATIENCE)["structuredContent"]
             assert (client.status.restarts, client.state) == (1, ServerState.READY)
             # Before the server ends.
             client.disconnect()

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 
 from tests.serving.served import Served, http_server
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -84,5 +84,5 @@ def test_its_servers_end_with_it() -> None:
         children = psutil.Process(served.pid).children(recursive=True)
         assert children
         served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(15) == 0
+        assert served.process.wait(PATIENCE) == 0
         assert wait_until(lambda: not any(child.is_running() for child in children))

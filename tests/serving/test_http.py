@@ -16,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gaia.cli.main import app
-from tests.serving.served import END_SECONDS, Served, command, environment, http_server
+from tests.serving.served import Served, command, environment, http_server
+from tests.waiting import PATIENCE
 
 if sys.platform != "win32":
     import resource
@@ -39,7 +40,7 @@ def served(starts_programs: None) -> Iterator[Served]:
 def request(
     served: Served, method: str, path: str, body: bytes | Any = None, **headers: str
 ) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE)
     try:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, names)
@@ -64,7 +65,7 @@ def call(served: Served, tool: str, arguments: dict[str, Any], **headers: str) -
 
 
 def connect(served: Served) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", served.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE)
 
 
 def works(served: Served, **headers: str) -> bool:
@@ -183,7 +184,7 @@ def test_a_signal_ends_it_cleanly_even_in_the_middle_of_a_call(number: signal.Si
         while b'"waiting"' not in received:
             received += connection.recv(65536)
         served.process.send_signal(number)
-        assert served.process.wait(END_SECONDS) == 0
+        assert served.process.wait(PATIENCE) == 0
 
 
 def test_a_port_that_is_taken_is_told_in_words(served: Served) -> None:
@@ -192,7 +193,7 @@ def test_a_port_that_is_taken_is_told_in_words(served: Served) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=END_SECONDS,
+        timeout=PATIENCE,
     )
     assert run.returncode == 1
     assert "cannot listen" in run.stderr

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.served import END_SECONDS, command, environment
+from tests.serving.served import command, environment
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,7 @@ def client(starts_programs: None) -> Iterator[RawClient]:
 
 
 def rest_of(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    return process.communicate(timeout=END_SECONDS)
+    return process.communicate(timeout=PATIENCE)
 
 
 def test_what_an_agent_prints_and_raises_goes_to_standard_error(client: RawClient) -> None:
@@ -118,7 +119,7 @@ def test_a_client_that_goes_away_in_the_middle_of_calls_ends_the_server(client: 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_cleanly(client: RawClient, number: signal.Signals) -> None:
     client.process.send_signal(number)
-    assert client.process.wait(END_SECONDS) == 0
+    assert client.process.wait(PATIENCE) == 0
 
 
 def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(client: RawClient) -> None:
@@ -127,9 +128,9 @@ def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(client
         client.send("tools/call", {"name": "upper", "arguments": {"text": "a" * 20_000}}, id=f"u{number}")
     assert client.process.stdout is not None
     # Not before it has begun to write.
-    assert select.select([client.process.stdout], [], [], END_SECONDS)[0]
+    assert select.select([client.process.stdout], [], [], PATIENCE)[0]
     client.process.terminate()
-    assert client.process.wait(END_SECONDS) == 0
+    assert client.process.wait(PATIENCE) == 0
 
 
 def test_a_line_over_the_limit_ends_the_session(client: RawClient) -> None:
@@ -149,7 +150,7 @@ def test_an_agent_that_cannot_be_made_is_told_in_words() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=END_SECONDS,
+        timeout=PATIENCE,
     )
     assert (run.returncode, run.stdout) == (2, "")
     assert "There is no module 'no'" in run.stderr

@@ -14,6 +14,7 @@ from opentelemetry import trace
 from gaia.mcp import MCPClient
 from tests.serving.served import command, environment
 from tests.tracing import Tracing
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def test_two_processes_can_write_one_trace_into_one_file(demo_server: dict[str, 
         json.dumps({"mcpServers": {"relay": {"command": line[0], "args": line[1:], "env": environment({})}}})
     )
     calling = command("mcp", "call", "relay", "relay", "text=hello", "--config", str(config), "--trace", str(file))
-    done = subprocess.run(calling, capture_output=True, text=True, timeout=50, env=os.environ | environment({}))
+    done = subprocess.run(calling, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | environment({}))
     assert done.returncode == 0, done.stderr
 
     spans = [span for span in spans_in(file) if span["name"].startswith("tools/call")]

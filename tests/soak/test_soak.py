@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +18,7 @@ def test_a_short_one(pytestconfig: pytest.Config) -> None:
     seed = str(pytestconfig.getoption("chaos_seed"))
     size = ["--minutes", "0.05", "--servers", "2", "--callers", "4"]
     command = [sys.executable, "-m", "tests.soak", *size, "--seed", seed, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout)
     assert figures["wrong"] == []

@@ -38,11 +38,10 @@ from tests.servers.answers import received
 from tests.servers.http_server import MODERN, Exchange, ScriptedServer
 from tests.tracing import Metering, Tracing
 from tests.unspeakable import Unspeakable
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 
-PATIENCE = 10.0
 SECRET = "hunter2-hunter2"
 QUOTED_SECRET = 'hun"ter\\three\tthree'
 LINES_SECRET = "first-line-of-it\nsecond-line-of-it"

@@ -7,6 +7,7 @@ from typing import Any
 from gaia.mcp.client import MCPClient
 from tests.servers.answers import received, text
 from tests.tracing import Metering, Tracing, attributes_of
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 Connect = Callable[..., MCPClient]
@@ -29,7 +30,7 @@ def test_nothing_is_recorded_twice(
                 if number % 2:
                     assert text(client.call_tool("echo", {"text": words})) == words
                 else:
-                    assert text(client.submit_tool("echo", {"text": words}).result(10)) == words
+                    assert text(client.submit_tool("echo", {"text": words}).result(PATIENCE)) == words
 
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(work, range(CALLERS)))

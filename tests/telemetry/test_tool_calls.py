@@ -19,11 +19,10 @@ from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.transports.base import MCPTransport
 from tests.servers.answers import received, text
 from tests.tracing import Tracing, attributes_of
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
-
-PATIENCE = 10.0
 
 
 Connect = Callable[..., MCPClient]

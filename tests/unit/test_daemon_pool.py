@@ -16,9 +16,7 @@ import pytest
 from gaia import daemon_pool
 from gaia.daemon_pool import DaemonPool, PoolExhausted, drain_all
 from gaia.handover import on_engine_thread
-from tests.waiting import wait_until
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -326,7 +324,7 @@ class TestClosing:
             "DaemonPool('test', 1).submit(lambda: (began.set(), threading.Event().wait()))\n"
             "began.wait()"
         )
-        subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 @pytest.mark.process
@@ -350,6 +348,6 @@ go.set()
 assert pool.drain(10) and seen == ["parent"]
 """
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")

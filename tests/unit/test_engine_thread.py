@@ -11,8 +11,7 @@ from gaia import log
 from gaia.engine_thread import EngineThread
 from gaia.handover import on_engine_thread
 from tests.unspeakable import Unspeakable
-
-PATIENCE = 20.0
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, MemoryError, Unspeakable])

@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from gaia.extras import EXTRAS, install_command
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.process
@@ -18,7 +19,7 @@ from gaia.extras import EXTRAS, install_command
 def test_pip_accepts_the_command_wherever_gaia_came_from() -> None:
     # The packages are installed here, so pip needs no index.
     command = f"{install_command('dashboard')} --no-index --dry-run --disable-pip-version-check"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=50)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Requirement already satisfied: uvicorn") >= 1
 

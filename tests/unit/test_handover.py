@@ -10,9 +10,7 @@ import pytest
 
 from gaia import handover as handover_module
 from gaia.handover import Handover, mark_engine_thread, on_engine_thread
-from tests.waiting import wait_until
-
-PATIENCE = 20.0
+from tests.waiting import PATIENCE, wait_until
 
 
 class Work:

@@ -3,16 +3,17 @@
 import gc
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from gaia.locks import Latch, WeakObjects, get_within, import_apart, reentrant_lock
-
-PATIENCE = 10.0
+from gaia.locks import Latch, TimedQueue, WeakObjects, get_within, import_apart, reentrant_lock
+from tests.waiting import PATIENCE
 
 
 class TestLatch:
@@ -200,7 +201,7 @@ sys.exit(status if list(registry) == ["y"] else 99)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_finds_all_locks_free() -> None:
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
 
@@ -235,44 +236,60 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_waits_for_a_thread_that_changes_a_registry() -> None:
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
 
 
-class Watched(queue.SimpleQueue[str]):
-    """Notes how it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.timeouts: list[float | None] = []
-
-    def get(self, block: bool = True, timeout: float | None = None) -> str:
-        self.timeouts.append(timeout)
-        return super().get(block, timeout)
-
-    def get_nowait(self) -> str:
-        self.timeouts.append(0)
-        return super().get_nowait()
-
-
 class TestGetWithin:
-    def test_the_queue_is_looked_at_before_it_is_waited_for(self) -> None:
-        # Without that look, Python 3.11 may wait for ever where little time is left.
-        source = Watched()
-        for seconds in (0.001, -1.0):
+    def test_an_item_that_is_there_or_comes_is_returned(self) -> None:
+        source = TimedQueue[str]()
+        source.put("first")
+        assert get_within(source, PATIENCE) == "first"
+        threading.Timer(0.0, source.put, ["second"]).start()
+        assert get_within(source, PATIENCE) == "second"
+
+    def test_items_come_in_their_order_and_none_is_lost(self) -> None:
+        source = TimedQueue[int]()
+        thread = threading.Thread(target=lambda: [source.put(number) for number in range(2000)])
+        thread.start()
+        assert [get_within(source, PATIENCE) for _ in range(2000)] == list(range(2000))
+        thread.join(PATIENCE)
+
+    @pytest.mark.parametrize("seconds", [0.001, 0.000_002, 0.0, -1.0])
+    def test_an_empty_queue_is_waited_for_no_longer_than_that(self, seconds: float) -> None:
+        source = TimedQueue[str]()
+        for _ in range(50):
             with pytest.raises(queue.Empty):
                 get_within(source, seconds)
-        assert source.timeouts == [0, 0.001, 0, 0.0]
 
-    def test_an_item_that_is_there_or_comes_is_returned(self) -> None:
-        source = Watched()
-        source.put("first")
-        assert get_within(source, 10.0) == "first"
-        threading.Timer(0.0, source.put, ["second"]).start()
-        assert get_within(source, 10.0) == "second"
+    @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="about signals")
+    def test_a_signal_in_the_waiting_thread_makes_it_no_wait_without_end(self) -> None:
+        """With the timeout of `SimpleQueue.get`, it does in Python 3.11 and 3.12."""
+        switch_interval, handler = sys.getswitchinterval(), signal.signal(signal.SIGUSR1, lambda *_: None)
+        try:
+            for _ in range(10):
+                waiting, ended = threading.Event(), threading.Event()
+                thread = threading.Thread(target=wait_briefly, args=(waiting, ended), daemon=True)
+                thread.start()
+                assert waiting.wait(PATIENCE)
+                # From the signal until the time is over, the thread cannot go on.
+                sys.setswitchinterval(10.0)
+                until = time.monotonic() + 2 * BRIEFLY
+                while time.monotonic() < until and thread.ident is not None:
+                    signal.pthread_kill(thread.ident, signal.SIGUSR1)
+                sys.setswitchinterval(switch_interval)
+                assert ended.wait(PATIENCE)
+        finally:
+            sys.setswitchinterval(switch_interval)
+            signal.signal(signal.SIGUSR1, handler)
 
-    def test_hardly_any_time_is_no_wait_without_end(self) -> None:
-        for _ in range(200):
-            with pytest.raises(queue.Empty):
-                get_within(queue.SimpleQueue[str](), 0.000_002)
+
+BRIEFLY = 0.02
+
+
+def wait_briefly(waiting: threading.Event, ended: threading.Event) -> None:
+    waiting.set()
+    with pytest.raises(queue.Empty):
+        get_within(TimedQueue[str](), BRIEFLY)
+    ended.set()

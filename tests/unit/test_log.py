@@ -24,10 +24,10 @@ from gaia.engine_thread import EngineThread
 from gaia.log import get_logger
 from gaia.mcp import MCPClient
 from tests.tracing import Tracing
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 
-PATIENCE = 20.0
 
 NOTE: ContextVar[str] = ContextVar("NOTE", default="")
 

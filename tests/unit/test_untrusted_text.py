@@ -24,7 +24,6 @@ class TestClean:
     def test_a_blank_that_is_a_symbol_is_a_blank(self) -> None:
         assert clean("a\u2800b") == "a b"
 
-    @pytest.mark.timeout(60)
     @pytest.mark.parametrize(
         "part", ["\x9d", "\x1b]", "\x1b[", "\x1b[0", "\x9b ", "\x1b ", "\x1bX", "\x9d\x1b", "\u200b"], ids=ascii
     )

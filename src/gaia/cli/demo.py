@@ -16,7 +16,7 @@ from gaia.cli import terminal
 from gaia.cli.command_errors import FAILED
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import microseconds, milliseconds
-from gaia.locks import get_within
+from gaia.locks import TimedQueue, get_within
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -126,7 +126,7 @@ class _Guide:
     def __init__(self, manager: MCPClientManager, raw: RawPipe) -> None:
         self._manager = manager
         self._raw = raw
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: TimedQueue[Event] = TimedQueue()
         manager.subscribe(self._events.put)
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:

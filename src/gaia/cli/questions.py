@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gaia.cli import terminal
 from gaia.cli.options import Options
-from gaia.locks import get_within
+from gaia.locks import TimedQueue, get_within
 from gaia.mcp.errors import CallCancelled, CallTimeout
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Questions:
         """Whether there is a person to ask."""
         self.timed_out = False
         """Whether `run` has ended the request, because its time had passed."""
-        self._waiting: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._waiting: TimedQueue[_Question | None] = TimedQueue()
         """Questions for the main thread, at most four at once (`ServerRequests`); None when the request has ended."""
         self._running = False
         """Whether the main thread takes questions."""

@@ -18,6 +18,7 @@ from gaia.api import app as app_module
 from gaia.api.app import create_app
 from gaia.cancellation import current_scope
 from tests.silent_agent import SilentAgent
+from tests.waiting import PATIENCE
 
 Emit = Callable[[str], None]
 Way = Callable[[Emit], Any]
@@ -172,7 +173,7 @@ class TestStreams:
         commented = threading.Event()
 
         def way(emit: Emit) -> str:
-            assert commented.wait(10)
+            assert commented.wait(PATIENCE)
             return "Hi."
 
         async def ask() -> list[bytes]:
@@ -219,7 +220,7 @@ def test_a_client_that_leaves_cancels_the_agents_work(stream: bool) -> None:
             scope.on_cancel(cancelled.set)
             emit("one")
             loop.call_soon_threadsafe(gone.set)
-            assert cancelled.wait(10)
+            assert cancelled.wait(PATIENCE)
             return ""
 
         async def send(message: Any) -> None: ...
@@ -240,7 +241,7 @@ def test_requests_beyond_the_limit_are_told_to_come_later(monkeypatch: pytest.Mo
 
     def way(emit: Emit) -> str:
         begun.set()
-        assert let_go.wait(10)
+        assert let_go.wait(PATIENCE)
         return "Hi."
 
     async def ask() -> None:
@@ -264,7 +265,7 @@ def test_the_end_of_the_server_cancels_what_is_under_way() -> None:
         assert scope is not None
         scope.on_cancel(cancelled.set)
         begun.set()
-        assert cancelled.wait(10)
+        assert cancelled.wait(PATIENCE)
         return ""
 
     async def ask() -> None:

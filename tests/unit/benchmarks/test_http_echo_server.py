@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import echo_server
 from benchmarks.http_echo_server import HttpEchoServer
+from tests.waiting import PATIENCE
 
-PATIENCE = 10.0
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}'
 RESULT = {"content": [{"type": "text", "text": "x"}], "isError": False}
 

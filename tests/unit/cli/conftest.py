@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 import gaia
 from gaia.cli.main import app
+from tests.waiting import PATIENCE
 
 SOURCE = Path(gaia.__file__).parents[1]
 
@@ -76,7 +77,7 @@ def run(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
-            timeout=45,
+            timeout=PATIENCE,
         )
 
     return run_mcp
@@ -150,7 +151,7 @@ def at_terminal(starts_programs: None, gaia_argv: list[str], environment: dict[s
                         os.killpg(process.pid, signal.SIGINT)
                     else:
                         screen.write(typed.encode())
-        exit_code = process.wait(20)
+        exit_code = process.wait(PATIENCE)
         assert waiting == [], f"was never asked, in: {drawn}"
         return Screen(drawn, exit_code)
 

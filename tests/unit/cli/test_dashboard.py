@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from gaia.extras import install_command
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def ask(base: str, token: str, path: str, body: Any = None) -> Any:
     content = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{base}{path}", content, headers)
-    with urllib.request.urlopen(request, timeout=20) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
         return json.load(response)
 
 
@@ -44,7 +44,7 @@ def test_it_serves_all_servers_until_it_is_told_to_end(
         match = re.fullmatch(r"Dashboard: (http://127\.0\.0\.1:\d+)/#token=(\S+)\n", address)
         assert match is not None, address
         base, token = match.groups()
-        assert wait_until(lambda: ask(base, token, "/api/state")["servers"][0]["state"] == "ready", 20)
+        assert wait_until(lambda: ask(base, token, "/api/state")["servers"][0]["state"] == "ready")
         result = ask(base, token, "/api/try", {"server": "it", "tool": "echo", "arguments": {"text": "hello"}})
         (call,) = ask(base, token, "/api/state")["calls"]
         os.kill(serving.pid, signal.SIGINT)
@@ -68,7 +68,7 @@ def test_a_token_may_come_from_the_environment(
         assert serving.stderr is not None
         assert serving.stderr.readline().endswith("/#token=open-sesame\n")
         serving.terminate()
-        assert serving.wait(20) == 0
+        assert serving.wait(PATIENCE) == 0
 
 
 def test_an_empty_token_is_refused_with_a_way_out(invoke: Callable[..., Any]) -> None:
@@ -135,7 +135,7 @@ def test_on_a_terminal_the_url_stays_below_what_is_logged(
         return bool(failure) and re.search(r"Dashboard: http\S+#token=open-sesame\s+Ctrl-C", after) is not None
 
     try:
-        assert wait_until(is_there, 20), written
+        assert wait_until(is_there), written
     finally:
         os.kill(serving.pid, signal.SIGINT)
-        assert serving.wait(20) == 0
+        assert serving.wait(PATIENCE) == 0

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from gaia import __version__
 from gaia.cli.main import app
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_the_version_is_the_packages() -> None:
@@ -140,7 +140,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(
 def interrupt(command: "subprocess.Popen[str]") -> str:
     """Press Ctrl-C; returns what was written to standard error."""
     os.killpg(command.pid, signal.SIGINT)
-    _, errors = command.communicate(timeout=20)
+    _, errors = command.communicate(timeout=PATIENCE)
     return errors
 
 
@@ -170,7 +170,7 @@ def test_ctrl_c_stops_the_servers(
     state = tmp_path / "state"
     configure(it=fault_server(state_file=state, **scenario))
     command = start(*words)
-    assert wait_until(lambda: bool(read_state(state).calls if moment == "call" else read_state(state).starts), 20)
+    assert wait_until(lambda: bool(read_state(state).calls if moment == "call" else read_state(state).starts))
     errors = interrupt(command)
 
     assert command.returncode == 130
@@ -183,10 +183,10 @@ def test_ctrl_c_ends_the_demo_with_all_its_processes(start: Callable[..., "subpr
     command = start("demo")
     group = psutil.Process(command.pid)
     # The supervised server, the guard, and the server behind the raw pipe.
-    assert wait_until(lambda: len(group.children(recursive=True)) >= 3, 20)
+    assert wait_until(lambda: len(group.children(recursive=True)) >= 3)
     children = group.children(recursive=True)
     errors = interrupt(command)
 
     assert command.returncode == 130
     assert errors == ""
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []

@@ -13,9 +13,9 @@ from gaia.cli.options import Options
 from gaia.cli.questions import Questions
 from gaia.mcp.client import ElicitationAnswer, ElicitationRequest
 from gaia.mcp.errors import CallCancelled, CallTimeout
+from tests.waiting import PATIENCE
 
 REQUEST = ElicitationRequest(server="it", message="Who?\n\x1b[2J", requested_schema={})
-PATIENCE = 20.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_once_prints_one_table_of_all_servers(
@@ -113,7 +113,7 @@ def test_a_terminal_shows_the_restart_of_a_server_live(
     os.killpg(watching.pid, signal.SIGINT)
     shown += _read_until(controller)
 
-    assert watching.wait(20) == 130
+    assert watching.wait(PATIENCE) == 130
     assert b"Traceback" not in shown
     # The cursor is back.
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")

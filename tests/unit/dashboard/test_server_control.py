@@ -18,11 +18,9 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.serving.threads import WorkerThreads
 from tests.served_dashboard import Served
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Serve = Callable[..., Served]
-
-PATIENCE = 10.0
 
 
 def state_of(served: Served, name: str) -> Any:

@@ -15,11 +15,9 @@ from gaia.dashboard.live_updates import UpdateBuffer
 from gaia.dashboard.tool_runner import ToolRunner
 from gaia.serving.threads import WorkerThreads
 from tests.served_dashboard import Served
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Serve = Callable[..., Served]
-
-PATIENCE = 10.0
 
 
 class Client:
@@ -108,7 +106,7 @@ class TestTrying:
     def test_a_page_that_goes_away_cancels_its_call(self, demo: Served) -> None:
         import http.client
 
-        connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=PATIENCE)
         body = json.dumps({"server": "demo", "tool": "sleep", "arguments": {"seconds": 60}, "timeout": 120})
         headers = {"Authorization": f"Bearer {demo.dashboard.token}", "Content-Type": "application/json"}
         connection.request("POST", "/api/try", body, headers)

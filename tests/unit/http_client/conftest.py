@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gaia.http_client import HttpConnection, HttpSettings, Url
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 Script = Callable[[socket.socket], None]
 Scripted = Callable[..., "RawServer"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.servers.raw_session import RawSession
+from tests.waiting import PATIENCE
 
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
@@ -243,7 +244,7 @@ class TestProcess:
         session.send_call("sleep", {"seconds": 3600})
         session.close_stdin()
 
-        assert session.process.wait(5) == 0
+        assert session.process.wait(PATIENCE) == 0
         assert session.stderr().count("\n") == 1
 
     def test_answers_what_was_asked_before_the_end_of_input(self, session: RawSession) -> None:
@@ -257,13 +258,13 @@ class TestProcess:
         session.send_call("echo", {"text": "x" * 1_000_000})
         session.close_stdin()
 
-        assert session.process.wait(5) == 0
+        assert session.process.wait(PATIENCE) == 0
 
     def test_ends_quietly_when_nobody_reads_its_answers(self, command: list[str]) -> None:
         read_end, write_end = os.pipe()
         os.close(read_end)
         ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
-        ended = subprocess.run(command, input=ping, stdout=write_end, stderr=subprocess.PIPE, timeout=30)
+        ended = subprocess.run(command, input=ping, stdout=write_end, stderr=subprocess.PIPE, timeout=PATIENCE)
         os.close(write_end)
 
         assert ended.returncode == 0

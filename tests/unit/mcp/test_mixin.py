@@ -31,7 +31,7 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.errors import ConfigError
 from tests.silent_agent import SilentAgent
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
@@ -917,7 +917,7 @@ class TestRealServer:
             agent.connect_mcp_server("demo", feature_server)
             before = _TOOL_REGISTRY.copy()
             agent._execute_tool("grow", {})
-            assert grown.wait(10)
+            assert grown.wait(PATIENCE)
             (new,) = _TOOL_REGISTRY.keys() - before.keys()
             assert f"- {new}" in agent.system_prompt
         finally:
@@ -988,7 +988,7 @@ class TestRealServer:
 @pytest.mark.process
 def test_importing_the_package_loads_no_client() -> None:
     program = "import sys, gaia.mcp; print(*[name for name in sys.modules if name.startswith('gaia.mcp.')])"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (run.stdout.strip(), run.stderr) == ("", "")
 
 

@@ -13,11 +13,10 @@ import pytest
 from gaia.serving.http import BackgroundServer
 from gaia.serving.options import HttpOptions
 from tests.unit.serving.test_http import background, got, hello
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 HALF_HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"
-PATIENCE = 20.0
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -15,6 +15,7 @@ from gaia.extras import install_command
 from gaia.mcp.server import serve_http, serve_stdio
 from gaia.serving.extra import ServingUnavailable
 from tests.serving.agents import QuietAgent
+from tests.waiting import PATIENCE
 
 HEAVY = {"jsonschema", "mcp", "pydantic", "starlette", "uvicorn"}
 
@@ -41,5 +42,5 @@ def test_nothing_of_it_is_loaded_before_something_is_served() -> None:
         "import sys, gaia.mcp.server, gaia.api, gaia.mcp.mcp_bridge, gaia.agents.base, gaia.cli.main;"
         f"print(*sorted({HEAVY!r} & set(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (run.returncode, run.stderr, run.stdout.split()) == (0, "", [])

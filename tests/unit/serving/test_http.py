@@ -16,6 +16,7 @@ import pytest
 
 from gaia.serving.http import BackgroundServer, disconnected, run_http
 from gaia.serving.options import HttpOptions, UnsafeOptions
+from tests.waiting import PATIENCE
 
 FREE = HttpOptions(port=0)
 
@@ -38,7 +39,7 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 
 
 def got(url: str, method: str = "GET", **headers: str) -> tuple[int, bytes, Any]:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
     try:
         connection.request(method, "/", headers={name.replace("_", "-"): value for name, value in headers.items()})
         response = connection.getresponse()
@@ -98,9 +99,9 @@ class TestInTheBackground:
         server = BackgroundServer(endless, FREE, stopping, name="test-server")
         client = threading.Thread(target=lambda: answers.append(got(server.url)[:2]))
         client.start()
-        assert waiting.wait(10)
+        assert waiting.wait(PATIENCE)
         server.stop()
-        client.join(10)
+        client.join(PATIENCE)
         assert answers == [(200, b"hello")]
 
     @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gaia.serving.threads import TooManyCalls, WorkerThreads
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_call_that_is_cancelled_keeps_its_thread_until_it_is_done(threads: Wor
 
         def hold(number: int) -> None:
             loop.call_soon_threadsafe(began[number].set)
-            release.wait(10)
+            release.wait(PATIENCE)
 
         held = [asyncio.create_task(threads.run(lambda n=number: hold(n))) for number in (0, 1)]  # type: ignore[misc]
         for event in began:
@@ -90,7 +91,7 @@ def test_a_call_that_is_cancelled_before_it_begins_is_left_out(threads: WorkerTh
     ran: list[int] = []
 
     async def session() -> None:
-        held = [asyncio.create_task(threads.run(lambda: release.wait(10))) for _ in range(2)]
+        held = [asyncio.create_task(threads.run(lambda: release.wait(PATIENCE))) for _ in range(2)]
         left_out = asyncio.create_task(threads.run(lambda: ran.append(1)))
         await asyncio.sleep(0)
         left_out.cancel()

@@ -18,6 +18,7 @@ from gaia.extras import install_command
 from gaia.mcp.errors import ConfigError
 from gaia.telemetry.configuration import tracer_provider
 from tests.otlp_receiver import attributes_of, otlp_receiver
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 
@@ -36,7 +37,11 @@ def run(script: str, server: Json, **environment: str) -> subprocess.CompletedPr
     program = CALL + textwrap.dedent(script)
     variables = {**os.environ, **environment}
     done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(server)], capture_output=True, text=True, env=variables, timeout=50
+        [sys.executable, "-c", program, json.dumps(server)],
+        capture_output=True,
+        text=True,
+        env=variables,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -87,7 +92,7 @@ class TestOtlp:
                 capture_output=True,
                 text=True,
                 env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint},
-                timeout=50,
+                timeout=PATIENCE,
             )
             assert (done.returncode, done.stdout, done.stderr) == (0, "hi\n", "")
             assert "tools/call echo" in {span.name for span in receiver.spans}
@@ -241,7 +246,7 @@ class TestImport:
             "print([m for m in sys.modules if m.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))],"
             " type(trace.get_tracer_provider()).__name__, type(metrics.get_meter_provider()).__name__)\n"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
         assert done.stdout.split() == ["[]", "ProxyTracerProvider", "_ProxyMeterProvider"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gaia.telemetry import metrics_page
 from gaia.telemetry.metrics_page import MetricsPage
+from tests.waiting import PATIENCE
 
 HALF = b"GET /metrics HTTP/1.1\r\nX-Slow: "
 
@@ -23,7 +24,7 @@ def page() -> Iterator[MetricsPage]:
 
 
 def status(page: MetricsPage, host: str = "localhost") -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=PATIENCE)
     with contextlib.closing(connection):
         connection.request("GET", "/metrics", headers={"Host": host})
         return connection.getresponse().status

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from urllib.parse import SplitResult, urlsplit
 
-from gaia.locks import get_within
+from gaia.locks import TimedQueue, get_within
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
 
 __all__ = ["check_endpoint"]
@@ -59,7 +59,7 @@ def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
 
 def _look_up(host: str, port: int) -> Check:
     """The system's resolver has no deadline of its own, so it is asked on a thread that may be left behind."""
-    answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+    answers: TimedQueue[list[str] | OSError] = TimedQueue()
 
     def ask() -> None:
         try:

@@ -12,6 +12,7 @@ from gaia.agents.base import agent as agent_module
 from gaia.agents.base.console import AgentConsole, SilentConsole
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, tool
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
@@ -138,7 +139,7 @@ class TestConstruction:
     @pytest.mark.process
     def test_importing_agents_loads_neither_a_terminal_library_nor_the_models_package(self) -> None:
         program = "import sys, gaia.agents.base; print({'rich', 'openai'} & set(sys.modules))"
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
         assert (run.stdout.strip(), run.stderr) == ("set()", "")
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from gaia.agents.base.background import Done, WorkCancelled, work
 from gaia.cancellation import CancelScope
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 variable = contextvars.ContextVar("variable", default="unset")
 

@@ -11,6 +11,7 @@ from gaia.agents.base.llm import LLMSettings, OpenAIChat
 from gaia.agents.base.llm_errors import LLMNotConfigured, LLMUnreachable
 from gaia.cancellation import CancelScope
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
+from tests.waiting import PATIENCE
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -44,7 +45,7 @@ def held() -> Iterator[tuple[ScriptedLLM, Asking]]:
     with scripted_llm(Reply("One moment", hold_after_text=threading.Event())) as endpoint:
         asking = Asking(endpoint)
         asking.thread.start()
-        assert asking.text_came.wait(10)
+        assert asking.text_came.wait(PATIENCE)
         yield endpoint, asking
         asking.model.close()
 
@@ -52,7 +53,7 @@ def held() -> Iterator[tuple[ScriptedLLM, Asking]]:
 def test_a_cancelled_scope_ends_a_request_in_the_middle_of_its_answer(held: tuple[ScriptedLLM, Asking]) -> None:
     endpoint, asking = held
     asking.scope.cancel()
-    asking.thread.join(10)
+    asking.thread.join(PATIENCE)
     assert not asking.thread.is_alive()
     assert asking.raised is not None
     assert asking.pieces[0] == "One "
@@ -62,7 +63,7 @@ def test_a_cancelled_scope_ends_a_request_in_the_middle_of_its_answer(held: tupl
 def test_closing_the_model_ends_its_requests(held: tuple[ScriptedLLM, Asking]) -> None:
     _, asking = held
     asking.model.close()
-    asking.thread.join(10)
+    asking.thread.join(PATIENCE)
     assert isinstance(asking.raised, LLMUnreachable)
 
 
@@ -71,7 +72,7 @@ def test_nothing_is_sent_in_a_scope_that_is_cancelled_already() -> None:
         asking = Asking(endpoint)
         asking.scope.cancel()
         asking.thread.start()
-        asking.thread.join(10)
+        asking.thread.join(PATIENCE)
         asking.model.close()
     # Not an Exception: the package would try again.
     assert asking.raised is not None

@@ -16,6 +16,7 @@ from gaia.agents.base.llm_errors import LLMError
 from gaia.agents.base.loop import Run
 from gaia.cancellation import current_scope
 from tests.silent_agent import SilentAgent
+from tests.waiting import PATIENCE
 
 Registry = dict[str, dict[str, Any]]
 
@@ -122,7 +123,7 @@ def test_results_are_told_in_the_order_of_the_requests(registry: Registry) -> No
     second_done = threading.Event()
 
     def first() -> str:
-        assert second_done.wait(10)
+        assert second_done.wait(PATIENCE)
         return "first"
 
     def second() -> str:
@@ -214,10 +215,10 @@ def test_an_exception_from_outside_cancels_the_calls_under_way(registry: Registr
         scopes.append(scope)
         scope.on_cancel(stopped.set)
         waiting.set()
-        stopped.wait(10)
+        stopped.wait(PATIENCE)
 
     def interrupt() -> None:
-        assert waiting.wait(10)
+        assert waiting.wait(PATIENCE)
         raise KeyboardInterrupt
 
     registry |= {"wait": entry(wait), "interrupt": entry(interrupt)}

@@ -9,6 +9,7 @@ import pytest
 from gaia.agents.base import registry as registry_module
 from gaia.agents.base.registry import ToolRegistry
 from gaia.agents.base.tools import _TOOL_REGISTRY, get_tool_display_name, tool, viewed_through
+from tests.waiting import PATIENCE
 
 Registry = dict[str, dict[str, Any]]
 
@@ -75,15 +76,15 @@ class TestTheEndOfAnAgent:
         def hold() -> None:
             with registry_module._holding():
                 held.set()
-                assert go_on.wait(10)
+                assert go_on.wait(PATIENCE)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert held.wait(10)
+        assert held.wait(PATIENCE)
         del one
         gc.collect()
         go_on.set()
-        thread.join(10)
+        thread.join(PATIENCE)
         assert list(other) == ["native"]
         assert "x" not in shared
 

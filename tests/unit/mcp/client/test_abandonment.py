@@ -13,7 +13,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.errors import CallCancelled
 from tests.fake_transport import FakeTransport
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def connected(transport: FakeTransport) -> MCPClient:
@@ -55,7 +55,7 @@ class TestDropping:
         with pytest.warns(ResourceWarning):
             del future
         with pytest.raises(CallCancelled):
-            submitted.result(10)
+            submitted.result(PATIENCE)
 
     @pytest.mark.parametrize("use", [lambda _: None, MCPClient.connect], ids=["unused", "disconnected"])
     def test_one_that_is_not_connected_is_dropped_silently(self, use: Callable[[MCPClient], object]) -> None:

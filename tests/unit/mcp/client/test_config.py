@@ -25,6 +25,7 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.config_files import read_project
 from gaia.mcp.client.trust import TrustStore
 from gaia.mcp.errors import ConfigError
+from tests.waiting import PATIENCE
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 ACER = {"command": "dotnet", "args": ["run", "--project", "/path/to/oem"]}
@@ -804,7 +805,7 @@ class TestSeveralWriters:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         for process in processes:
-            process.communicate("go\n", timeout=50)
+            process.communicate("go\n", timeout=PATIENCE)
         assert [process.returncode for process in processes] == [0, 0]
         expected = {f"{name}-{number}" for name in ("one", "two") for number in range(25)}
         assert MCPConfig(some_file).get_servers().keys() == expected

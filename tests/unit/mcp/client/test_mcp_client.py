@@ -34,13 +34,11 @@ from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 Connect = Callable[..., MCPClient]
-
-PATIENCE = 10.0
 
 
 class TestOverMocks:

@@ -30,12 +30,11 @@ from tests.recorder import Recorder
 from tests.servers.answers import received, received_calls, text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 
-PATIENCE = 10.0
 QUICK = {"initialDelay": 0.01, "maxDelay": 0.01, "maxRestarts": 1000}
 LATER = {"restart": {"initialDelay": 1000.0, "maxDelay": 1000.0}}
 """A server that is down is not tried again during the test."""
@@ -1073,7 +1072,6 @@ def test_two_managers_know_nothing_of_each_other(fault_server: FaultServer, mana
     assert not heard.of(StateChanged, new=ServerState.CLOSED)
 
 
-@pytest.mark.timeout(120)
 def test_32_threads_and_random_kills_every_call_ends_and_none_is_doubled(
     fault_server: FaultServer, manager: MCPClientManager, tmp_path: Path
 ) -> None:

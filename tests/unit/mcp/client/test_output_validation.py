@@ -12,12 +12,12 @@ from gaia.mcp.client.output_validation import OutputValidation
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.errors import InvalidResponse
 from tests.fake_transport import FakeTransport
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 GOOD: Json = {"content": [], "structuredContent": {"n": 1}}
 BAD: Json = {"content": [], "structuredContent": {"n": "one"}}
-PATIENCE = 10.0
 
 
 def tool(schema: Any = SCHEMA) -> MCPTool:

@@ -11,8 +11,7 @@ import pytest
 from gaia.mcp.client.readiness import Absence, Readiness, absence_of
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 
 def absent(state: ServerState, *, joined: bool = True, **fields: Any) -> Absence | None:

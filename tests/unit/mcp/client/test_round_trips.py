@@ -13,11 +13,11 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import CallCancelled, CallTimeout, InputMissing, InvalidResponse, MCPError, ServerCrashed
 from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 Make = Callable[..., "Asked"]
 
-PATIENCE = 10.0
 DONE = {"content": [{"type": "text", "text": "done"}]}
 FORM = {
     "method": "elicitation/create",

@@ -22,8 +22,8 @@ from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
 from tests.fake_clock import FakeClock
-from tests.fake_transport import PATIENCE, FakeTransport
-from tests.waiting import wait_until
+from tests.fake_transport import FakeTransport
+from tests.waiting import PATIENCE, wait_until
 
 Make = Callable[..., Session]
 CALL = ClientRequest("tools/call", {"name": "echo"})

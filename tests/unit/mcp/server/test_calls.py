@@ -16,6 +16,7 @@ from gaia.cancellation import current_scope
 from gaia.mcp.server.calls import MAX_ROUNDS, Calls
 from gaia.serving.threads import WorkerThreads
 from tests.serving.agents import QuietAgent, tool
+from tests.waiting import PATIENCE
 
 FORM = {"type": "object", "properties": {}}
 QUESTION = {"method": "elicitation/create", "params": {"message": "Go on?", "requestedSchema": FORM}}
@@ -128,7 +129,7 @@ def test_a_request_that_is_cancelled_cancels_what_the_agent_does_for_it(
         assert context is not None
         context.on_cancel(cancelled.set)
         begun.set()
-        assert cancelled.wait(10)
+        assert cancelled.wait(PATIENCE)
         return {}
 
     async def call() -> None:
@@ -150,7 +151,7 @@ def test_calls_beyond_the_limit_are_refused(make_request: Callable[..., Any]) ->
 
     def hold() -> bool:
         begun.set()
-        return let_go.wait(10)
+        return let_go.wait(PATIENCE)
 
     async def call() -> None:
         first = asyncio.create_task(calls.plain(hold))

@@ -14,6 +14,7 @@ import pytest
 
 from gaia.mcp.server.changes import Changes, set_log_level, wants_log
 from tests.serving.agents import QuietAgent
+from tests.waiting import PATIENCE
 
 MakeRequest = Callable[..., Any]
 
@@ -60,7 +61,7 @@ def told_after(prepare: Callable[[Changes], Any], *changes: tuple[str, str | Non
                 agent.notify_mcp_change("prompts")
 
             await asyncio.to_thread(notify)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while ("prompts/list_changed", None) not in last.told:
                     await asyncio.sleep(0)
 

@@ -15,6 +15,7 @@ from gaia.agents.base.mcp_context import current_mcp_context
 from gaia.mcp.server import factory
 from gaia.mcp.server.factory import create_server
 from tests.serving.agents import QuietAgent, tool
+from tests.waiting import PATIENCE
 
 Use = Callable[..., None]
 
@@ -83,7 +84,7 @@ class TestTheEnd:
                 assert context is not None
                 context.on_cancel(cancelled.set)
                 begun.set()
-                assert cancelled.wait(10)
+                assert cancelled.wait(PATIENCE)
                 return {}
 
         agent = Waiting(silent_mode=True)
@@ -109,7 +110,7 @@ class TestTheEnd:
 
         def hold() -> None:
             begun.set()
-            let_go.wait(10)
+            let_go.wait(PATIENCE)
 
         async def session() -> float:
             async with served.running():

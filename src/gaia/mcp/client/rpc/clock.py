@@ -5,12 +5,11 @@ Everything that waits or measures asks a `Clock`, so that a test can let an hour
 
 from __future__ import annotations
 
-import queue
 from threading import TIMEOUT_MAX
 from time import monotonic
 from typing import Any, Protocol, TypeGuard
 
-from gaia.locks import get_within
+from gaia.locks import TimedQueue, get_within
 
 __all__ = ["Clock", "Lock", "SystemClock", "is_number", "require_seconds"]
 
@@ -30,7 +29,7 @@ class Clock(Protocol):
     def acquire(self, lock: Lock, deadline: float | None) -> bool:
         """Take `lock`, waiting until `deadline` at the latest (None: for ever). False if it was not free by then."""
 
-    def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
+    def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
         """The next item of `source`; raises `queue.Empty` at `deadline` (None: waits for ever)."""
 
 
@@ -45,7 +44,7 @@ class SystemClock:
             return lock.acquire(False)
         return lock.acquire(True, min(TIMEOUT_MAX, remaining))
 
-    def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
+    def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
         if deadline is None:
             return source.get()
         return get_within(source, deadline - monotonic())

@@ -11,7 +11,7 @@ from typing import Any
 
 from gaia.cancellation import CancelScope, current_scope
 from gaia.exception_text import exception_text
-from gaia.locks import reentrant_lock
+from gaia.locks import TimedQueue, reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
@@ -175,7 +175,7 @@ class _Updates:
     """Reports of progress, on their way from the threads that read to the caller's thread."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        self._queue: TimedQueue[tuple[int, Mapping[str, Any]] | None] = TimedQueue()
         """Each with its size; None is the end."""
         self._putting = reentrant_lock()
         """Owns `_put`: several threads may read what a server reports."""

@@ -10,7 +10,7 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from gaia.locks import get_within
+from gaia.locks import TimedQueue, get_within
 from gaia.mcp.client.rpc.clock import Clock
 
 __all__ = ["EventLoop", "Task", "Timer", "Timers", "Waiting", "run_all"]
@@ -134,7 +134,7 @@ class EventLoop:
     def __init__(self, clock: Clock) -> None:
         self.timers = Timers()
         self._clock = clock
-        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._tasks: TimedQueue[Task] = TimedQueue()
 
     def post(self, task: Task) -> None:
         """Have the supervisor's thread run `task`, after all that was posted before."""

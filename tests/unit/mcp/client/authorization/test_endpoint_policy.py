@@ -12,6 +12,7 @@ import pytest
 
 from gaia.mcp.client.authorization.endpoint_policy import EndpointPolicy
 from gaia.mcp.client.authorization.flows import OAuthFlowError
+from tests.waiting import PATIENCE
 
 REMOTE = "https://93.184.216.34/mcp"
 PRIVATE = "https://10.0.0.7/mcp"
@@ -70,7 +71,7 @@ class TestWhatANameLeadsTo:
     def listener(self) -> Iterator[socket.socket]:
         """A program of this machine that must not be reached."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.settimeout(10)
+            listener.settimeout(PATIENCE)
             yield listener
 
     @pytest.fixture(autouse=True)
@@ -87,7 +88,7 @@ class TestWhatANameLeadsTo:
     def post(self, server: str, url: str) -> httpx2.Response:
         async def run() -> httpx2.Response:
             policy = EndpointPolicy(server)
-            async with httpx2.AsyncClient(trust_env=False, timeout=10) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
                 await policy.check(url)
                 return await http.post(url, content=b"secret", extensions={"trace": policy.trace(url)})
 
@@ -99,7 +100,7 @@ class TestWhatANameLeadsTo:
             self.post(REMOTE, url)
         connection, _ = listener.accept()
         with connection:
-            connection.settimeout(10)
+            connection.settimeout(PATIENCE)
             assert connection.recv(1) == b"", "not even the greeting of TLS"
 
     def test_a_server_that_is_here_itself_may_name_it(self, listener: socket.socket) -> None:
@@ -113,12 +114,12 @@ class TestWhatANameLeadsTo:
 
         async def run() -> None:
             proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            async with httpx2.AsyncClient(proxy=proxy, timeout=10) as http:
+            async with httpx2.AsyncClient(proxy=proxy, timeout=PATIENCE) as http:
                 url = "https://login.example.com/token"
                 sending = asyncio.create_task(http.post(url, extensions={"trace": policy.trace(url)}))
                 connection, _ = await asyncio.to_thread(listener.accept)
                 with connection:
-                    connection.settimeout(10)
+                    connection.settimeout(PATIENCE)
                     assert await asyncio.to_thread(connection.recv, 7) == b"CONNECT"
                 with pytest.raises(httpx2.TransportError):
                     await sending

@@ -24,7 +24,7 @@ from gaia.mcp.client.authorization.token_file import Login, TokenFile
 from gaia.mcp.errors import NeedsAuthorization, ServerUnavailable
 from gaia.response_limits import ResponseTooLong
 from tests.servers.http_server import ENDLESS, ScriptedServer
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 SERVER = "https://mcp.example.com/mcp"
 ISSUER = "https://login.example.com"
@@ -313,13 +313,13 @@ class TestWhatIsRead:
         server.on["POST"] = lambda exchange: written.put(exchange.endless())
         with pytest.raises(ResponseTooLong):
             run(flows.renew(OAuth(), login, TokenFile(server.url)))
-        assert written.get(timeout=10) < ENDLESS / 4
+        assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     def test_an_error_is_cut(self, server: ScriptedServer, login: Login) -> None:
         written: queue.SimpleQueue[int] = queue.SimpleQueue()
         server.on["POST"] = lambda exchange: written.put(exchange.endless(400))
         assert run(flows.renew(OAuth(), login, TokenFile(server.url))) is None
-        assert written.get(timeout=10) < ENDLESS / 4
+        assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     def test_so_are_the_documents_about_it(self, server: ScriptedServer) -> None:
         written: list[int] = []

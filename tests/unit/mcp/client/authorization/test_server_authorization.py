@@ -33,6 +33,7 @@ from gaia.mcp.client.transports.http.authorized_requests import AuthorizedReques
 from gaia.mcp.errors import CallCancelled, ConfigError, MCPError, NeedsAuthorization, ServerUnavailable
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.servers.protected_server import Protected, protected_server
+from tests.waiting import PATIENCE
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -231,10 +232,10 @@ class TestLoggingIn:
         auth = authorization(server, on_authorization=lambda request: waiting.set())
         with ThreadPoolExecutor(1) as pool:
             login = pool.submit(auth.log_in)
-            assert waiting.wait(20)
+            assert waiting.wait(PATIENCE)
             auth.abort()
             with pytest.raises(CallCancelled):
-                login.result(20)
+                login.result(PATIENCE)
 
     def test_without_a_callback_there_is_nobody_to_ask(self, server: Protected) -> None:
         with pytest.raises(NeedsAuthorization):

@@ -16,13 +16,12 @@ from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.supervision.events import ServerState
 from tests.servers.answers import text
 from tests.tracing import Metering, Tracing, attributes_of
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 Connect = Callable[..., MCPClient]
 FaultServer = Callable[..., Json]
 
-PATIENCE = 10.0
 QUICK = {"initialDelay": 0.05, "jitter": 0}
 
 

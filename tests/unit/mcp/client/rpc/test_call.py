@@ -15,8 +15,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, ServerCrashed
 from tests.fake_clock import FakeClock
 from tests.interleaving import interleavings
-
-PATIENCE = 20.0
+from tests.waiting import PATIENCE
 
 
 def call(**settings: Any) -> Call:

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gaia.locks import TimedQueue
 from gaia.mcp.client.rpc.clock import SystemClock
+from tests.waiting import PATIENCE
 
-PATIENCE = 20.0
 CLOCK = SystemClock()
 
 
@@ -25,14 +26,14 @@ def test_a_lock_is_waited_for_until_the_deadline_and_no_longer() -> None:
 def test_so_is_an_item() -> None:
     deadline = CLOCK.monotonic() + 0.05
     with pytest.raises(queue.Empty):
-        CLOCK.get(queue.SimpleQueue(), deadline)
+        CLOCK.get(TimedQueue(), deadline)
     assert deadline <= CLOCK.monotonic() < deadline + PATIENCE
 
 
 @pytest.mark.parametrize("seconds", [None, PATIENCE])
 def test_what_another_thread_gives_ends_the_wait(seconds: float | None) -> None:
     deadline = None if seconds is None else CLOCK.monotonic() + seconds
-    lock, source = threading.Lock(), queue.SimpleQueue[str]()
+    lock, source = threading.Lock(), TimedQueue[str]()
     lock.acquire()
     with ThreadPoolExecutor(2) as pool:
         taken, item = pool.submit(CLOCK.acquire, lock, deadline), pool.submit(CLOCK.get, source, deadline)

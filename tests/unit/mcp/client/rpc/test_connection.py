@@ -26,9 +26,9 @@ from gaia.mcp.client.rpc.noise import Noise
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
 from tests.fake_clock import FakeClock
 from tests.interleaving import interleavings
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
-PATIENCE = 20.0
 SECRET = "hunter2-hunter2"
 
 

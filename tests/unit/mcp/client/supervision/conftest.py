@@ -9,8 +9,8 @@ import pytest
 from gaia.cancellation import current_scope
 from tests.fake_clock import FakeClock
 from tests.supervised import Supervised
+from tests.waiting import PATIENCE
 
-PATIENCE = 10.0
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
 LINK = {"mode": "url", "message": "Pay", "url": "https://example.com/pay", "elicitationId": "e-1"}
 HELLO = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}], "maxTokens": 10}

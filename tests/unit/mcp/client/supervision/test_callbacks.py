@@ -11,8 +11,7 @@ from gaia.mcp.client.supervision import callbacks
 from gaia.mcp.client.supervision.callbacks import CallbackPool, Lane
 from tests.tracing import Metering
 from tests.unspeakable import Unspeakable
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, CallTimeout, InvalidResponse, JsonRpcError
-from tests.fake_transport import PATIENCE, FakeChannel
+from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
+from tests.waiting import PATIENCE
 
 TEXT = {"content": [{"type": "text", "text": "hello"}]}
 

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from tests.fake_transport import PATIENCE, FakeTransport
+from tests.fake_transport import FakeTransport
 from tests.supervised import Supervised
+from tests.waiting import PATIENCE
 
 
 def first_messages(transport: FakeTransport, number: int) -> list[str]:

@@ -20,8 +20,8 @@ from gaia.mcp.client.supervision.events import (
     ServerLog,
     ToolsChanged,
 )
+from tests.waiting import PATIENCE
 
-PATIENCE = 10.0
 EVENTS = [ToolsChanged("s", added=(str(number),)) for number in range(5)]
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.supervision.generation import Termination
-from tests.fake_transport import PATIENCE, FakeChannel
+from tests.fake_transport import FakeChannel
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 
 from gaia.mcp.client.supervision.events import Restarted, ServerState
 from gaia.mcp.errors import CallTimeout, Overloaded, ServerCrashed
-from tests.fake_transport import PATIENCE, FakeChannel
+from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
+from tests.waiting import PATIENCE
 
 Supervise = Callable[..., Supervised]
 

@@ -15,7 +15,8 @@ from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse
 from tests.fake_clock import FakeClock
-from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, PATIENCE, Person
+from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, Person
+from tests.waiting import PATIENCE
 
 TIMEOUT = 600.0
 FORM_REQUEST = InputRequest("elicitation/create", FORM)

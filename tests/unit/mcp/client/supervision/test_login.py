@@ -11,8 +11,9 @@ import pytest
 from gaia.mcp.client.supervision.events import GaveUp, ServerState
 from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.errors import CallCancelled, MCPError, NeedsAuthorization
-from tests.fake_transport import PATIENCE, FakeChannel
+from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
+from tests.waiting import PATIENCE
 
 Supervise = Callable[..., Supervised]
 

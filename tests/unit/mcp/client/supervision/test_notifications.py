@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from gaia.mcp.client.supervision.events import Event, ServerLog
-from tests.fake_transport import PATIENCE
 from tests.supervised import Supervised
+from tests.waiting import PATIENCE
 
 Supervise = Callable[..., Supervised]
 

@@ -18,8 +18,8 @@ from gaia.mcp.errors import (
     ServerUnavailable,
     StartFailed,
 )
-from tests.fake_transport import PATIENCE
 from tests.supervised import FRAGILE, STEADY, Supervised, open_circuit, restart
+from tests.waiting import PATIENCE
 
 Supervise = Callable[..., Supervised]
 

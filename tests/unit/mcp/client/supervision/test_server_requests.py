@@ -10,7 +10,8 @@ from gaia.mcp.client.supervision.client_features import ClientFeatures, Roots
 from gaia.mcp.client.supervision.events import ElicitationCompleted
 from tests.fake_transport import FakeChannel
 from tests.supervised import Supervised
-from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, PATIENCE, Person
+from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, Person
+from tests.waiting import PATIENCE
 
 Offer = Callable[..., FakeChannel]
 

@@ -26,8 +26,8 @@ from gaia.mcp.errors import (
     StartFailed,
 )
 from tests.fake_clock import FakeClock
-from tests.fake_transport import PATIENCE
 from tests.supervised import FRAGILE, Supervised, open_circuit, restart
+from tests.waiting import PATIENCE
 
 Supervise = Callable[..., Supervised]
 

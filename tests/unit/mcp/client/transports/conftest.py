@@ -21,12 +21,11 @@ from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 Configure = Callable[..., Json]
 MEGABYTE = 1024 * 1024
-PATIENCE = 20.0
 SECRET = "hunter2-hunter2"
 
 posix = pytest.mark.skipif(os.name == "nt", reason="about process groups and signals")

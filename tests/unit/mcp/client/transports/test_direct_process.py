@@ -10,7 +10,8 @@ import pytest
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
-from tests.unit.mcp.client.transports.conftest import PATIENCE, Configure, Listener, direct, posix
+from tests.unit.mcp.client.transports.conftest import Configure, Listener, direct, posix
+from tests.waiting import PATIENCE
 
 
 @direct

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.client.transports.reaped_process import _request
-from tests.unit.mcp.client.transports.conftest import PATIENCE, call, linux
+from tests.unit.mcp.client.transports.conftest import call, linux
+from tests.waiting import PATIENCE
 
 pytestmark = linux
 

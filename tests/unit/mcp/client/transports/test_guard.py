@@ -14,8 +14,8 @@ import pytest
 from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.client.transports.guard import MARK_VARIABLE, HostGuard, host_guard
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import PATIENCE, Configure, direct, posix
-from tests.waiting import wait_until
+from tests.unit.mcp.client.transports.conftest import Configure, direct, posix
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = posix
 

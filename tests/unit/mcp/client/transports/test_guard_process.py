@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from gaia.mcp.client.transports import guard_process
 from gaia.mcp.client.transports.guard import MARK_VARIABLE
-from tests.unit.mcp.client.transports.conftest import PATIENCE, posix
+from tests.unit.mcp.client.transports.conftest import posix
+from tests.waiting import PATIENCE
 
 pytestmark = posix
 

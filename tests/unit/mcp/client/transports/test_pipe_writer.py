@@ -17,11 +17,10 @@ from gaia.mcp.client.transports import pipe_writer
 from gaia.mcp.client.transports.pipe_writer import PipeWriter
 from gaia.mcp.errors import CallTimeout
 from tests.interleaving import interleavings
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no non-blocking pipes; there the thread writes")
 
-PATIENCE = 20.0
 MEGABYTE = 1024 * 1024
 
 

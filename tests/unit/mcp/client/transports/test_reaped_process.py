@@ -21,7 +21,8 @@ from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.client.transports.reaped_process import ReapedPopen, ReapedProcess
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive, wait_for_end
-from tests.unit.mcp.client.transports.conftest import PATIENCE, Host, Listener, call, end, linux
+from tests.unit.mcp.client.transports.conftest import Host, Listener, call, end, linux
+from tests.waiting import PATIENCE
 
 pytestmark = linux
 

@@ -14,8 +14,8 @@ from gaia.mcp.client.rpc.clock import SystemClock
 from gaia.mcp.client.transports import StdioTransport
 from gaia.mcp.errors import CallTimeout, NotConnected, Overloaded, ServerCrashed
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import PATIENCE, call, posix
-from tests.waiting import wait_until
+from tests.unit.mcp.client.transports.conftest import call, posix
+from tests.waiting import PATIENCE, wait_until
 
 
 class TestStarting:

@@ -14,7 +14,8 @@ import pytest
 from gaia.mcp.client.transports import strays
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
 from tests.servers.processes import is_alive
-from tests.unit.mcp.client.transports.conftest import PATIENCE, Listener, direct, posix
+from tests.unit.mcp.client.transports.conftest import Listener, direct, posix
+from tests.waiting import PATIENCE
 
 
 @direct
@@ -63,7 +64,9 @@ def can_unshare() -> bool:
 def test_where_proc_shows_another_pid_namespace_servers_run_without_what_would_look_there() -> None:
     if not can_unshare():
         pytest.skip("no PID namespace can be made here")
-    done = subprocess.run([*_NAMESPACE, sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*_NAMESPACE, sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
 
 

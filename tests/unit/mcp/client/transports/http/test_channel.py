@@ -14,7 +14,7 @@ from gaia.mcp.client.transports.http.transport import HttpTransport
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.client.protocol.test_request_headers import REGION, marked, schema
 from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 QUICK = {"initialDelay": 0.05, "maxDelay": 0.1}
 
@@ -33,7 +33,7 @@ class TestCalls:
     @ERAS
     def test_many_threads_call_at_once(self, era: str, serve: Serve, connect: Connect) -> None:
         server = serve(era=era)
-        meeting = threading.Barrier(8, timeout=10)
+        meeting = threading.Barrier(8, timeout=PATIENCE)
 
         def together(exchange: Exchange) -> None:
             meeting.wait()
@@ -42,7 +42,7 @@ class TestCalls:
         client = connect(server)
         server.on["tools/call"] = together
         futures = [client.submit_tool("echo", {"text": str(number)}) for number in range(8)]
-        assert [future.result(10) for future in futures] == [TEXT] * 8
+        assert [future.result(PATIENCE) for future in futures] == [TEXT] * 8
 
     def test_a_connection_is_used_again(self, serve: Serve, connect: Connect) -> None:
         ports = set()
@@ -64,7 +64,7 @@ class TestCalls:
         accept, accepted = threading.Event(), []
 
         def slowly(exchange: Exchange) -> None:
-            accept.wait(10)
+            accept.wait(PATIENCE)
             accepted.append("tools/list" not in server.methods())
             exchange.body(b"", status=202)
 
@@ -112,7 +112,7 @@ class TestSubscriptions:
             meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": exchange.id}}
             exchange.begin_stream()
             exchange.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": meta})
-            changed.wait(10)
+            changed.wait(PATIENCE)
             exchange.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": meta})
             exchange.wait_for_client_to_leave()
 
@@ -171,7 +171,7 @@ class TestGivingUp:
         began = time.monotonic()
         client.disconnect()
         assert time.monotonic() - began < 1.5
-        assert "closed" in str(future.exception(5))
+        assert "closed" in str(future.exception(PATIENCE))
         assert threads() == []
 
     def test_a_probe_that_is_not_answered(self, serve: Serve, connect: Connect) -> None:
@@ -218,7 +218,7 @@ class TestSessions:
         def work(exchange: Exchange) -> None:
             if exchange.arguments["text"] == "long":
                 working.set()
-                forgotten.wait(10)
+                forgotten.wait(PATIENCE)
             elif not forgotten.is_set():
                 forgotten.set()
                 exchange.json({}, status=404)
@@ -227,9 +227,9 @@ class TestSessions:
 
         server.on["tools/call"] = work
         long = client.submit_tool("echo", {"text": "long"})
-        assert working.wait(10)
+        assert working.wait(PATIENCE)
         assert client.call_tool("echo", {"text": "short"}) == TEXT
-        assert long.result(10) == TEXT
+        assert long.result(PATIENCE) == TEXT
         assert client.status.generation == 2
 
     def test_a_server_that_forgets_each_session_is_not_asked_in_a_tight_loop(
@@ -272,7 +272,7 @@ class TestTheServer:
         assert wait_until(lambda: client.state is ServerState.RESTARTING)
         again = ScriptedServer(era=era)
         with again.serving(port):
-            assert future.result(20) == TEXT
+            assert future.result(PATIENCE) == TEXT
             assert client.state is ServerState.READY
             assert wait_until(lambda: ServerState.RESTARTING in states)
             client.disconnect()
@@ -301,7 +301,7 @@ class TestOneConnection:
 
         server.on["subscriptions/listen"] = listen
         with MCPClient("web", HttpTransport(server.url, max_connections=1)) as client:
-            assert listening.wait(10)
+            assert listening.wait(PATIENCE)
             assert text_of(client.call_tool("echo", {"text": "hi"}, timeout=5)) == "hi"
 
     def test_nor_does_a_stream_that_goes_on_after_its_answer(self, serve: Serve) -> None:
@@ -343,7 +343,7 @@ class TestLeaving:
         server.on["DELETE"] = go_on
         client.disconnect()
         assert threads() == []
-        assert left.get(timeout=20), "the client went away before the end"
+        assert left.get(timeout=PATIENCE), "the client went away before the end"
 
     def test_one_that_is_never_answered_is_given_up(
         self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
@@ -354,7 +354,7 @@ class TestLeaving:
         left: queue.SimpleQueue[bool] = queue.SimpleQueue()
         server.on["DELETE"] = lambda exchange: left.put(exchange.wait_for_client_to_leave())
         client.disconnect()
-        assert left.get(timeout=10)
+        assert left.get(timeout=PATIENCE)
         assert threads() == []
 
 
@@ -373,14 +373,14 @@ def test_a_server_that_asks_and_takes_no_answers_fills_no_memory(
 
     def answer(exchange: Exchange) -> None:
         if exchange.seen.verb == "POST" and "method" not in exchange.seen.body:
-            go.wait(10)
+            go.wait(PATIENCE)
         known(exchange)
 
     known = server.handle
     server.handle = answer  # type: ignore[method-assign]
     server.on["GET"] = flood
     client = connect(server)
-    assert flooded.wait(10)
+    assert flooded.wait(PATIENCE)
     assert wait_until(lambda: "answers_dropped" in caplog.text)
     # Those that wait, those that four threads carry, and the call.
     assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"

@@ -10,9 +10,7 @@ import pytest
 
 from gaia.http_client import HttpConnection
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool, IdleConnections
-from tests.waiting import wait_until
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE, wait_until
 
 
 class FakeConnection:

@@ -29,6 +29,7 @@ from gaia.mcp.errors import NeedsAuthorization, ServerCrashed
 from tests.servers.http_server import ENDLESS, MODERN, Exchange
 from tests.unit.mcp.client.protocol.test_request_headers import REGION, schema
 from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
+from tests.waiting import PATIENCE
 
 
 class TestAnswers:
@@ -220,7 +221,7 @@ class TestWhatIsRead:
         server.on["tools/call"] = lambda exchange: written.put(exchange.endless())
         result = client.call_tool("echo", {})
         assert (result["error_type"], "maxMessageBytes" in result["error"]) == ("invalid_response", True)
-        assert written.get(timeout=10) < ENDLESS / 4
+        assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     @pytest.mark.parametrize("status", [307, 401, 500])
     def test_of_a_refusal_only_the_beginning_is_read(self, status: int, serve: Serve, connect: Connect) -> None:
@@ -237,7 +238,7 @@ class TestWhatIsRead:
         server.on["tools/call"] = refuse
         result = client.call_tool("echo", {})
         assert result == TEXT if status == 307 else "error" in result
-        assert written.get(timeout=10) < ENDLESS / 4
+        assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     def test_a_login_reads_as_little_of_it(self, serve: Serve) -> None:
         class Login(httpx2.Auth):
@@ -260,7 +261,7 @@ class TestWhatIsRead:
         with client:
             server.on["tools/call"] = refuse
             assert client.call_tool("echo", {}) == TEXT
-        assert written.get(timeout=10) < ENDLESS / 4
+        assert written.get(timeout=PATIENCE) < ENDLESS / 4
 
     def test_a_small_error_that_stands_for_much_is_no_work(self, serve: Serve, connect: Connect) -> None:
         server = serve()
@@ -297,7 +298,7 @@ class TestWhatIsRead:
 
         server.on["tools/call"] = go_on
         assert client.call_tool("echo", {}) == TEXT
-        assert left.get(timeout=10)
+        assert left.get(timeout=PATIENCE)
 
 
 class TestUnawaited:
@@ -311,7 +312,7 @@ class TestUnawaited:
         client = MCPClient.from_config("web", {"url": server.url})
         with caplog.at_level(logging.WARNING), client:
             assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
-            assert left.get(timeout=10)
+            assert left.get(timeout=PATIENCE)
         assert "not accepted within 0.2 s" in caplog.text
 
 
@@ -327,7 +328,7 @@ class TestConnecting:
 
         def slow(exchange: Exchange) -> None:
             if exchange.arguments == {"text": "slow"}:
-                go.wait(10)
+                go.wait(PATIENCE)
             server.respond(exchange, exchange.answer(TEXT))
 
         server.on["tools/call"] = slow
@@ -339,8 +340,8 @@ class TestConnecting:
             with pytest.raises(TimeoutError):
                 refused.result(0.5)
             go.set()
-            assert running.result(10) == TEXT
-        assert refused.result(10) == TEXT
+            assert running.result(PATIENCE) == TEXT
+        assert refused.result(PATIENCE) == TEXT
         assert client.status.restarts <= 1
         assert len(server.of("tools/call")) == 2
 
@@ -424,7 +425,7 @@ class Gate(httpx2.Auth):
                 yield request
             self.thread = threading.current_thread()
             self.reached.set()
-            self.go.wait(10)
+            self.go.wait(PATIENCE)
             raise NeedsAuthorization("nobody is let in")
         yield request
 
@@ -444,11 +445,11 @@ class TestWhatWasSentTwice:
         connection = HttpConnection(HttpSettings())
         thread = threading.Thread(target=post.begin, args=(connection,))
         thread.start()
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE)
         if interrupted:
             post.interrupt()
         gate.go.set()
-        thread.join(10)
+        thread.join(PATIENCE)
         connection.close()
         assert item.undo_write.called is not interrupted
 
@@ -484,15 +485,15 @@ class TestWhatWasSentTwice:
             gate.closed.set()
             call = client.submit_tool("echo", {})
             # Its thread is about to send it, and is held up.
-            assert gate.reached.wait(10)
+            assert gate.reached.wait(PATIENCE)
             forget()
             # The next channel has sent it now.
             assert server.wait_for("tools/call")
             gate.go.set()
-            gate.thread.join(10)
+            gate.thread.join(PATIENCE)
             forget()
             with pytest.raises(ServerCrashed) as lost:
-                call.result(10)
+                call.result(PATIENCE)
         assert lost.value.delivery == "unknown"
         assert len(server.of("tools/call")) == 1
 

@@ -10,9 +10,9 @@ import pytest
 
 from gaia.mcp import MCPClient
 from gaia.mcp.client.transports.http.channel import HttpChannel
-from tests.servers.http_server import PATIENCE, Exchange, ScriptedServer
+from tests.servers.http_server import Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ class TestWhatTheServerSays:
             with pytest.raises(TimeoutError):
                 running.result(0.3)
         go.set()
-        assert running.result(10) == TEXT
+        assert running.result(PATIENCE) == TEXT
         assert client.status.generation == 1
 
 

@@ -27,7 +27,7 @@ from gaia.mcp.client.transports.http import HttpTransport
 from gaia.mcp.errors import AnswerLost, CallTimeout, ConfigError, HttpError, NotConnected, ServerCrashed
 from tests.servers.http_server import LEGACY, MODERN, Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import Connect, Serve
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -189,7 +189,7 @@ class TestWhatIsLoaded:
             "assert 'httptools' not in sys.modules; client.connect(); assert 'httptools' in sys.modules;"
             "client.disconnect()"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
 
     @pytest.mark.process
@@ -243,7 +243,7 @@ client.disconnect()
     for era in (LEGACY, MODERN):
         server = serve(era=era)
         line = [sys.executable, "-c", script, server.url, "auto"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=50)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stderr) == (0, "")
         assert [seen.body["params"]["arguments"]["text"] for seen in server.of("tools/call")] == [
             "before",
@@ -378,5 +378,5 @@ def test_a_server_may_say_cookies_of_a_balancer(serve: Serve, connect: Connect) 
     server.on["initialize"] = set_cookie
     client = connect(server)
     futures = [client.submit_tool("echo", {"text": json.dumps(number)}) for number in range(4)]
-    assert all(future.result(10) for future in futures)
+    assert all(future.result(PATIENCE) for future in futures)
     assert {seen.headers.get("cookie") for seen in server.of("tools/call")} == {"node=7"}

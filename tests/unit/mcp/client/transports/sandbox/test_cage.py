@@ -25,6 +25,7 @@ from gaia.mcp.client.transports.sandbox import cage as cage_module
 from gaia.mcp.client.transports.sandbox.bubblewrap import Unusable
 from gaia.mcp.client.transports.sandbox.cage import Cage, Engine, cage
 from gaia.mcp.client.transports.sandbox.limits import Limits
+from tests.waiting import PATIENCE
 
 pytestmark = linux
 
@@ -231,7 +232,7 @@ def test_what_the_launcher_cannot_do_is_said_by_the_server(tmp_path: Path, monke
     transport = StdioTransport("/bin/cat", [], sandbox=Sandbox)
     listener = Listener()
     channel = transport.open(listener, "test")
-    assert listener.ended.wait(20)
+    assert listener.ended.wait(PATIENCE)
     ending = channel.close(0.0)
     assert ending.exit_code == 126
     assert "sandbox: " in transport.stderr_tail()
