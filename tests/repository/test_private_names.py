@@ -19,7 +19,6 @@ from mcp.server.session import ServerSession
 from opentelemetry import propagate
 
 from gaia.telemetry import content, spans
-
 from tests.waiting import PATIENCE
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
