@@ -3,6 +3,7 @@
 A test that fails says which module depends on it. Adapt that module, or lower the upper bound in pyproject.toml.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import pytest
 import uvicorn
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
+from opentelemetry import propagate
 
+from gaia.telemetry import content, spans
 from tests.waiting import PATIENCE
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
@@ -59,6 +62,20 @@ def test_whether_opentelemetry_is_set_up_can_be_seen(function: str, name: str) -
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     told = f"{function} looks at {name}, which has changed: every call now pays for what is not recorded"
     assert done.stdout.split() == ["True", "False"], told
+
+
+def test_the_standard_propagators_can_be_recognised() -> None:
+    told = "gaia.telemetry.spans looks at its `_propagators`, which has changed: every traced call now asks it"
+    assert spans._is_standard(propagate._load_propagators()), f"CompositePropagator: {told}"
+
+
+def test_the_variables_of_the_environment_can_be_looked_up_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = (
+        "gaia.telemetry.content looks at `os.environ._data`, which has changed: every traced call now takes 2 µs more"
+    )
+    assert content._ENCODED_VARIABLE not in getattr(os.environ, "_data", content._ALWAYS), told
+    monkeypatch.setenv(content.CAPTURE_VARIABLE, "true")
+    assert content._ENCODED_VARIABLE in getattr(os.environ, "_data", ()), told
 
 
 def test_the_connection_of_a_served_session_can_be_reached() -> None:

@@ -273,14 +273,18 @@ def start_client_span(
     span is the ``execute_tool`` of one of them, that is used instead of a new one.
     """
     here = contexts.get_current() if context is None else context
-    if not here and _has_no_provider(_tracer):
-        return None
+    tracer = _tracer
+    if type(tracer) is trace.ProxyTracer:
+        provider = getattr(trace, "_TRACER_PROVIDER", _UNKNOWN)
+        if provider is None and not here:
+            return None
+        tracer = _taken.tracer if provider is _taken.provider else _take_tracer(provider)
     if here and tools and _reuse_execute_tool_spans:
         outer = trace.get_current_span(here)
         if outer is not _NO_SPAN and _executes(outer, tools):
             outer.set_attributes(attributes)
             return ClientSpan(outer, here, is_ours=False, was_recording=True)
-    span = _start_span(_tracer, name, here, _CLIENT, attributes)
+    span = _start_span(tracer, name, here, _CLIENT, attributes)
     if span is _NO_SPAN:
         return None
     was_recording = span.is_recording()
@@ -297,6 +301,22 @@ def tracing_is_off(context: Context | None = None) -> bool:
     provider that was set; if its private one changes, spans are started all the same.
     """
     return _has_no_provider(_tracer) and not (contexts.get_current() if context is None else context)
+
+
+class _Taken(NamedTuple):
+    provider: object
+    tracer: Tracer
+
+
+_taken = _Taken(None, _tracer)
+"""The tracer that was last asked for, and of which provider: the one that stands for it takes a microsecond more."""
+
+
+def _take_tracer(provider: object) -> Tracer:
+    global _taken  # noqa: PLW0603 - one tracer for the process, as above
+    tracer = _tracer if provider is _UNKNOWN else trace.get_tracer("gaia.mcp")
+    _taken = _Taken(provider, tracer)
+    return tracer
 
 
 def _has_no_provider(tracer: Tracer) -> bool:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
+from gaia.telemetry import spans
 from gaia.telemetry.spans import ClientSpan, Outcome, ServerSpan, start_client_span
 from tests.tracing import Metering, Tracing, attributes_of
 
@@ -32,6 +34,21 @@ class TestWithoutTracing:
         span.conclude(Outcome("timeout"))
         span.end()
         assert span.inject(None) == {"_meta": {"traceparent": f"00-{0xAB:032x}-{0xCD:016x}-01"}}
+
+
+class TestProvider:
+    def test_the_one_of_the_application_counts_as_soon_as_it_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(spans, "_tracer", trace.ProxyTracer("gaia.mcp"))
+        for _ in range(2):
+            assert start_client_span("ping", {}) is None
+            with monkeypatch.context() as patch:
+                tracing = Tracing(TracerProvider())
+                patch.setattr(trace, "_TRACER_PROVIDER", tracing.provider)
+                for _ in range(2):
+                    span = start_client_span("ping", {})
+                    assert span is not None
+                    span.end()
+            assert len(tracing.all) == 2
 
 
 class TestClientSpan:

@@ -36,8 +36,6 @@ _RESOURCES = frozenset(
 _TARGETS = {"tools/call": names.TOOL_NAME, "prompts/get": names.PROMPT_NAME}
 """The methods with a target of few values, a tool or a prompt, and the attribute that its name goes into."""
 
-_TEXTS = (names.TOOL_ARGUMENTS, names.TOOL_RESULT)
-
 
 class _Description(NamedTuple):
     """What all requests of one method and target have in common."""
@@ -260,12 +258,13 @@ class Observation:
             return
         assert redact is not None, "`_measure` has seen it"
         server, target = self._observer.server, self._description.target or ""
-        texts = content.render_call(server, target, arguments, result, redact)
-        for name, encoded, text in zip(_TEXTS, (arguments, result), texts, strict=True):
-            if text is not None:
-                attributes[name] = text
-            elif encoded is not None:
-                attributes.pop(name, None)
+        first, second = content.render_call(server, target, arguments, result, redact)
+        if first is not None:
+            attributes[names.TOOL_ARGUMENTS] = first
+        elif arguments is not None:
+            del attributes[names.TOOL_ARGUMENTS]
+        if second is not None:
+            attributes[names.TOOL_RESULT] = second
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
