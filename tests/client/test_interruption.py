@@ -22,6 +22,7 @@ from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Outgoing
 from gaia.mcp.client.supervision import supervisor as supervisor_module
 from tests.fake_transport import FakeTransport
 from tests.interruption import Interruption, places
+from tests.waiting import PATIENCE
 
 Json = dict[str, Any]
 
@@ -80,8 +81,9 @@ class EchoTransport(FakeTransport):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that interrupted this thread while it held what the supervisor needs waits only so long."""
+    """A handler waits only so long for what this thread, which it has interrupted, would do next."""
     monkeypatch.setattr(supervisor_module, "_STOP_SECONDS", 1.0)
+    monkeypatch.setattr(mcp_client_manager, "_TO_BEGIN_SECONDS", 0.2)
 
 
 class Subject:
@@ -121,11 +123,11 @@ class OneClient(Subject):
     close = disconnect
 
     def call_tool(self) -> None:
-        result = self.client.call_tool("echo", timeout=5)
+        result = self.client.call_tool("echo", timeout=PATIENCE)
         assert "error" not in result or result["error_type"] != "timeout", result
 
     def submit_tool(self) -> None:
-        self.client.submit_tool("echo", timeout=5)
+        self.client.submit_tool("echo", timeout=PATIENCE)
 
     def look(self) -> None:
         assert self.client.status.name == "fake"
@@ -159,7 +161,7 @@ class Manager(Subject):
         self.manager.remove_server("fake")
 
     def call_tool(self) -> None:
-        result = self.manager.call_tool("mcp_fake_echo", timeout=5)
+        result = self.manager.call_tool("mcp_fake_echo", timeout=PATIENCE)
         assert "error" not in result or result["error_type"] != "timeout", result
 
     def look(self) -> None:

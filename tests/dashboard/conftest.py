@@ -26,6 +26,11 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Fewer processes: each page would otherwise start one or two.
+    "--renderer-process-limit=1",
+    "--in-process-gpu",
+    "--disable-software-rasterizer",
+    "--disable-extensions",
 ]
 MILLISECONDS = PATIENCE * 1000
 """Until something that should be on the page is missing."""
