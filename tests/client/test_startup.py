@@ -360,7 +360,7 @@ class TestOrder:
         manager.load_from_config()
         transport = fakes.transports["b"]
         transport.channel().end(exit_code=1)
-        fakes.pass_time(0.5)
+        assert transport.channel(2)
         assert manager.wait_ready(PATIENCE)
         assert tool_names(manager) == ORDER
         transport.tools.insert(1, {"name": "new"})

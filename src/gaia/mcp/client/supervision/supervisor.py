@@ -148,7 +148,8 @@ class Supervisor:
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """Stop the server of a client that was dropped, then call `release`. For finalizers, see `Session.abandon`."""
-        if self.is_forked or self._thread.ident is None or self._all_done.is_open:
+        # A thread that is only about to end has nothing to stop either.
+        if self.is_forked or self._thread.ident is None or self._is_over() or self._all_done.is_open:
             return False
         self._loop.post(lambda: self._abandoned(release))
         return not self._told_to_stop
