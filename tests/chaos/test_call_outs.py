@@ -22,6 +22,7 @@ from gaia.mcp.client import MCPClient
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.supervisor import Supervisor
+from gaia.mcp.client.transports.fork_server import fork_server
 from gaia.mcp.errors import MCPError
 from tests.fake_transport import FakeChannel, FakeTransport
 from tests.waiting import PATIENCE, wait_until
@@ -331,6 +332,8 @@ def test_calls_of_the_supervisor_of_a_process(fault_server: Callable[..., Json])
                 client.disconnect()
         assert pid is not None
         assert not psutil.pid_exists(pid)
+        # The process that forks servers goes with the last of them.
+        assert wait_until(lambda: fork_server.pid is None)
 
     everything = Injector()
     run(everything)

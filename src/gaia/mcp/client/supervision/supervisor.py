@@ -74,9 +74,7 @@ class Supervisor:
         """The thread that starts ours, which cannot go on before that thread does."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
         self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.open)
-        self._prepare = context.transport.prepare
-        self._release: Callable[[], object] = lambda: None
-        """Ends what `_prepare` has begun."""
+        self._transport = context.transport
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -103,7 +101,7 @@ class Supervisor:
         self._lifecycle.requested()
         _running.add(self)
         metrics.observed.add(self)
-        self._loop.post(lambda: self._lifecycle.begin(keep_trying=keep_trying))
+        self._loop.post(lambda: self._begin(keep_trying))
         self._starting_in = threading.get_ident()
         try:
             self._thread.start()
@@ -190,7 +188,6 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
-        self._release = self._prepare()
         while not self._over:
             try:
                 self._take_turn()
@@ -202,9 +199,13 @@ class Supervisor:
                 self._guarded(task)
         self._ended()
 
+    def _begin(self, keep_trying: bool) -> None:
+        self._transport.prepare(self)
+        self._lifecycle.begin(keep_trying=keep_trying)
+
     def _ended(self) -> None:
         try:
-            self._release()
+            self._transport.release(self)
         finally:
             _running.discard(self)
             metrics.observed.discard(self)

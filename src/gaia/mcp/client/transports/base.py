@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from gaia.locks import WeakObjects
@@ -104,12 +104,14 @@ class ChannelTransport(MCPTransport):
     timeout: float
     """Seconds that a request may take, and that a server has to get ready."""
 
-    def prepare(self) -> Callable[[], object]:
-        """Keep what a start needs besides the server, so that the next `open` is fast, until the result is called.
+    def prepare(self, owner: object) -> None:
+        """Keep what a start needs besides the server, so that the next `open` is fast, until `release(owner)`.
 
-        A supervisor does so for as long as it may start the server. The result may be called more than once.
+        A supervisor, which is the owner, does so for as long as it may start the server.
         """
-        return lambda: None
+
+    def release(self, owner: object) -> None:
+        """`owner` needs it no more. May be called again, and without `prepare`: an exception may have come between."""
 
     @abstractmethod
     def open(self, listener: ChannelListener, name: str) -> Channel:

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gaia.locks import reentrant_lock
@@ -116,17 +116,16 @@ class ForkServer:
             if not process.servers and process in self._processes and not is_held:
                 self._retire(process)
 
-    def hold(self) -> Callable[[], None]:
-        """Keep the process also while it has no servers, until the result is called.
+    def hold(self, holder: object) -> None:
+        """Keep the process also while it has no servers, until `let_go(holder)`.
 
         The start of another one would take longer than that of many servers.
         """
-        holder = object()
         with self._lock:
             self._holders.add(holder)
-        return lambda: self._let_go(holder)
 
-    def _let_go(self, holder: object) -> None:
+    def let_go(self, holder: object) -> None:
+        """See `hold`. Does nothing for what holds it no more."""
         with self._lock:
             self._holders.discard(holder)
             if not self._holders and self._current is not None and not self._current.servers:

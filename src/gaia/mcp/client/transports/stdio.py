@@ -91,8 +91,11 @@ class StdioTransport(StandaloneTransport):
         """The last lines that the present server, or the last one, wrote on its standard error; secrets are masked."""
         return self._channel.stderr_tail() if isinstance(self._channel, StdioChannel) else ""
 
-    def prepare(self) -> Callable[[], object]:
-        return fork_server.hold()
+    def prepare(self, owner: object) -> None:
+        fork_server.hold(owner)
+
+    def release(self, owner: object) -> None:
+        fork_server.let_go(owner)
 
     def present(self, channel: Channel) -> None:
         if isinstance(channel, StdioChannel):

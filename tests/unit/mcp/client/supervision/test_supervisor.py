@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from typing import NoReturn
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -149,27 +149,21 @@ class TestPreparing:
 
     def test_it_is_kept_over_restarts_and_released_before_a_stop_is_over(self, supervise: Supervise) -> None:
         server = supervise()
-        told: list[str] = []
-
-        def prepare() -> Callable[[], object]:
-            told.append("prepared")
-            return lambda: told.append("released")
-
-        server.supervisor._prepare = prepare
+        told = Mock()
+        server.transport.prepare, server.transport.release = told.prepare, told.release
         server.started()
         restart(server)
-        assert told == ["prepared"]
+        assert told.mock_calls == [call.prepare(server.supervisor)]
         server.supervisor.stop()
-        assert told == ["prepared", "released"]
+        assert told.mock_calls == [call.prepare(server.supervisor), call.release(server.supervisor)]
 
     def test_it_is_released_after_a_first_start_that_failed(self, supervise: Supervise) -> None:
         server = supervise()
-        released = Mock()
-        server.supervisor._prepare = lambda: released
+        server.transport.release = released = Mock()
         server.transport.start_errors.append(StartFailed("not there"))
         assert not server.supervisor.start()
         server.supervisor.stop()
-        released.assert_called_once_with()
+        released.assert_called_once_with(server.supervisor)
 
 
 class TestMistakesOfOurs:

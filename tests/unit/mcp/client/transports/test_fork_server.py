@@ -36,7 +36,9 @@ class TestProcess:
 
     def test_it_stays_without_servers_while_it_is_held(self, fault_server: Configure) -> None:
         server = StdioTransport(**fault_server())
-        let_go, let_go_too = server.prepare(), server.prepare()
+        first, second = object(), object()
+        server.prepare(first)
+        server.prepare(second)
         assert fork_server.pid is None
         assert server.connect()
         pid = fork_server.pid
@@ -44,10 +46,10 @@ class TestProcess:
         assert server.connect()
         assert fork_server.pid == pid
         server.disconnect()
-        for release in (let_go, let_go):
-            release()
+        for _ in range(2):
+            server.release(first)
             assert fork_server.pid == pid
-        let_go_too()
+        server.release(second)
         assert fork_server.pid is None
 
     def test_a_server_that_is_restarted_has_the_same(self, fault_server: Configure) -> None:
