@@ -240,7 +240,7 @@ class TestSessions:
         server.on["tools/call"] = lambda exchange: exchange.json({}, status=404)
         call = client.submit_tool("echo", {}, timeout=60)
         # The first start, three new sessions, and the first restart, which is immediate.
-        assert wait_until(lambda: client.status.retry_in is not None)
+        assert wait_until(lambda: len(server.of("initialize")) >= 5 and bool(client.status.retry_in))
         assert len(server.of("initialize")) == 5
         assert not call.done()
         client.disconnect()
