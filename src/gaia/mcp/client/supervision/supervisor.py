@@ -159,13 +159,13 @@ class Supervisor:
         self.is_forked = True
         self._lifecycle.after_fork()
 
-    def replace(self, drain: float, on_done: OnReplaced = lambda _: None, *, keep_trying: bool = False) -> None:
+    def replace(self, drain: float, on_done: OnReplaced) -> None:
         """Have a fresh process take the place of the server, without a gap; see `Replacements`.
 
         `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
         """
         asked_in = contexts.get_current()
-        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, keep_trying=keep_trying, asked_in=asked_in))
+        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, asked_in))
 
     def replace_now(self, drain: float) -> bool:
         """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
