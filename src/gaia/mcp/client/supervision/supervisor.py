@@ -190,7 +190,10 @@ class Supervisor:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
-        self._release = self._prepare()
+        try:
+            self._release = self._prepare()
+        except BaseException as error:  # noqa: BLE001 - as below; the server only takes longer to start
+            self._log_failure(error)
         while not self._over:
             try:
                 self._take_turn()
@@ -244,8 +247,7 @@ class Supervisor:
     def _recover(self, error: BaseException) -> None:
         """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
         try:
-            text, trace = exception_text(error), traceback_text(error)
-            logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
+            self._log_failure(error)
             self._lifecycle.recover(error)
         except BaseException as failure:  # noqa: BLE001 - as above
             try:
@@ -254,6 +256,10 @@ class Supervisor:
                 logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
             except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
                 return
+
+    def _log_failure(self, error: BaseException) -> None:
+        text, trace = exception_text(error), traceback_text(error)
+        logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
 
     def _fire_timers(self) -> None:
         tasks, late = self._loop.timers.due(self._clock.monotonic())
