@@ -200,7 +200,7 @@ class TestStarting:
 
 
 def test_one_that_is_stopped_twice_is_counted_once(start: Start) -> None:
-    """As after an exception in the middle of a stop: the process that forked it goes on for the others, and then ends."""
+    """As after an exception in the middle of a stop: what forked it goes on for the others, and ends with the last."""
     twice, other = start(), start()
     process, pid = process_of(twice), fork_server.pid
     twice.disconnect()
