@@ -227,7 +227,7 @@ class StandbyScenario(Scenario):
         self.works()
         self.waits()
         self.submit("hang", timeout=0.05)
-        client._session._supervisor.replace(0.01)  # type: ignore[attr-defined]
+        client._session._supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
         self.works()
         self.waits()
         client.disconnect()

@@ -32,10 +32,7 @@ _WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
 
 
 class HttpConnection:
-    """For one thread at a time; `interrupt` and `after_fork` may be called from any, and in a signal handler.
-
-    Stable for callers: the constructor, `request`, `interrupt`, `close`, `after_fork`, `is_connected`.
-    """
+    """For one thread at a time; `interrupt` and `after_fork` may be called from any, and in a signal handler."""
 
     _socket: socket.socket | None = None
     """What is to be shut down. Here, because `__del__` also ends one whose constructor did not come to its end."""

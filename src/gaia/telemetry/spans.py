@@ -434,7 +434,7 @@ def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     """The context that the other side sent along; None if there is none that can be used."""
     if not isinstance(meta, Mapping):
         return None
-    from opentelemetry import propagate  # as in `_inject`
+    from opentelemetry import propagate  # as in `_find_propagator`
 
     # Values that are no text are left out: propagators cannot read them.
     carrier = {key: value for key, value in meta.items() if isinstance(value, str)}

@@ -12,13 +12,16 @@ import socket
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING
 
+from gaia.extras import install_command
 from gaia.locks import TimedQueue, get_within
 from gaia.mcp.doctor.diagnosis import Check, Verdict, failed, ok, skipped, warned
+
+if TYPE_CHECKING:
+    from gaia.http_client import Url
 
 __all__ = ["check_endpoint"]
 
@@ -29,32 +32,42 @@ _RENEW_DAYS = 14
 
 def check_endpoint(url: str, headers: Mapping[str, str]) -> Iterator[Check]:
     """The checks ``address``, ``connection`` and ``http``; nothing more after one that failed."""
-    parts = urlsplit(url)
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        # The client's own: what it does with the URL and with the environment is what is checked.
+        from gaia.http_client import Proxies, Url, tls_context
+    except ModuleNotFoundError as error:
+        remedy = f"Run: {install_command('http')}"
+        yield failed("address", f"servers over HTTP need the package {error.name}, which is not installed", remedy)
+        return
+    try:
+        target = Url.parse(url)
     except ValueError as error:
-        yield failed("address", f"the url has no usable port: {error}", 'Mend "url".')
+        yield failed("address", str(error), 'Mend "url".')
         return
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        yield failed("address", "the url is no http:// or https:// address with a host", 'Mend "url".')
+    try:
+        proxy = Proxies.from_environment().for_url(target)
+        context = tls_context() if target.scheme == "https" else None
+    except (ValueError, OSError) as error:
+        remedy = "Mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or SSL_CERT_DIR."
+        yield failed("address", f"what the environment says of proxies or certificates cannot be used: {error}", remedy)
         return
-    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname):
+    if proxy is not None:
         yield skipped("address", "it is reached through a proxy, which looks up the name")
         return
-    address = _look_up(parts.hostname, port)
+    address = _look_up(target.host, target.port)
     yield address
     if address.verdict is Verdict.FAIL:
         return
     with contextlib.ExitStack() as stack:
         began = time.perf_counter()
         try:
-            connection = _connect(parts, port)
+            connection = _connect(target, context)
             stack.callback(connection.close)
-            yield _connected(parts, connection, time.perf_counter() - began)
+            yield _connected(target, connection, time.perf_counter() - began)
         except (OSError, http.client.HTTPException) as error:
-            yield _refused(parts, port, error)
+            yield _refused(target, error)
             return
-        yield _ask(parts, connection, headers)
+        yield _ask(target, connection, headers)
 
 
 def _look_up(host: str, port: int) -> Check:
@@ -82,22 +95,21 @@ def _look_up(host: str, port: int) -> Check:
     return ok("address", detail, seconds)
 
 
-def _connect(parts: SplitResult, port: int) -> http.client.HTTPConnection:
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
+def _connect(url: Url, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """`context` is for ``https``; None is for ``http``."""
+    if context is not None:
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, port, timeout=_SECONDS, context=context
+            url.host, url.port, timeout=_SECONDS, context=context
         )
     else:
-        connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+        connection = http.client.HTTPConnection(url.host, url.port, timeout=_SECONDS)
     connection.connect()
     return connection
 
 
-def _connected(parts: SplitResult, connection: http.client.HTTPConnection, seconds: float) -> Check:
+def _connected(url: Url, connection: http.client.HTTPConnection, seconds: float) -> Check:
     if not isinstance(connection.sock, ssl.SSLSocket):
-        return ok("connection", f"connected to {parts.netloc.rpartition('@')[2]}", seconds)
+        return ok("connection", f"connected to {url.address}", seconds)
     detail = f"{connection.sock.version()}"
     certificate = connection.sock.getpeercert() or {}
     expires = certificate.get("notAfter")
@@ -110,8 +122,8 @@ def _connected(parts: SplitResult, connection: http.client.HTTPConnection, secon
     return ok("connection", detail, seconds)
 
 
-def _refused(parts: SplitResult, port: int, error: Exception) -> Check:
-    place = f"{parts.hostname}:{port}"
+def _refused(url: Url, error: Exception) -> Check:
+    place = url.address
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = "Set SSL_CERT_FILE if the server has a certificate of your own authority."
         return failed("connection", f"the certificate of {place} is not accepted: {error.verify_message}", remedy)
@@ -121,9 +133,8 @@ def _refused(parts: SplitResult, port: int, error: Exception) -> Check:
     return failed("connection", f"cannot connect to {place}: {reason}", "Does the server run, and listen there?")
 
 
-def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Mapping[str, str]) -> Check:
+def _ask(url: Url, connection: http.client.HTTPConnection, headers: Mapping[str, str]) -> Check:
     """A GET leaves nothing behind on the server (specification, "Listening for Messages from the Server")."""
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     began = time.perf_counter()
     late, opened = threading.Event(), connection.sock
 
@@ -138,7 +149,7 @@ def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Ma
     timer.daemon = True
     timer.start()
     try:
-        connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
+        connection.request("GET", url.target, headers={"Accept": "text/event-stream", **headers})
         response = connection.getresponse()
     except (OSError, http.client.HTTPException, ValueError) as error:
         timed_out = isinstance(error, TimeoutError) or late.is_set()
@@ -156,7 +167,9 @@ def _ask(parts: SplitResult, connection: http.client.HTTPConnection, headers: Ma
         target = response.headers.get("Location", "nowhere")
         return warned("http", f"{detail}: it sends us on to {target[:200]}", 'Put that address into "url".', seconds)
     if status == 404:
-        return warned("http", f"{detail}: there may be nothing at {parts.path or '/'}", "Is the path right?", seconds)
+        return warned(
+            "http", f"{detail}: there may be nothing at {url.target.partition('?')[0]}", "Is the path right?", seconds
+        )
     if status >= 500:
         return failed("http", f"{detail}: the server is in trouble", "Tell the operators of the server.", seconds)
     # 405 is what the specification wants of a server that has nothing to say unasked; 400 and 406 are seen too.

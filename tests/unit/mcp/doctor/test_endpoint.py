@@ -2,9 +2,11 @@
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +122,50 @@ def test_behind_a_proxy_the_network_is_the_proxy_s(monkeypatch: pytest.MonkeyPat
     (check,) = check_endpoint("https://example.com/mcp", {})
 
     assert check.verdict is Verdict.SKIPPED
+
+
+class TestEnvironment:
+    """It is read as the client reads it."""
+
+    def test_a_proxy_for_all_schemes_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("all_proxy", "http://proxy.invalid:3128")
+        (check,) = check_endpoint("https://example.invalid/mcp", {})
+
+        assert check.verdict is Verdict.SKIPPED
+
+    def test_a_network_that_needs_no_proxy_is_reached_without_one(
+        self, answering: Answering, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+        monkeypatch.setenv("no_proxy", "127.0.0.0/8")
+        checks = list(check_endpoint(answering(200), {}))
+
+        assert [check.verdict for check in checks] == [Verdict.OK] * 3
+
+    def test_a_proxy_that_cannot_be_used_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("https_proxy", "socks5://user:open-sesame@proxy.invalid")
+        (check,) = check_endpoint("https://example.invalid/mcp", {})
+
+        assert check.verdict is Verdict.FAIL
+        assert "HTTPS_PROXY" in (check.remedy or "")
+        assert "open-sesame" not in repr(check)
+
+    def test_certificates_are_those_of_the_client(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        file = tmp_path / "empty.pem"
+        file.write_text("")
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        (check,) = check_endpoint("https://example.invalid/mcp", {})
+
+        assert check.verdict is Verdict.FAIL
+        assert "SSL_CERT_FILE" in (check.remedy or "")
+
+
+def test_without_the_extra_its_command_is_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gaia.http_client", None)
+    (check,) = check_endpoint("https://example.invalid/mcp", {})
+
+    assert check.verdict is Verdict.FAIL
+    assert "httptools" in (check.remedy or "")
 
 
 def test_configured_headers_are_sent_and_never_shown(answering: Answering) -> None:

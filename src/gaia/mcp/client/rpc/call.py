@@ -184,7 +184,10 @@ class Call(msgspec.Struct, eq=False):
         return True
 
     def _run_errands(self) -> None:
-        """An errand that lost the answer may have submitted the call again, and left another one."""
+        """Run the errand that was left, and those that come of it.
+
+        One that loses the answer may submit the call again, which leaves another one.
+        """
         while (errand := self._errand) is not None:
             errand.run()
             if self._errand is errand:

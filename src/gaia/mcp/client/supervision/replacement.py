@@ -33,7 +33,11 @@ class _Replacement(NamedTuple):
     drain: float
     reason: RecyclingReason
     on_done: OnReplaced
-    keep_trying: bool
+
+    @property
+    def keeps_trying(self) -> bool:
+        """Whether a failure of the fresh process is followed by further attempts: the server has reached a limit."""
+        return self.reason != "requested"
 
 
 class Replacements:
@@ -74,21 +78,19 @@ class Replacements:
         self,
         drain: float,
         on_done: OnReplaced,
-        *,
-        keep_trying: bool,
-        reason: RecyclingReason = "requested",
+        reason: RecyclingReason,
         asked_in: Context | None = None,
     ) -> None:
         """Replace the server. The old process gets `drain` seconds for its calls.
 
-        With `keep_trying` a failure of the fresh process, of which `on_done` is told, is followed by further attempts,
-        after a backoff; without, the first attempt is made at once. `asked_in` is the trace that it belongs to.
+        If that was "requested" it is done at once, and tried once; `asked_in` is the trace that it belongs to. For any
+        other reason, a failure of the fresh process is followed by further attempts, after a backoff.
         """
         if self._call_queue.ready is None:
             name, state = self._context.name, self._condition.state.value
             on_done(MCPError(f"server {name!r} is {state}, and only one that is ready can be replaced"))
             return
-        earlier, self._wanted = self._wanted, _Replacement(drain, reason, on_done, keep_trying)
+        earlier, self._wanted = self._wanted, _Replacement(drain, reason, on_done)
         if earlier is None:
             self._spans.began(reason, asked_in)
         else:
@@ -98,7 +100,7 @@ class Replacements:
         if spare is not None and spare.greeting is not None:
             self.hand_over()
         else:
-            self._spare.want(at_once=not keep_trying)
+            self._spare.want(at_once=reason == "requested")
 
     def hand_over(self) -> None:
         """The spare was greeted. Does nothing unless a replacement was asked for."""
@@ -129,7 +131,7 @@ class Replacements:
             return
         self._condition.last_error = f"no fresh process could take its place: {error.message}"
         logger.warning("server_not_replaced", server=self._context.name, reason=wanted.reason, error=error.message)
-        if wanted.keep_trying:
+        if wanted.keeps_trying:
             # The spare is started again, after its backoff.
             self._wanted = wanted._replace(on_done=lambda _: None)
             wanted.on_done(error)

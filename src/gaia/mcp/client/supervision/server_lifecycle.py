@@ -222,14 +222,14 @@ class ServerLifecycle:
             self._ready(generation, has_waited=True)
             self._replacements.done(None)
 
-    def replace(self, drain: float, on_done: OnReplaced, *, keep_trying: bool, asked_in: Context | None = None) -> None:
+    def replace(self, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
         """Have a fresh process take the place of a server that is ready, without a gap; see `Replacements.ask`."""
-        self._replacements.ask(drain, on_done, keep_trying=keep_trying, asked_in=asked_in)
+        self._replacements.ask(drain, on_done, "requested", asked_in)
 
     def _recycle(self, reason: RecyclingReason) -> None:
         """The server has reached a limit."""
         if not self._replacements.is_wanted:
-            self._replacements.ask(self._context.drain_timeout, lambda _: None, keep_trying=True, reason=reason)
+            self._replacements.ask(self._context.drain_timeout, lambda _: None, reason)
 
     def _replace_by(self, generation: Generation) -> None:
         self._make_current(generation)

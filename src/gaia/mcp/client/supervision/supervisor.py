@@ -157,13 +157,13 @@ class Supervisor:
         self.is_forked = True
         self._lifecycle.after_fork()
 
-    def replace(self, drain: float, on_done: OnReplaced = lambda _: None, *, keep_trying: bool = False) -> None:
+    def replace(self, drain: float, on_done: OnReplaced) -> None:
         """Have a fresh process take the place of the server, without a gap; see `Replacements`.
 
         `on_done` runs on the supervisor's thread, and is not called if the supervisor has ended.
         """
         asked_in = contexts.get_current()
-        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, keep_trying=keep_trying, asked_in=asked_in))
+        self._loop.post(lambda: self._lifecycle.replace(drain, on_done, asked_in))
 
     def replace_now(self, drain: float) -> bool:
         """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
@@ -200,7 +200,10 @@ class Supervisor:
         self._ended()
 
     def _begin(self, keep_trying: bool) -> None:
-        self._transport.prepare(self)
+        try:
+            self._transport.prepare(self)
+        except BaseException as error:  # noqa: BLE001 - as below; the server only takes longer to start
+            self._log_failure(error)
         self._lifecycle.begin(keep_trying=keep_trying)
 
     def _ended(self) -> None:
@@ -245,8 +248,7 @@ class Supervisor:
     def _recover(self, error: BaseException) -> None:
         """A step has raised. Never raises: a recovery that fails as well is followed by the last resort."""
         try:
-            text, trace = exception_text(error), traceback_text(error)
-            logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
+            self._log_failure(error)
             self._lifecycle.recover(error)
         except BaseException as failure:  # noqa: BLE001 - as above
             try:
@@ -255,6 +257,10 @@ class Supervisor:
                 logger.error("supervisor_recovery_failed", server=self.name, error=text, exception=trace)
             except BaseException:  # noqa: BLE001 - there is nothing left to do, until the next task
                 return
+
+    def _log_failure(self, error: BaseException) -> None:
+        text, trace = exception_text(error), traceback_text(error)
+        logger.error("supervisor_task_failed", server=self.name, error=text, exception=trace)
 
     def _fire_timers(self) -> None:
         tasks, late = self._loop.timers.due(self._clock.monotonic())

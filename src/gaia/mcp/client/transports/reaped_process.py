@@ -87,8 +87,8 @@ class ReapedProcess(ServerProcess):
         self.stdin, self.stdout, self.stderr = started.pipes
         self._mark = mark
         self._started = started
-        self._unreleased = [started.forked_by]
-        """Emptied by one `pop`, which is atomic: an end that an exception interrupted is tried again."""
+        self._forked_by: ForkServerProcess | None = started.forked_by
+        """None when it has been told that the server is gone."""
         self._is_rest_ended = False
         """Whether the reaper has said that nothing is left, or what. Written by the watcher."""
         self._watcher = EngineThread(self._watch, f"{name}-exit", on_exit)
@@ -163,8 +163,10 @@ class ReapedProcess(ServerProcess):
                 os.kill(self._started.reaper, KILL)
             self._watcher.join(_END_SECONDS)
         self._started.control.close()
-        with contextlib.suppress(IndexError):
-            fork_server.release(self._unreleased.pop())
+        # A stop that was ended by an exception is repeated, and the server must not be counted twice.
+        forked_by, self._forked_by = self._forked_by, None
+        if forked_by is not None:
+            fork_server.release(forked_by)
         if not self._is_rest_ended:
             # The fork server may have been killed too.
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from tests.fake_transport import PATIENCE, FakeChannel
 from tests.supervised import Supervised
 from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
 from tests.unit.mcp.client.supervision.test_spare import is_answered_by, status, wait_for_standby
-from tests.waiting import wait_until
 
 TEXT = {"content": "text"}
 DRAIN = 20.0
@@ -27,9 +25,9 @@ def server(supervise: Supervise) -> Supervised:
     return supervise().started()
 
 
-def replace(server: Supervised, **options: Any) -> Outcomes:
+def replace(server: Supervised) -> Outcomes:
     outcomes: Outcomes = queue.SimpleQueue()
-    server.supervisor.replace(DRAIN, outcomes.put, **options)
+    server.supervisor.replace(DRAIN, outcomes.put)
     return outcomes
 
 
@@ -125,17 +123,6 @@ class TestFailing:
         server.settle()
         assert server.transport.starts == 1
         assert status(server) is None
-
-    def test_it_is_tried_again_with_backoff_if_that_is_wanted(self, server: Supervised) -> None:
-        server.transport.start_errors.extend([StartFailed("no memory"), StartFailed("no memory")])
-        outcomes = replace(server, keep_trying=True)
-        assert outcomes.get(timeout=PATIENCE) is not None
-        server.pass_time(0.5)
-        assert wait_until(lambda: not server.transport.start_errors)
-        server.pass_time(1.0)
-        server.wait_for(Restarted)
-        assert is_answered_by(server, 2)
-        assert outcomes.empty()
 
     def test_a_server_that_is_not_ready_is_not_replaced(self, server: Supervised) -> None:
         server.transport.channel(1).hold_closing()

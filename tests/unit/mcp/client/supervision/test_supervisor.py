@@ -165,6 +165,14 @@ class TestPreparing:
         server.supervisor.stop()
         released.assert_called_once_with(server.supervisor)
 
+    def test_the_server_is_started_without_it_if_it_fails(
+        self, supervise: Supervise, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server = supervise()
+        server.transport.prepare = Mock(side_effect=OSError("no memory"))
+        assert server.supervisor.start()
+        assert "no memory" in caplog.text
+
 
 class TestMistakesOfOurs:
     """What raises in a step of the supervisor costs a restart; `tests/chaos/test_call_outs.py` has more."""

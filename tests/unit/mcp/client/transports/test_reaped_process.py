@@ -199,6 +199,17 @@ class TestStarting:
             channel.close(0.0)
 
 
+def test_one_that_is_stopped_twice_is_counted_once(start: Start) -> None:
+    """As after an exception in the middle of a stop: what forked it goes on for the others, and ends with the last."""
+    twice, other = start(), start()
+    process, pid = process_of(twice), fork_server.pid
+    twice.disconnect()
+    process.stop(0.0)
+    assert fork_server.pid == pid
+    other.disconnect()
+    assert fork_server.pid is None
+
+
 class TestForkServerFails:
     def test_when_it_was_killed_its_servers_go_on_and_the_next_has_another(
         self, start: Start, caplog: pytest.LogCaptureFixture
