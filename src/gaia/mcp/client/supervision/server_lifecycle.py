@@ -69,7 +69,7 @@ class ServerLifecycle:
         self._closing: str | None = None
         """Why the server is stopped for good, from that on."""
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
-        self._leaving = Leaving(context, loop, self.call_queue, self._left)
+        self._leaving = Leaving(context, loop, self.call_queue, self._admit_again, self.condition.left)
         self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
         self.condition.standby = lambda: self._spare.status
         self._recycling = Recycling(
@@ -204,8 +204,8 @@ class ServerLifecycle:
         self._trial.end()
         generation = self.condition.current
         assert generation is not None, "a server that is lost is not on trial"
-        # What a lost server did not read may be in the pipe of one that is still being ended.
-        withdrawn = not self._leaving.is_ending_any
+        # What was taken back from a lost server may still be written to it.
+        withdrawn = not self._leaving.may_write_any
         self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
         if self._context.standby:
             self._spare.want()
@@ -240,9 +240,8 @@ class ServerLifecycle:
         """A stand-by, or a fresh process that was asked for, could not be started or was lost."""
         self._replacements.failed(error)
 
-    def _left(self, generation: Generation) -> None:
-        """A generation whose place another one has taken has ended completely."""
-        self.condition.left(generation)
+    def _admit_again(self) -> None:
+        """Nothing more will be written to a generation whose place another one has taken."""
         if self.call_queue.ready is not None:
             self._admit()
 
