@@ -127,7 +127,8 @@ class Channel(Protocol):
     def send(self, item: Outgoing, /) -> bool:
         """Write `item` now or as soon as the server reads again. False if too much is already waiting.
 
-        Once `stop_writing` has returned True, or `close` has returned, `item` is not even asked whether it may be written.
+        Once `stop_writing` has returned True, or `close` has returned, `item` is not even asked whether it may be
+        written.
         """
 
     def cancel(self, notice: Frame) -> None:
