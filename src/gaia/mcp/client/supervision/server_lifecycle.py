@@ -31,7 +31,7 @@ from gaia.mcp.client.supervision.replacement import OnReplaced, Replacements
 from gaia.mcp.client.supervision.spare import Spare
 from gaia.mcp.client.supervision.status import Condition
 from gaia.mcp.client.supervision.trial import Trial
-from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, ServerCrashed, ServerUnavailable
+from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, NeedsAuthorization, ServerCrashed, ServerUnavailable
 
 __all__ = ["ServerLifecycle"]
 
@@ -308,7 +308,8 @@ class ServerLifecycle:
         # Callers learn of it before the server is terminated, which can take seconds.
         had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
-        loss = msgspec.structs.replace(loss, had_calls=had_calls)
+        # One that should be replaced must not stay exited: what asked for that may wait for the fresh process.
+        loss = msgspec.structs.replace(loss, had_calls=had_calls or self._replacements.is_wanted)
         if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, _EXITED)
         elif was_ready and self._recovery.restarts:
@@ -456,6 +457,7 @@ class ServerLifecycle:
         self.condition.last_error = reason
         self._logins.forget()
         self.condition.move_to(ServerState.NEEDS_AUTHORIZATION, reason)
+        self._replacements.done(NeedsAuthorization(reason, status=401))
         self._spans.gave_up(reason)
         logger.warning("server_needs_authorization", server=self._name, reason=reason)
         self._on_settled()
