@@ -31,7 +31,15 @@ from gaia.mcp.client.supervision.replacement import OnReplaced, Replacements
 from gaia.mcp.client.supervision.spare import Spare
 from gaia.mcp.client.supervision.status import Condition
 from gaia.mcp.client.supervision.trial import Trial
-from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, NeedsAuthorization, ServerCrashed, ServerUnavailable
+from gaia.mcp.errors import (
+    CallCancelled,
+    CallTimeout,
+    ConfigError,
+    MCPError,
+    NeedsAuthorization,
+    ServerCrashed,
+    ServerUnavailable,
+)
 
 __all__ = ["ServerLifecycle"]
 
