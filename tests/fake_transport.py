@@ -24,6 +24,8 @@ class FakeChannel:
         self.pid: int | None = 1000 + number
         self.closed_with_grace: float | None = None
         self.abandoned = False
+        self.writes_until_closed = True
+        """Whether something may be written until the channel is closed completely."""
         self.memory_bytes: int | None = None
         """How much memory the server has."""
         self.final_stderr = ""
@@ -74,6 +76,9 @@ class FakeChannel:
 
     def memory(self) -> int | None:
         return self.memory_bytes
+
+    def stop_writing(self) -> bool:
+        return not self.writes_until_closed
 
     def close(self, grace: float) -> Ending:
         with self._changed:

@@ -2,8 +2,9 @@
 
 Everything goes through ``logging.getLogger("gaia…")``. A program that has not configured logging sees warnings and
 errors on standard error, one line each, as of any library (`logging.lastResort`); an application that wants none of
-them gives the logger ``gaia`` a `logging.NullHandler`. structlog is imported when the first event is emitted, so an
-agent that does not log does not pay for it.
+them gives the logger ``gaia`` a `logging.NullHandler`. structlog is imported when the application's threads emit
+the first event, so an agent that does not log does not pay for it. Engine threads do without: the import takes 0.1 s,
+and a lost server must not wait for it. Where it was never imported, there are no bound fields that it would add.
 
 Filters and handlers are code of the application. They run on the thread that emits an event if that is one of the
 application's. What supervisors, readers and other engine threads emit goes to them on the thread ``gaia-log``, in
@@ -70,24 +71,34 @@ class EventLogger:
 
     def _emit(self, method: str, event: str, fields: dict[str, Any]) -> None:
         try:
-            try:
-                if self._structured is None:
-                    self._structured = _structured_logger(self._stdlib)
-                getattr(self._structured, method)(event, **fields)
-            except (OSError, ImportError):
-                # The import at the first event fails if no descriptor is left. The event is then logged without
-                # structlog.
-                (text,), extra = _render(None, method, {"event": event, **fields})
-                getattr(_Sink(self._stdlib), method)(text, **extra)
+            if self._structured is not None or not on_engine_thread() or "structlog" in sys.modules:
+                try:
+                    if self._structured is None:
+                        self._structured = _structured_logger(self._stdlib)
+                    getattr(self._structured, method)(event, **fields)
+                    return
+                except (OSError, ImportError):
+                    # An import fails if no descriptor is left. The event is then logged without structlog.
+                    pass
+            self._emit_without_structlog(method, {"event": event, **fields})
         except Exception as error:  # noqa: BLE001 - a handler may raise anything, and its event must cost nothing else
             _report(error)
+
+    def _emit_without_structlog(self, method: str, event: Any) -> None:
+        event = _mask_secrets(None, method, event)
+        with contextlib.suppress(OSError, ImportError):
+            event = _add_trace_ids(None, method, event)
+        (text,), extra = _render(None, method, event)
+        getattr(_Sink(self._stdlib, _FRAMES_WITHOUT_STRUCTLOG), method)(text, **extra)
 
 
 class _Sink:
     """The standard library's logger, as structlog calls it: records of engine threads are handed over."""
 
-    def __init__(self, stdlib: logging.Logger) -> None:
+    def __init__(self, stdlib: logging.Logger, frames: int) -> None:
+        """`frames`: from the place that is found as the emitter's down to `_log`."""
         self._stdlib = stdlib
+        self._frames = frames
 
     def debug(self, text: str, **extra: Any) -> None:
         self._log(logging.DEBUG, text, **extra)
@@ -103,7 +114,7 @@ class _Sink:
 
     def _log(self, level: int, text: str, *, extra: dict[str, Any]) -> None:
         stdlib = self._stdlib
-        file, line, function, _ = stdlib.findCaller(stacklevel=_FRAMES)
+        file, line, function, _ = stdlib.findCaller(stacklevel=self._frames)
         # The record has no arguments, so logging does not interpolate percent signs.
         record = stdlib.makeRecord(stdlib.name, level, file, line, text, (), None, function, extra)
         record.exc_text = extra["event_fields"].get("exception")
@@ -115,7 +126,9 @@ class _Sink:
 
 
 _FRAMES = 8
-"""From the place that is found as the emitter's down to `_Sink._log`, those of structlog included."""
+"""Those of structlog included."""
+
+_FRAMES_WITHOUT_STRUCTLOG = 6
 
 
 def flush(seconds: float = 2.0) -> bool:
@@ -221,7 +234,7 @@ def _structured_logger(stdlib: logging.Logger) -> Any:
     import structlog
 
     return structlog.wrap_logger(
-        _Sink(stdlib),
+        _Sink(stdlib, _FRAMES),
         processors=[structlog.contextvars.merge_contextvars, _mask_secrets, _add_trace_ids, _render],
         wrapper_class=structlog.stdlib.BoundLogger,
     )

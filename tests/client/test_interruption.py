@@ -60,6 +60,9 @@ class EchoChannel:
     def ending(self, wait: float) -> Ending | None:
         return None
 
+    def stop_writing(self) -> bool:
+        return False
+
     def close(self, grace: float) -> Ending:
         self.closed = True
         return Ending()

@@ -50,6 +50,9 @@ class Sink:
     def ending(self, wait: float) -> Ending | None:
         return None
 
+    def stop_writing(self) -> bool:
+        return False
+
     def close(self, grace: float) -> Ending:
         return Ending()
 

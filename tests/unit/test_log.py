@@ -104,6 +104,39 @@ print("structlog" in sys.modules, "opentelemetry" in sys.modules)
 """
         assert run(script)[0].split() == [b"False", b"False"]
 
+    @pytest.mark.process
+    def test_an_engine_thread_does_not_wait_for_structlog(self) -> None:
+        script = """
+import logging, sys
+from gaia import log
+from gaia.engine_thread import EngineThread
+
+class Owner:
+    def redact(self, text):
+        return text.replace("s3cret", "***")
+
+owner, records = Owner(), []
+log.mask_secrets_of(owner)
+handler = logging.Handler()
+handler.emit = records.append
+logging.getLogger("gaia").addHandler(handler)
+
+def supervise():
+    log.get_logger("gaia.test").warning("server_lost", reason="s3cret")
+
+thread = EngineThread(supervise, "supervisor")
+thread.start()
+thread.join()
+log.flush()
+print("structlog" in sys.modules)
+log.get_logger("gaia.test").warning("server_lost", reason="s3cret")
+print("structlog" in sys.modules)
+first, second = records
+print(first.getMessage() == second.getMessage() == "server_lost reason='***'")
+print(first.event_fields == second.event_fields, first.funcName == "supervise")
+"""
+        assert run(script)[0].split() == [b"False", b"True", b"True", b"True", b"True"]
+
     def test_below_the_level_nothing_is_emitted(self, output: io.StringIO) -> None:
         log.configure(level=logging.WARNING, stream=output)
         logger = get_logger("gaia.test")

@@ -216,7 +216,7 @@ class Call(msgspec.Struct, eq=False):
         return not self.written
 
     def readmit(self) -> None:
-        """Allow writing again, once the connection from which the call was withdrawn has been closed completely."""
+        """Allow writing again, once nothing is written any more to the connection from which the call was withdrawn."""
         self.withdrawn = False
 
     def add_meta(self, negotiated: NegotiatedProtocol) -> None:

@@ -119,7 +119,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Channel(Protocol):
-    """A live byte channel to one server. Thread-safe; only `ending` and `close` wait."""
+    """A live byte channel to one server. Thread-safe; only `ending`, `stop_writing` and `close` wait."""
 
     @property
     def pid(self) -> int | None: ...
@@ -127,7 +127,8 @@ class Channel(Protocol):
     def send(self, item: Outgoing, /) -> bool:
         """Write `item` now or as soon as the server reads again. False if too much is already waiting.
 
-        Once `close` has returned, `item` is not even asked whether it may be written.
+        Once `stop_writing` has returned True, or `close` has returned, `item` is not even asked whether it may be
+        written.
         """
 
     def cancel(self, notice: Frame) -> None:
@@ -148,6 +149,9 @@ class Channel(Protocol):
 
     def memory(self) -> int | None:
         """How many bytes of main memory the server's processes have; None if it is no process here."""
+
+    def stop_writing(self) -> bool:
+        """Write nothing any more. True if that is certain before `close`, which does it too; waits for it a moment."""
 
     def close(self, grace: float) -> Ending:
         """End the server and everything it started; `grace` is how many seconds it gets to leave by itself."""

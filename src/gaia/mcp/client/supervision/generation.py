@@ -191,10 +191,15 @@ class Generation:
         # An exit that we force, later, says nothing about the server.
         return (self._channel.ending(_EXIT_REPORT_SECONDS) if error is None else None) or Ending()
 
-    def terminate(self, loss: Loss, on_closed: Callable[[Ending], None]) -> None:
-        """End what is left of a lost server, in a thread of its own, which calls `on_closed` once when that is done."""
+    def terminate(
+        self, loss: Loss, on_closed: Callable[[Ending], None], on_silent: Callable[[], None] = lambda: None
+    ) -> None:
+        """End what is left of a lost server, in a thread of its own, which calls `on_closed` once when that is done.
+
+        `on_silent` may be called before: nothing more will be written to the server.
+        """
         grace = 0.0 if loss.hung else _GRACE_SECONDS
-        self._termination = Termination(self.connection.name, self._channel, grace, on_closed)
+        self._termination = Termination(self.connection.name, self._channel, grace, on_closed, on_silent)
 
     def stop(self) -> Ending:
         """Wait until all of it has ended. Returns how it ended, unless `terminate` has told or will tell that."""
@@ -207,13 +212,24 @@ class Generation:
 class Termination:
     """Closes one channel in a thread of its own, because that can take seconds."""
 
-    def __init__(self, server: str, channel: Channel, grace: float, on_closed: Callable[[Ending], None]) -> None:
-        """Begin to close. `on_closed` is called once, when it is done, with how the server ended."""
+    def __init__(
+        self,
+        server: str,
+        channel: Channel,
+        grace: float,
+        on_closed: Callable[[Ending], None],
+        on_silent: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin to close. `on_closed` is called once, when it is done, with how the server ended.
+
+        `on_silent` is called before, if it is certain before that nothing more will be written to the server.
+        """
         self.is_done = False
         self._server = server
         self._channel = channel
         self._grace = grace
         self._on_closed = on_closed
+        self._on_silent = on_silent
         self._thread = EngineThread(self._close, f"mcp-{server}-closer")
         try:
             self._thread.start()
@@ -229,7 +245,11 @@ class Termination:
     def _close(self) -> None:
         ending = Ending()
         try:
-            ending = _close(self._channel, self._server, self._grace)
+            try:
+                if self._channel.stop_writing():
+                    self._on_silent()
+            finally:
+                ending = _close(self._channel, self._server, self._grace)
         finally:
             self.is_done = True
             # The supervisor waits for it.

@@ -30,22 +30,29 @@ class Leaving:
         context: SupervisionContext,
         loop: EventLoop,
         call_queue: CallQueue,
+        on_silent: Callable[[], object],
         on_left: Callable[[Generation], None],
     ) -> None:
-        """`on_left` is called when a generation has ended completely. Sets the timer DRAINING."""
+        """`on_left` is called when a generation has ended completely. Sets the timer DRAINING.
+
+        `on_silent` is called when nothing more will be written to one, which is seconds before that if it hangs.
+        """
         self._context = context
         self._loop = loop
         self._call_queue = call_queue
+        self._on_silent = on_silent
         self._on_left = on_left
         self._draining: dict[Generation, tuple[float, float]] = {}
         """When their time is up, as a reading of the clock, and how many seconds they had."""
         self._ending: dict[Generation, None] = {}
         """Those that are being ended, each in a thread of its own."""
+        self._may_be_written: set[Generation] = set()
+        """Those of them whose channels could still write what was taken back from them."""
 
     @property
-    def is_ending_any(self) -> bool:
-        """Whether the channel of one may still be open."""
-        return bool(self._ending)
+    def may_write_any(self) -> bool:
+        """Whether a call that was taken back could still be written to the generation that it was taken from."""
+        return bool(self._may_be_written)
 
     def drain(self, generation: Generation, seconds: float) -> None:
         """Let it finish the calls that it has, for so long at most, and then end it."""
@@ -88,12 +95,22 @@ class Leaving:
 
     def end(self, generation: Generation, loss: Loss) -> None:
         """End what is left of a generation that was lost, or was never needed, and has no calls any more."""
-        generation.terminate(loss, lambda _: self._loop.post(lambda: self._left(generation)))
+        post = self._loop.post
+        generation.terminate(
+            loss, lambda _: post(lambda: self._left(generation)), lambda: post(lambda: self._silent(generation))
+        )
         self._ending[generation] = None
+        self._may_be_written.add(generation)
+
+    def _silent(self, generation: Generation) -> None:
+        if generation in self._may_be_written:
+            self._may_be_written.discard(generation)
+            self._on_silent()
 
     def _left(self, generation: Generation) -> None:
         if self._ending.pop(generation, generation) is None:
             self._on_left(generation)
+            self._silent(generation)
 
     def end_all(self, error: Callable[[], MCPError]) -> None:
         """The server is stopped: the calls of those that are draining end with `error`. `wait` has to follow."""

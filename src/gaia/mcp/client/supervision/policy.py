@@ -10,7 +10,7 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,7 @@ __all__ = [
     "RestartTracker",
     "Retry",
     "Step",
+    "load_backoff",
 ]
 
 _MAX_COOLDOWN = 10
@@ -174,18 +175,29 @@ class RestartTracker:
 
     def _delay(self) -> float:
         policy = self._policy
-        try:
-            # Imported here because few programs ever see a server crash, and tenacity imports asyncio.
-            from tenacity import RetryCallState, Retrying, wait_exponential
-        except (OSError, ImportError):
-            # The process may have no descriptor left, for the import as for the server.
+        tenacity = load_backoff()
+        if tenacity is None:
             return policy.max_delay
-        backoff = wait_exponential(
+        backoff = tenacity.wait_exponential(
             multiplier=policy.initial_delay, exp_base=policy.multiplier, min=policy.initial_delay, max=policy.max_delay
         )
-        state = RetryCallState(Retrying(), None, (), {})
+        state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
         state.attempt_number = self._attempt
-        return backoff(state) * self._rng.uniform(1 - policy.jitter, 1 + policy.jitter)
+        wait: float = backoff(state)
+        return wait * self._rng.uniform(1 - policy.jitter, 1 + policy.jitter)
+
+
+def load_backoff() -> Any:
+    """What the waits are reckoned with; None if it cannot be loaded now. Quick from the second time on.
+
+    Not loaded with this module, because few programs ever see a server crash, and it imports asyncio.
+    """
+    try:
+        import tenacity
+    except (OSError, ImportError):
+        # The process may have no descriptor left, for the import as for the server.
+        return None
+    return tenacity
 
 
 class Loss(msgspec.Struct, frozen=True):

@@ -31,7 +31,15 @@ from gaia.mcp.client.supervision.replacement import OnReplaced, Replacements
 from gaia.mcp.client.supervision.spare import Spare
 from gaia.mcp.client.supervision.status import Condition
 from gaia.mcp.client.supervision.trial import Trial
-from gaia.mcp.errors import CallCancelled, CallTimeout, ConfigError, MCPError, ServerCrashed, ServerUnavailable
+from gaia.mcp.errors import (
+    CallCancelled,
+    CallTimeout,
+    ConfigError,
+    MCPError,
+    NeedsAuthorization,
+    ServerCrashed,
+    ServerUnavailable,
+)
 
 __all__ = ["ServerLifecycle"]
 
@@ -69,7 +77,7 @@ class ServerLifecycle:
         self._closing: str | None = None
         """Why the server is stopped for good, from that on."""
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
-        self._leaving = Leaving(context, loop, self.call_queue, self._left)
+        self._leaving = Leaving(context, loop, self.call_queue, self._admit_again, self.condition.left)
         self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
         self.condition.standby = lambda: self._spare.status
         self._recycling = Recycling(
@@ -204,8 +212,8 @@ class ServerLifecycle:
         self._trial.end()
         generation = self.condition.current
         assert generation is not None, "a server that is lost is not on trial"
-        # What a lost server did not read may be in the pipe of one that is still being ended.
-        withdrawn = not self._leaving.is_ending_any
+        # What was taken back from a lost server may still be written to it.
+        withdrawn = not self._leaving.may_write_any
         self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
         if self._context.standby:
             self._spare.want()
@@ -240,9 +248,8 @@ class ServerLifecycle:
         """A stand-by, or a fresh process that was asked for, could not be started or was lost."""
         self._replacements.failed(error)
 
-    def _left(self, generation: Generation) -> None:
-        """A generation whose place another one has taken has ended completely."""
-        self.condition.left(generation)
+    def _admit_again(self) -> None:
+        """Nothing more will be written to a generation whose place another one has taken."""
         if self.call_queue.ready is not None:
             self._admit()
 
@@ -309,7 +316,8 @@ class ServerLifecycle:
         # Callers learn of it before the server is terminated, which can take seconds.
         had_calls = self.call_queue.take_back(generation.connection.close(), reason, unauthorized=ending.unauthorized)
         self._context.server_requests.lost(generation.connection)
-        loss = msgspec.structs.replace(loss, had_calls=had_calls)
+        # One that should be replaced must not stay exited: what asked for that may wait for the fresh process.
+        loss = msgspec.structs.replace(loss, had_calls=had_calls or self._replacements.is_wanted)
         if was_ready and self._recovery.may_stay_exited(loss):
             self.condition.move_to(ServerState.EXITED, _EXITED)
         elif was_ready and self._recovery.restarts:
@@ -457,6 +465,7 @@ class ServerLifecycle:
         self.condition.last_error = reason
         self._logins.forget()
         self.condition.move_to(ServerState.NEEDS_AUTHORIZATION, reason)
+        self._replacements.done(NeedsAuthorization(reason, status=401))
         self._spans.gave_up(reason)
         logger.warning("server_needs_authorization", server=self._name, reason=reason)
         self._on_settled()

@@ -16,7 +16,7 @@ from gaia.mcp.client.supervision.event_loop import EventLoop, Timer
 from gaia.mcp.client.supervision.generation import Generation
 from gaia.mcp.client.supervision.health import HealthCheck
 from gaia.mcp.client.supervision.leaving import Leaving
-from gaia.mcp.client.supervision.policy import Loss, OpenCircuit, RestartTracker
+from gaia.mcp.client.supervision.policy import Loss, OpenCircuit, RestartTracker, load_backoff
 from gaia.mcp.errors import CallTimeout, MCPError
 
 __all__ = ["Spare", "StandbyStatus"]
@@ -178,6 +178,8 @@ class Spare:
             timeout=context.health_timeout,
         )
         self._loop.timers.set(Timer.STANDBY_HEALTH, now + context.health_interval, lambda: self._check(health))
+        # When the server is lost, this one does not wait for it.
+        load_backoff()
 
     def _check(self, health: HealthCheck) -> None:
         if self.generation is not None and health.run_exchange is self.generation.run_exchange:

@@ -94,12 +94,13 @@ class PipeWriter:
                     self._wake.put(None)
         return True
 
-    def close(self) -> None:
-        """Close the pipe. What was not written by now never will be."""
+    def close(self) -> bool:
+        """Close the pipe. What was not written by now never will be. False if a thread is still writing."""
         self._closed = self._broken = True
         self._wake.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
+        return not self._thread.is_alive()
 
     def after_fork(self) -> None:
         """In a forked child, which has no writer thread: close our copy of the pipe."""

@@ -110,6 +110,9 @@ class StdioChannel:
     def memory(self) -> int:
         return self._process.memory()
 
+    def stop_writing(self) -> bool:
+        return not self.is_forked and self._writer is not None and self._writer.close()
+
     def close(self, grace: float) -> Ending:
         if self.is_forked:
             return Ending()

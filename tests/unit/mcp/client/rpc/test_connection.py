@@ -67,6 +67,9 @@ class FakeChannel:
     def ending(self, wait: float) -> Ending | None:
         return None
 
+    def stop_writing(self) -> bool:
+        return False
+
     def close(self, grace: float) -> Ending:
         return Ending()
 

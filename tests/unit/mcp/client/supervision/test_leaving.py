@@ -96,6 +96,19 @@ class TestDraining:
         assert unread.result(PATIENCE) == TEXT
         assert first.requests("tools/call") == []
 
+    def test_or_as_soon_as_nothing_more_is_written_to_the_old_one(self, server: Supervised) -> None:
+        first = server.transport.channel(1)
+        first.stop_reading()
+        unread = server.submit(timeout=100.0)
+        second = replaced(server)
+        first.writes_until_closed = False
+        first.hold_closing()
+        server.clock.advance(DRAIN)
+        second.answer(second.wait_for("tools/call"), TEXT)
+        assert unread.result(PATIENCE) == TEXT
+        first.let_close()
+        assert first.requests("tools/call") == []
+
     def test_the_fresh_one_may_be_lost_meanwhile(self, server: Supervised) -> None:
         first = server.transport.channel(1)
         call = server.submit()

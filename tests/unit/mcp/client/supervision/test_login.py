@@ -133,6 +133,17 @@ class TestWithNobodyToAsk:
             call.result(PATIENCE)
         assert lost.value.delivery == "unknown"
 
+    def test_a_restart_that_was_asked_for_does_not_wait_for_a_login(
+        self, supervise: Supervise, nobody: FakeAuthorization
+    ) -> None:
+        server = supervise(authorization=nobody).started()
+        del server.transport.answers["initialize"]
+        restarted = server.in_background(server.supervisor.replace_now, 20.0)
+        server.transport.channel(2).wait_for("initialize")
+        server.transport.channel(1).lock_out()
+        assert not restarted.result(PATIENCE)
+        assert server.supervisor.state is ServerState.NEEDS_AUTHORIZATION
+
     def test_it_is_not_tried_again_as_time_passes(self, supervise: Supervise, nobody: FakeAuthorization) -> None:
         server = supervise(authorization=nobody).started()
         server.transport.channel().lock_out()

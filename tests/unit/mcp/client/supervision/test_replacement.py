@@ -145,6 +145,17 @@ class TestFailing:
         assert is_answered_by(server, 2)
         assert server.transport.starts == 2
 
+    def test_a_server_that_exits_by_itself_meanwhile_does_not_stay_exited(self, server: Supervised) -> None:
+        del server.transport.answers["initialize"]
+        outcomes = replace(server)
+        second = server.transport.channel(2)
+        opening = second.wait_for("initialize")
+        server.transport.channel(1).end(exit_code=0)
+        second.answer(opening, {"protocolVersion": "2025-11-25", "capabilities": {}})
+        assert outcomes.get(timeout=PATIENCE) is None
+        assert is_answered_by(server, 2)
+        assert server.transport.starts == 2
+
     def test_a_mistake_while_it_takes_over_leaves_nothing_behind(self, server: Supervised) -> None:
         def break_down(event: Event) -> None:
             if isinstance(event, Restarted):

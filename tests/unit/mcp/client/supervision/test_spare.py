@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gaia import log
+from gaia.mcp.client.supervision import spare
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.spare import StandbyStatus
@@ -94,6 +97,14 @@ class TestWaiting:
         server.transport.answers["tools/list"] = lambda _: {"tools": []}
         server.transport.channel(1).end(exit_code=1)
         assert server.wait_for_listing(2) == [{"name": "new"}]
+
+    def test_what_the_next_loss_needs_is_loaded_before(
+        self, supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loaded = threading.Event()
+        monkeypatch.setattr(spare, "load_backoff", loaded.set)
+        started(supervise(standby=True))
+        assert loaded.wait(PATIENCE)
 
     def test_one_that_cannot_be_started_is_a_warning_and_tried_again_with_backoff(
         self, supervise: Supervise, caplog: pytest.LogCaptureFixture

@@ -427,7 +427,7 @@ class TestClosing:
         waiting = Watched(b"waiting\n")
         writer.send(Frame(b"x" * (2 * MEGABYTE)))
         writer.send(waiting)
-        writer.close()
+        assert writer.close(), "nothing is written any more"
         assert pipe.write_end.closed
         assert set(pipe.read(3 * MEGABYTE)) == {ord("x")}
         assert waiting.began == 0

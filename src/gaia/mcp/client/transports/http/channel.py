@@ -142,6 +142,9 @@ class HttpChannel:
     def memory(self) -> None:
         """The server is no process of ours."""
 
+    def stop_writing(self) -> bool:
+        return False
+
     def close(self, grace: float) -> Ending:
         if self.is_forked:
             return Ending()
