@@ -572,9 +572,9 @@ def test_after_an_exception_at_any_place_the_next_call_has_a_connection(idle: bo
     """The only one that there may be."""
     files = ("http/errand.py", "http/connection_pool.py", "http/channel.py", "gaia/daemon_pool.py")
     with MCPClient("web", HttpTransport(serve().url, max_connections=1)) as client:
+        connections = channel_of(client)._idle
         for place in itertools.count():
             assert text_of(client.call_tool("echo", {"text": "hi"}, timeout=PATIENCE)) == "hi"
-            connections = channel_of(client)._idle
             assert wait_until(lambda: bool(connections._idle))
             while not idle and (connection := connections.take_open()) is not None:
                 connection.close()
