@@ -5,12 +5,15 @@ a finalizer that the garbage collector calls may come in between in any thread. 
 function, at the nth line of our code that the operation runs through, so each place has its turn.
 """
 
+import dis
 import faulthandler
+import functools
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import gaia
@@ -91,3 +94,51 @@ def places(interrupt: Callable[[int], Interruption], step: int = 1, first: int =
             return
         yield interruption
         place += step
+
+
+class Raised(BaseException):
+    """What a signal handler raises, see `raise_within`."""
+
+
+def raise_within(operation: Callable[[], object], place: int, files: tuple[str, ...]) -> str:
+    """Run an operation in this thread, with an exception right after its call number `place`; returns where that was.
+
+    Those are the places where the interpreter runs signal handlers, besides the ends of loops. Only calls are counted
+    that are made by `files`, which are paths within the package. Empty if there are not so many.
+    """
+    left, where = place, ""
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> "Callable[..., Any] | None":
+        nonlocal left, where
+        code = frame.f_code
+        if where or not code.co_filename.startswith(_OURS) or code.co_name == "__del__":
+            return None
+        if not code.co_filename.endswith(files):
+            return trace if event == "call" else None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in _after_calls(code):
+            if left == 0:
+                where = f"{code.co_filename}:{frame.f_lineno}"
+                raise Raised
+            left -= 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        operation()
+    except Raised:
+        pass
+    finally:
+        sys.settrace(None)
+    return where
+
+
+@functools.cache
+def _after_calls(code: CodeType) -> frozenset[int]:
+    """The instructions before which the interpreter may run signal handlers."""
+    instructions = list(dis.get_instructions(code))
+    return frozenset(
+        after.offset
+        for before, after in itertools.pairwise(instructions)
+        if before.opname in ("RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW")
+    )

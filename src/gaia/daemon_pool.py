@@ -85,9 +85,17 @@ class DaemonPool:
         with self._lock:
             if self._closed:
                 return False
-            if self._idle:
-                self._idle.pop().inbox.put(task)
-                return True
+            while self._idle:
+                thread = self._idle[-1]
+                taken = thread.first is None
+                if taken:
+                    thread.first = task
+                # It counts as idle to the end: an exception of a signal handler, at any line, loses no thread then.
+                thread.inbox.put(None)
+                with contextlib.suppress(ValueError):
+                    self._idle.remove(thread)
+                if taken:
+                    return True
             # Through the queue also for a new thread, because tasks that were kept without one come first.
             self._waiting.append(task)
             error: RuntimeError | None = None
@@ -194,35 +202,36 @@ class DaemonPool:
             return True
 
     def _next_task(self, thread: _PoolThread) -> Task | None:
-        with self._lock:
-            if thread.first is not None:
-                task, thread.first = thread.first, None
-                return task
-            if self._waiting:
-                return self._waiting.popleft()
-            if thread.ending:
-                return None
-            self._idle.append(thread)
-        try:
-            seconds = threading.TIMEOUT_MAX if self._idle_seconds is None else self._idle_seconds
-            return get_within(thread.inbox, seconds)
-        except queue.Empty:
+        seconds = threading.TIMEOUT_MAX if self._idle_seconds is None else self._idle_seconds
+        while True:
             with self._lock:
                 if thread in self._idle:
                     self._idle.remove(thread)
-                    thread.ending = True
+                if thread.first is not None:
+                    task, thread.first = thread.first, None
+                    return task
+                if self._waiting:
+                    return self._waiting.popleft()
+                if thread.ending:
                     return None
-        # It was taken from the idle threads in that moment: a task or the end is in its inbox.
-        return thread.inbox.get()
+                self._idle.append(thread)
+            try:
+                get_within(thread.inbox, seconds)
+            except queue.Empty:
+                with self._lock:
+                    if thread in self._idle and thread.first is None:
+                        self._idle.remove(thread)
+                        thread.ending = True
+                        return None
 
 
 class _PoolThread(threading.Thread):
     def __init__(self, pool: DaemonPool, name: str) -> None:
         super().__init__(target=pool._run, args=(self,), name=name, daemon=True)
-        self.inbox: TimedQueue[Task | None] = TimedQueue()
-        """A task, or None for the end; filled after the thread was taken from the idle ones."""
+        self.inbox: TimedQueue[None] = TimedQueue()
+        """Has something whenever there is something to look for: a task, or the end."""
         self.first: Task | None = None
-        """What it was started for, until it takes that."""
+        """What it was started or woken up for, until it takes that."""
         self.ending = False
         """Whether it ends as soon as no task waits. Does not count towards the bound of the pool any more."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from gaia import daemon_pool
 from gaia.daemon_pool import DaemonPool, PoolExhausted, drain_all
 from gaia.handover import on_engine_thread
+from tests.interruption import raise_within
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -351,3 +353,16 @@ assert pool.drain(10) and seen == ["parent"]
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_an_exception_within_submit_loses_no_thread(make: Callable[..., DaemonPool]) -> None:
+    """A signal handler may raise it, at any place."""
+    pool = make(1)
+    for place in itertools.count():
+        done = threading.Event()
+        pool.submit(done.set)
+        assert done.wait(PATIENCE)
+        assert wait_until(lambda: bool(pool._idle))
+        if not raise_within(lambda: pool.submit(lambda: None), place, ("gaia/daemon_pool.py",)):
+            break
+    assert place > 2

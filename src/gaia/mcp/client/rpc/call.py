@@ -138,8 +138,9 @@ class Call(msgspec.Struct, eq=False):
         elif result is not None:
             self.result = result
         self._done.release()
-        if self._errand is not None:
-            self._errand.ended()
+        # The caller's thread may put it away in this moment.
+        if (errand := self._errand) is not None:
+            errand.ended()
         if self.on_done is not None:
             self.on_done(self)
         return True
@@ -170,10 +171,13 @@ class Call(msgspec.Struct, eq=False):
                 self.wait_for_outcome()
         except BaseException:
             self._caller = None
-            route.cancel(self, CallCancelled("the caller was interrupted"))
-            if self._errand is not None:
-                self._errand.abandon()
-                self._errand = None
+            try:
+                route.cancel(self, CallCancelled("the caller was interrupted"))
+            finally:
+                # Another exception may come.
+                if self._errand is not None:
+                    self._errand.abandon()
+                    self._errand = None
             raise
 
     def leave(self, errand: Errand) -> bool:

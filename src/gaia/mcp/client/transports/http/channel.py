@@ -14,6 +14,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from gaia.daemon_pool import PoolExhausted
 from gaia.http_client import HttpClientError, HttpConnection, Interrupted
 from gaia.locks import Latch, WeakObjects, reentrant_lock
 from gaia.log import get_logger
@@ -252,12 +253,18 @@ class HttpChannel:
         else:
             pool = self._standing if item.method in _STANDING_METHODS else self._calls
         left = pool is self._calls and self._leave(item, post)
-        with self._lock:
-            if self._closed:
-                return
-            self._posts[post] = None
-        if not left:
-            self._submit_to(pool, post)
+        try:
+            with self._lock:
+                if self._closed:
+                    return
+                self._posts[post] = None
+            if not left:
+                self._submit_to(pool, post)
+        except BaseException:
+            # A signal handler has raised it, and what is sent here is given up.
+            post.interrupt()
+            self._forget(post)
+            raise
 
     def _leave(self, item: Outgoing, post: Post) -> bool:
         """Leave the exchange to the caller's thread, if this is the thread of a caller that waits for the answer."""
@@ -274,7 +281,7 @@ class HttpChannel:
     def _submit_to(self, pool: ConnectionPool, post: Post) -> None:
         try:
             pool.submit(partial(self._run, post))
-        except RuntimeError as error:
+        except PoolExhausted as error:
             self._forget(post)
             self.ended(Ending(cause=f"cannot be reached: {error}"))
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from gaia.daemon_pool import DaemonPool
+from gaia.daemon_pool import DaemonPool, PoolExhausted
 from gaia.http_client import HttpConnection
 from gaia.locks import Latch, reentrant_lock
 
@@ -81,6 +81,9 @@ class ConnectionPool:
     """Requests of one kind: at most so many of them use a connection at once. Thread-safe.
 
     A job runs on a thread of the pool. A caller that waits for its answer anyway may borrow a connection instead.
+
+    A signal handler may raise at any line that the thread of a caller runs through. So that no place and no job is lost
+    then, only threads of the pool take jobs, and enter `_running`.
     """
 
     def __init__(self, name: str, limit: int, connections: IdleConnections) -> None:
@@ -95,6 +98,7 @@ class ConnectionPool:
         self._borrowers: dict[object, None] = {}
         """Those that have one, or are about to."""
         self._waiting: deque[Job] = deque()
+        """Jobs that no thread has taken yet."""
         self._closed = False
         self._all_returned = Latch()
         """Opened when no borrower is left, after `request_close`."""
@@ -102,21 +106,29 @@ class ConnectionPool:
     def submit(self, job: Job) -> None:
         """Have `job` done as soon as a connection may be used. Never blocks. Dropped after `request_close`.
 
-        Raises RuntimeError if no thread runs and none can be started.
+        Raises `PoolExhausted` if no thread runs and none can be started.
         """
         with self._lock:
             if self._closed:
                 return
+            self._waiting.append(job)
             if self._is_full():
-                self._waiting.append(job)
                 return
-            key = self._enter()
-        self._start(key, partial(self._run, key, job))
+        try:
+            self._threads.submit(self._run_waiting)
+        except BaseException as error:
+            with self._lock:
+                waits = job in self._waiting
+                if waits:
+                    self._waiting.remove(job)
+            # A thread that was about to end may have taken it.
+            if waits or not isinstance(error, PoolExhausted):
+                raise
 
     def borrow(self, borrower: object) -> HttpConnection | None:
         """An idle connection for the calling thread, to be given back. None if there is none, or others are first."""
         with self._lock:
-            if self._closed or self._waiting or self._is_full():
+            if self._closed or len(self._waiting) + len(self._running) + len(self._borrowers) >= self._limit:
                 return None
             self._borrowers[borrower] = None
         connection = self._connections.take_open()
@@ -124,27 +136,24 @@ class ConnectionPool:
             self.give_back(borrower, None)
         return connection
 
-    def give_back(self, borrower: object, connection: HttpConnection | None) -> None:
-        """The borrower is done. Harmless if it was given back, or has borrowed nothing."""
-        try:
-            if connection is not None:
-                self._connections.put(connection)
-        finally:
-            with self._lock:
-                self._borrowers.pop(borrower, None)
-                if self._closed and not self._borrowers:
-                    self._all_returned.open()
-            self._run_next()
+    def give_back(self, borrower: object, connection: HttpConnection | None) -> bool:
+        """The borrower is done; without `connection` if that must not be used again.
+
+        False, and harmless, if it was given back or taken over, or if the borrower has borrowed nothing.
+        """
+        had_one = self._return(borrower)
+        if had_one and connection is not None:
+            self._connections.put(connection)
+        self._wake_thread()
+        return had_one
 
     def take_over(self, borrower: object, connection: HttpConnection, job: Job) -> None:
-        """Have `job` go on with a connection that was borrowed.
+        """Have `job` go on with a connection that was borrowed, unless that is given back before the job begins.
 
-        Raises RuntimeError, and changes nothing, if no thread runs and none can be started.
+        Raises `PoolExhausted`, and changes nothing, if no thread runs and none can be started, or after the end.
         """
-        with self._lock:
-            key = self._enter()
-        self._start(key, partial(self._go_on, key, connection, job))
-        self.give_back(borrower, None)
+        if not self._threads.submit(partial(self._go_on, borrower, connection, job)):
+            raise PoolExhausted("the pool is closed")
 
     def request_close(self) -> None:
         """Take no jobs any more, and forget those that wait."""
@@ -167,36 +176,51 @@ class ConnectionPool:
         """The caller has the lock."""
         return len(self._running) + len(self._borrowers) >= self._limit
 
-    def _enter(self) -> object:
-        """The caller has the lock, and starts a job with the key."""
-        key = object()
-        self._running[key] = None
-        return key
+    def _return(self, borrower: object) -> bool:
+        """Free the place of a borrower. False if it has none."""
+        with self._lock:
+            had_one = borrower in self._borrowers
+            self._borrowers.pop(borrower, None)
+            if self._closed and not self._borrowers:
+                self._all_returned.open()
+        return had_one
 
-    def _start(self, key: object, work: Callable[[], object], *, keep: bool = False) -> None:
-        try:
-            self._threads.submit(work, keep=keep)
-        except BaseException:
-            self._running.pop(key, None)
-            raise
-
-    def _run(self, key: object, job: Job) -> None:
-        self._go_on(key, self._connections.take(), job)
-
-    def _go_on(self, key: object, connection: HttpConnection, job: Job) -> None:
-        try:
-            job(connection)
-        finally:
-            self._connections.put(connection)
-            self._running.pop(key, None)
-            self._run_next()
-
-    def _run_next(self) -> None:
-        """Run the job that has waited longest, if there is room by now."""
+    def _wake_thread(self) -> None:
+        """Have a thread look for a job, if there is one that may run. Once too often is harmless."""
         if not self._waiting:
             return
         with self._lock:
             if not self._waiting or self._is_full():
                 return
-            job, key = self._waiting.popleft(), self._enter()
-        self._start(key, partial(self._run, key, job), keep=True)
+        self._threads.submit(self._run_waiting, keep=True)
+
+    # On threads of the pool.
+
+    def _run_waiting(self) -> None:
+        """Run the job that has waited longest, if there is room."""
+        key = object()
+        with self._lock:
+            if not self._waiting or self._is_full():
+                return
+            job = self._waiting.popleft()
+            self._running[key] = None
+        self._run(key, job)
+
+    def _go_on(self, borrower: object, connection: HttpConnection, job: Job) -> None:
+        key = object()
+        with self._lock:
+            if not self._return(borrower):
+                return
+            self._running[key] = None
+        self._run(key, job, connection)
+
+    def _run(self, key: object, job: Job, connection: HttpConnection | None = None) -> None:
+        try:
+            connection = connection or self._connections.take()
+            job(connection)
+        finally:
+            if connection is not None:
+                self._connections.put(connection)
+            with self._lock:
+                self._running.pop(key, None)
+            self._wake_thread()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from gaia.daemon_pool import PoolExhausted
 from gaia.handover import mark_engine_thread
 from gaia.http_client import HttpConnection
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
@@ -20,7 +21,7 @@ class CallersErrand:
     deadline, is left to a thread of the pool: to connect, to try again, to wait for the end of a stream.
     """
 
-    __slots__ = ("_is_ours", "_login", "_on_left", "_pool", "_post", "_to_pool")
+    __slots__ = ("_login", "_on_left", "_pool", "_post", "_to_pool")
 
     def __init__(
         self,
@@ -41,24 +42,15 @@ class CallersErrand:
         self._pool = pool
         self._to_pool = to_pool
         self._on_left = on_left
-        self._is_ours = True
-        """Whether no thread of the pool has taken over. Only the caller's thread uses it."""
 
     def run(self) -> None:
-        post = self._post
-        connection: HttpConnection | None = None
         # The caller may hold locks that the application's log handlers need.
         was_engine = mark_engine_thread()
         try:
-            connection = self._pool.borrow(post)
-            if connection is None:
-                self._is_ours = False
-                self._to_pool(post)
-            elif post.begin_at_once(connection, self._login):
-                self._take_over(connection)
+            if self._exchange():
+                self._on_left(self._post)
         finally:
             mark_engine_thread(was_engine)
-            self._leave(connection)
 
     def ended(self) -> None:
         # The thread that hands over the answer is about to look.
@@ -66,27 +58,43 @@ class CallersErrand:
             self._post.interrupt()
 
     def abandon(self) -> None:
+        # What `run` had left undone when an exception came; a thread of the pool that has the post ends it.
         self._post.interrupt()
-        self._leave(None)
+        self._pool.give_back(self._post, None)
+        self._on_left(self._post)
 
-    def _take_over(self, connection: HttpConnection) -> None:
-        """Have a thread of the pool do what is left, with the same connection."""
-        self._is_ours = False
+    def _exchange(self) -> bool:
+        """Send the call and receive the answer. False if a thread of the pool does that, or what is left of it."""
+        post, pool = self._post, self._pool
+        connection = pool.borrow(post)
+        if connection is None:
+            self._to_pool(post)
+            return False
         try:
-            self._pool.take_over(self._post, connection, partial(self._go_on, self._post))
-        except RuntimeError:
-            # No thread can be started. What is left then ends with the call's deadline.
-            self._is_ours = True
-            self._post.go_on(connection)
+            if post.begin_at_once(connection, self._login):
+                return not self._take_over(connection)
+        except BaseException:
+            # It was raised by a signal handler, at any line: the post may still interrupt its connection.
+            if pool.give_back(post, None):
+                connection.close()
+            raise
+        pool.give_back(post, connection)
+        return True
+
+    def _take_over(self, connection: HttpConnection) -> bool:
+        """Have a thread of the pool do what is left, with the same connection. False if none can."""
+        post, pool = self._post, self._pool
+        try:
+            pool.take_over(post, connection, partial(self._go_on, post))
+        except PoolExhausted:
+            # What is left then ends with the call's deadline.
+            post.go_on(connection)
+            pool.give_back(post, connection)
+            return False
+        return True
 
     def _go_on(self, post: Post, connection: HttpConnection) -> None:
         try:
             post.go_on(connection)
         finally:
             self._on_left(post)
-
-    def _leave(self, connection: HttpConnection | None) -> None:
-        if self._is_ours:
-            self._pool.give_back(self._post, connection)
-            self._on_left(self._post)
-            self._is_ours = False

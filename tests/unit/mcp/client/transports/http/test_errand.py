@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 import queue
 import random
@@ -24,7 +25,7 @@ from gaia.mcp.client.transports.http.channel import HttpChannel
 from gaia.mcp.client.transports.http.post import Post
 from gaia.mcp.client.transports.http.transport import HttpTransport
 from gaia.mcp.errors import CallCancelled, NotConnected
-from tests.interruption import Interruption, places
+from tests.interruption import Interruption, places, raise_within
 from tests.servers.http_server import LEGACY, PATIENCE, Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import ERAS, TEXT, Connect, Serve, text_of, threads
 from tests.waiting import wait_until
@@ -562,6 +563,26 @@ class TestAtAnyLine:
             finally:
                 for client in clients:
                     client.disconnect()
+
+
+# A connection that is lost between two instructions is closed by the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("idle", [True, False], ids=["on the caller's thread", "on a thread of the pool"])
+def test_after_an_exception_at_any_place_the_next_call_has_a_connection(idle: bool, serve: Serve) -> None:
+    """The only one that there may be."""
+    files = ("http/errand.py", "http/connection_pool.py", "http/channel.py", "gaia/daemon_pool.py")
+    with MCPClient("web", HttpTransport(serve().url, max_connections=1)) as client:
+        connections = channel_of(client)._idle
+        for place in itertools.count():
+            assert text_of(client.call_tool("echo", {"text": "hi"}, timeout=PATIENCE)) == "hi"
+            assert wait_until(lambda: bool(connections._idle))
+            while not idle and (connection := connections.take_open()) is not None:
+                connection.close()
+            where = raise_within(lambda: client.call_tool("echo", {"text": "hi"}, timeout=PATIENCE), place, files)
+            assert wait_until(lambda: holds_nothing(client)), where
+            if not where:
+                break
+        assert place > 10
 
 
 def test_threads_that_call_and_cancel_at_once_leave_nothing_behind(serve: Serve, connect: Connect) -> None:
