@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gaia import log
 from gaia.mcp.client.rpc.connection import ConnectionState
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.errors import StartFailed
@@ -125,6 +126,18 @@ class TestFailing:
         server.settle()
         assert server.transport.starts == 1
         assert status(server) is None
+
+    @pytest.mark.parametrize(("keep_trying", "warnings"), [(False, 0), (True, 1)])
+    def test_a_retry_is_announced_only_if_there_will_be_one(
+        self, server: Supervised, caplog: pytest.LogCaptureFixture, *, keep_trying: bool, warnings: int
+    ) -> None:
+        server.transport.start_errors.append(StartFailed("no memory"))
+        assert replace(server, keep_trying=keep_trying).get(timeout=PATIENCE) is not None
+        server.settle()
+        log.flush()
+        messages = [record.getMessage() for record in caplog.records]
+        assert len([message for message in messages if "standby_failed" in message]) == warnings
+        assert len([message for message in messages if "server_not_replaced" in message]) == 1
 
     def test_it_is_tried_again_with_backoff_if_that_is_wanted(self, server: Supervised) -> None:
         server.transport.start_errors.extend([StartFailed("no memory"), StartFailed("no memory")])
