@@ -25,6 +25,9 @@ __all__ = ["connect"]
 _LOOK_SECONDS = 0.1
 """How often a connection that is being made is looked at: not every system wakes up its thread when it is shut down."""
 
+_UNKNOWN_ISSUER = (18, 19, 20, 21)
+"""OpenSSL's codes for a certificate that is signed by itself, or by what is not among the trusted ones."""
+
 Watch = Callable[[socket.socket | None], None]
 """Is told the socket that another thread may shut down, before the first wait for it. Raises `Interrupted`."""
 
@@ -37,6 +40,7 @@ def connect(url: Url, settings: HttpSettings, deadline: Deadline, watch: Watch) 
     """
     proxy = settings.proxies.for_url(url)
     first = url if proxy is None else proxy.url
+    place = first.address if proxy is None else f"the proxy {first.address}"
     found = _look_up(first)
     # An interruption meanwhile.
     watch(None)
@@ -47,12 +51,12 @@ def connect(url: Url, settings: HttpSettings, deadline: Deadline, watch: Watch) 
         return until if at is None else min(at, until)
 
     try:
-        stream: Stream | TlsStream = Stream(_connect_tcp(first, found, limit, watch))
+        stream: Stream | TlsStream = Stream(_connect_tcp(place, found, limit, watch))
         if first.scheme == "https":
-            stream = _with_tls(stream, first, settings, limit)
+            stream = _with_tls(stream, first, place, settings, limit)
         if proxy is not None and url.scheme == "https":
             _open_tunnel(stream, url, proxy, limit)
-            stream = _with_tls(stream, url, settings, limit)
+            stream = _with_tls(stream, url, url.address, settings, limit)
     except TimedOut:
         if monotonic() < until:
             raise
@@ -71,7 +75,7 @@ def _look_up(url: Url) -> list[tuple[Any, ...]]:
         raise ConnectFailed(f"cannot look up {url.host}: {_reason(error)}") from error
 
 
-def _connect_tcp(url: Url, found: list[tuple[Any, ...]], limit: Callable[[], float], watch: Watch) -> socket.socket:
+def _connect_tcp(place: str, found: list[tuple[Any, ...]], limit: Callable[[], float], watch: Watch) -> socket.socket:
     """A connection to the first address that takes one. Each has its share of the time."""
     problem = "it has no address"
     for number, (family, kind, protocol, _, address) in enumerate(found):
@@ -95,7 +99,7 @@ def _connect_tcp(url: Url, found: list[tuple[Any, ...]], limit: Callable[[], flo
             return connecting
     if monotonic() >= limit():
         raise TimedOut("the deadline of the request passed before there was a connection")
-    raise ConnectFailed(f"cannot connect to {url.address}: {problem}")
+    raise ConnectFailed(f"cannot connect to {place}: {problem}")
 
 
 def _connect_socket(connecting: socket.socket, address: Any, until: float, watch: Watch) -> None:
@@ -139,20 +143,21 @@ def _open_tunnel(stream: Stream | TlsStream, url: Url, proxy: Proxy, limit: Call
 
 
 def _with_tls(
-    stream: Stream | TlsStream, url: Url, settings: HttpSettings, limit: Callable[[], float]
+    stream: Stream | TlsStream, url: Url, place: str, settings: HttpSettings, limit: Callable[[], float]
 ) -> Stream | TlsStream:
     if settings.tls is None:
-        raise ConnectFailed(f"cannot connect to {url.address}: no certificates are known for https")
+        raise ConnectFailed(f"cannot connect to {place}: no certificates are known for https")
     secure = TlsStream(stream, settings.tls, url.host)
     try:
         secure.shake_hands(limit)
     except ssl.SSLCertVerificationError as error:
+        remedy = "; a CA of your own is named with SSL_CERT_FILE" if error.verify_code in _UNKNOWN_ISSUER else ""
         raise ConnectFailed(
-            f"cannot connect to {url.address}: its certificate is not trusted: {error.verify_message}"
+            f"cannot connect to {place}: its certificate is not trusted: {error.verify_message}{remedy}"
         ) from error
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
-        raise ConnectFailed(f"cannot connect to {url.address}: TLS fails: {reason}") from error
+        raise ConnectFailed(f"cannot connect to {place}: TLS fails: {reason}") from error
     return secure
 
 

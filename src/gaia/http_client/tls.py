@@ -34,7 +34,11 @@ def tls_context() -> ssl.SSLContext:
     paths = ssl.get_default_verify_paths()
     if not file and not folder and not paths.cafile and not (paths.capath and os.listdir(paths.capath)):
         file = next((place for place in _CA_FILES if os.path.isfile(place)), None)
-    context = ssl.create_default_context(cafile=file or None, capath=folder or None)
+    try:
+        context = ssl.create_default_context(cafile=file or None, capath=folder or None)
+    except OSError as error:
+        # It does not say which file.
+        raise OSError(f"{file or folder}: {error.strerror or error}") from error
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -228,6 +228,17 @@ class TestProxy:
         assert "secret" not in str(caught.value)
         assert "path" not in str(caught.value)
 
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    def test_one_that_cannot_be_reached_is_named(
+        self, scheme: str, connected: Connected, client_side: ssl.SSLContext
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        nowhere = Proxies({"all": Proxy.parse(f"http://user:secret@127.0.0.1:{port}")})
+        with pytest.raises(ConnectFailed, match=rf"cannot connect to the proxy 127.0.0.1:{port}: ") as caught:
+            post(connected(proxies=nowhere, tls=client_side), Url.parse(f"{scheme}://mcp.invalid/"), deadline=soon())
+        assert "secret" not in str(caught.value)
+
     def test_a_host_that_needs_none_gets_none(self, scripted: Scripted, connected: Connected) -> None:
         server = scripted(answering(ok()))
         nowhere = Proxies({"all": Proxy.parse("http://127.0.0.1:9")}, ("127.0.0.1",))

@@ -142,7 +142,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.transport != "stdio":
             self._check_without_process()
         if self.standby and self.restart.restart == "never":
-            raise ValueError('standby: it would never take over, because restart is "never"; remove one of the two')
+            raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
             require_seconds(name, getattr(self, name))
         for name in ("max_pending", "max_message_bytes"):

@@ -225,7 +225,7 @@ class TestComplaints:
             ({"restart": {"maxRestarts": "5"}}, "restart.maxRestarts: expected a number, got a string"),
             (
                 {"standby": True, "restart": {"restart": "never"}},
-                'standby: it would never take over, because restart is "never"; remove one of the two',
+                'standby: it would never take over, because restart.restart is "never"; remove either',
             ),
             (
                 {"restart": {"initialDelay": 0}},

@@ -17,13 +17,13 @@ from gaia.mcp.client.supervision.generation import Generation
 from gaia.mcp.client.supervision.health import HealthCheck
 from gaia.mcp.client.supervision.leaving import Leaving
 from gaia.mcp.client.supervision.policy import Loss, OpenCircuit, RestartTracker, load_backoff
-from gaia.mcp.errors import CallTimeout, MCPError
+from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError
 
 __all__ = ["Spare", "StandbyStatus"]
 
 logger = get_logger(__name__)
 
-_NOT_NEEDED = MCPError("it is not needed any more")
+_NOT_NEEDED = "the stand-by is not needed any more"
 
 
 class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class Spare:
         """End the one that is there, and start no other one until `want`."""
         self.rest()
         if self.generation is not None:
-            self._leave(_NOT_NEEDED)
+            self._drop()
 
     def take(self) -> Generation | None:
         """Give it away, greeted or not yet; None if there is none that lives."""
@@ -127,7 +127,7 @@ class Spare:
             return None
         if generation.maintenance is None:
             # An exception has come between its loss and its end, or between its start and its greeting.
-            self._leave(_NOT_NEEDED)
+            self._drop()
             return None
         if generation.has_ended:
             self.lost(None)
@@ -202,6 +202,11 @@ class Spare:
             return
         self._failed(reason, error or MCPError(reason))
 
+    def _drop(self) -> None:
+        """End the one that is there, which is no failure: what it was asked is cancelled."""
+        self._spans.ended()
+        self._leave(CallCancelled(_NOT_NEEDED))
+
     def _leave(self, error: MCPError | None, *, hung: bool = False) -> Loss:
         generation = self.generation
         assert generation is not None, "only a spare that is there can leave"
@@ -209,7 +214,11 @@ class Spare:
         try:
             self._loop.timers.cancel(Timer.STANDBY_HEALTH)
             loss = msgspec.structs.replace(loss, ending=generation.lose(error))
-            self._call_queue.take_back(generation.connection.close(), loss.described())
+            asked = generation.connection.close()
+            if isinstance(error, CallCancelled):
+                self._call_queue.fail(asked, lambda: error)
+            else:
+                self._call_queue.take_back(asked, loss.described())
             self._context.server_requests.lost(generation.connection)
         finally:
             self._leaving.end(generation, loss)
@@ -224,6 +233,8 @@ class Spare:
         moment = decision.until if isinstance(decision, OpenCircuit) else now + decision.delay
         self.delay(moment)
         if self._wanted:
-            logger.warning("standby_failed", server=self._context.name, reason=reason, retry_in=moment - now)
             self.want()
         self._owner.standby_failed(error)
+        # It may have been the only attempt at a planned replacement, which is reported as such.
+        if self._wanted:
+            logger.warning("standby_failed", server=self._context.name, reason=reason, retry_in=moment - now)

@@ -6,6 +6,7 @@ import queue
 
 import pytest
 
+from gaia import log
 from gaia.mcp.client.rpc.connection import ConnectionState
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.errors import StartFailed
@@ -123,6 +124,17 @@ class TestFailing:
         server.settle()
         assert server.transport.starts == 1
         assert status(server) is None
+
+    def test_no_retry_is_announced_because_there_will_be_none(
+        self, server: Supervised, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.transport.start_errors.append(StartFailed("no memory"))
+        assert replace(server).get(timeout=PATIENCE) is not None
+        server.settle()
+        log.flush()
+        messages = [record.getMessage() for record in caplog.records]
+        assert not [message for message in messages if "standby_failed" in message]
+        assert len([message for message in messages if "server_not_replaced" in message]) == 1
 
     def test_a_server_that_is_not_ready_is_not_replaced(self, server: Supervised) -> None:
         server.transport.channel(1).hold_closing()

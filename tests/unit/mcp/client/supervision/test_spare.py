@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from opentelemetry.trace import StatusCode
 
 from gaia import log
 from gaia.mcp.client.supervision import spare
@@ -12,8 +13,9 @@ from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, St
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.spare import StandbyStatus
 from gaia.mcp.errors import CallCancelled, ServerCrashed, ServerUnavailable, StartFailed
-from tests.fake_transport import PATIENCE, FakeChannel
+from tests.fake_transport import PATIENCE, FakeChannel, handshake_answers
 from tests.supervised import FRAGILE, Supervised
+from tests.tracing import Tracing, attributes_of
 from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
 from tests.waiting import wait_until
 
@@ -374,6 +376,23 @@ class TestStopping:
         third.wait_for("initialize")
         server.supervisor.stop()
         assert third.closed_with_grace is not None
+
+    def test_the_spans_of_one_that_is_being_greeted_end_as_cancelled(
+        self, tracing: Tracing, supervise: Supervise
+    ) -> None:
+        server = supervise(standby=True)
+        del server.transport.answers["initialize"]
+        starting = server.in_background(server.supervisor.start)
+        first = server.transport.channel(1)
+        opening = first.wait_for("initialize")
+        first.answer(opening, handshake_answers()["initialize"](opening))
+        assert starting.result(PATIENCE)
+        server.transport.channel(2).wait_for("initialize")
+        server.supervisor.stop()
+        (start,) = tracing.wait_for("gaia.mcp.standby fake")
+        assert start.status.status_code is StatusCode.UNSET, "nothing has failed"
+        asked = [span for span in tracing.wait_for("initialize", 2) if span.parent == start.context]
+        assert [attributes_of(span)["error.type"] for span in asked] == ["cancelled"]
 
     def test_a_lost_server_that_is_still_ending_is_waited_for(self, server: Supervised) -> None:
         first = server.transport.channel(1)
