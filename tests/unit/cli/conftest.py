@@ -83,6 +83,15 @@ def run(
     return run_mcp
 
 
+class Started(subprocess.Popen[str]):
+    """A process that is not waited for where the test has failed meanwhile: it would never end."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
 @pytest.fixture
 def start(
     starts_programs: None, gaia_argv: list[str], environment: dict[str, str]
@@ -90,7 +99,7 @@ def start(
     """The same without waiting for its end. It leads a process group, as a command in a terminal does."""
 
     def start_mcp(*words: str, **variables: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        return Started(
             [*gaia_argv, "mcp", *words],
             env=environment | variables,
             stdout=subprocess.PIPE,
