@@ -215,7 +215,8 @@ class ServerLifecycle:
         # What was taken back from a lost server may still be written to it.
         withdrawn = not self._leaving.may_write_any
         self.call_queue.admit(generation.connection, self._context.hooks.refusal_of, withdrawn=withdrawn)
-        if self._context.standby:
+        if self._context.standby and (withdrawn or len(self.call_queue) == 0):
+            # Starting it takes this thread some milliseconds, for which calls do not wait: `_admit_again` comes soon.
             self._spare.want()
 
     # By a stand-by, or by a fresh process that was asked for.

@@ -227,6 +227,7 @@ class TestTakingOver:
         first.resume_reading()
         assert first.requests("tools/call") == []
         assert len(second.requests("tools/call")) == 1
+        assert server.transport.starts == 2, "the next stand-by is started after the call"
         first.let_close()
         second.answer(second.wait_for("tools/call", 2), TEXT)
         assert waiting.result(PATIENCE) == TEXT
