@@ -20,6 +20,7 @@ from tests import leak_check
 from tests.fake_clock import FakeClock
 from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
+from tests.servers.processes import program
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
@@ -276,7 +277,7 @@ def fault_server(starts_processes: None) -> Callable[..., dict[str, Any]]:
         # A mistake is reported here, where the test is, and not by a server that does not start.
         Scenario.from_json(json.loads(text))
         # Isolated and without site-packages: it starts in half the time.
-        return {"command": sys.executable, "args": ["-I", "-S", str(fault_server_module.__file__), text]}
+        return {"command": sys.executable, "args": ["-I", "-S", program(fault_server_module), text]}
 
     return configure
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers import fault_server, state_file
+from tests.servers.processes import program
 
 Json = dict[str, Any]
 
@@ -137,7 +138,7 @@ class ScriptedServer:
     def configuration(self, **keys: Any) -> Json:
         """An entry of ``mcpServers``, with these `keys` in addition."""
         self.from_now_on("well")
-        args = ["-I", "-S", str(fault_server.__file__), f"@{self._scenario_file}"]
+        args = ["-I", "-S", program(fault_server), f"@{self._scenario_file}"]
         return {"command": sys.executable, "args": args, "maxMessageBytes": MAX_MESSAGE, **keys}
 
     def from_now_on(self, fault: str) -> None:

@@ -30,6 +30,7 @@ from gaia.mcp.errors import ConfigError
 from tests import leak_check
 from tests.chaos.ledger import Ledger
 from tests.servers import fault_server
+from tests.servers.processes import program
 from tests.servers.state_file import read_state
 from tests.waiting import PATIENCE, wait_until
 
@@ -175,7 +176,7 @@ class Host:
 
     def add_server(self) -> Json:
         """Try to connect one more, which writes no file."""
-        configuration = {"command": sys.executable, "args": ["-I", "-S", str(fault_server.__file__)]}
+        configuration = {"command": sys.executable, "args": ["-I", "-S", program(fault_server)]}
         try:
             self.manager.add_server("another", configuration)
         except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it

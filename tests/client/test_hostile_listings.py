@@ -16,6 +16,7 @@ from gaia.mcp.client.tool_catalog import MAX_DEFINITION
 from tests.recorder import Recorder
 from tests.servers import fault_server as fault_server_module
 from tests.servers.answers import text
+from tests.servers.processes import program
 from tests.waiting import wait_until
 
 Json = dict[str, Any]
@@ -39,7 +40,7 @@ def serve(starts_processes: None, tmp_path: Path) -> Serve:
     def configure(**scenario: Any) -> Json:
         file = tmp_path / f"scenario{next(numbers)}.json"
         file.write_text(json.dumps(scenario))
-        return {"command": sys.executable, "args": ["-I", "-S", str(fault_server_module.__file__), f"@{file}"]}
+        return {"command": sys.executable, "args": ["-I", "-S", program(fault_server_module), f"@{file}"]}
 
     return configure
 
