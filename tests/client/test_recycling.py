@@ -22,13 +22,12 @@ from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.process
 
 Json = dict[str, Any]
 FaultServer = Callable[..., Json]
-PATIENCE = 20.0
 LEAKS = """
 import json, sys
 kept = []

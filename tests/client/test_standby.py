@@ -18,7 +18,7 @@ from tests.chaos.ledger import Ledger
 from tests.servers.answers import text
 from tests.servers.processes import is_alive, wait_for_end
 from tests.servers.state_file import read_state
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -29,7 +29,6 @@ Json = dict[str, Any]
 FaultServer = Callable[..., Json]
 Connect = Callable[..., MCPClient]
 
-PATIENCE = 20.0
 MANY = {"maxRestarts": 100_000, "initialDelay": 0.001, "maxDelay": 0.001, "jitter": 0.0}
 SAFE = {"name": "echo", "annotations": {"readOnlyHint": True}}
 
