@@ -17,6 +17,7 @@ from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.transports.base import MCPTransport
+from gaia.telemetry.spans import read_running, stop_reading_running
 from tests.servers.answers import received, text
 from tests.tracing import Tracing, attributes_of
 from tests.waiting import PATIENCE
@@ -425,3 +426,36 @@ def test_over_a_transport_of_ones_own_the_handshake_has_spans_too(tracing: Traci
     (span,) = tracing.all
     assert span.name == "initialize"
     assert attributes_of(span)["mcp.protocol.version"] == "2025-06-18"
+
+
+class TestReader:
+    """What reads spans while they run, such as the dashboard."""
+
+    @pytest.mark.parametrize("reads", [True, False])
+    def test_it_is_given_the_arguments_at_once(
+        self, tracing: Tracing, fault_server: FaultServer, *, reads: bool
+    ) -> None:
+        started: list[Span] = []
+        seen: list[bool] = []
+
+        class Starts(SpanProcessor):
+            def on_start(self, span: Span, parent_context: context.Context | None = None) -> None:
+                started.append(span)
+
+        def roots() -> list[str]:
+            (call,) = [span for span in started if span.name == "tools/call client_answers"]
+            seen.append("gen_ai.tool.call.arguments" in (call.attributes or {}))
+            return []
+
+        tracing.provider.add_span_processor(Starts())
+        config = fault_server(faults=[{"tool": "client_answers", "server_requests": [{"method": "roots/list"}]}])
+        reader = object()
+        if reads:
+            read_running(reader)
+        try:
+            with MCPClient("fault", MCPClient.from_config("fault", config).transport, roots=roots) as client:
+                client.call_tool("client_answers", {"text": "hi"})
+        finally:
+            stop_reading_running(reader)
+        assert seen == [reads]
+        assert "gen_ai.tool.call.arguments" in attributes_of(tracing.calls[0])

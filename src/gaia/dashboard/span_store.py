@@ -16,6 +16,7 @@ from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.telemetry import attributes as names
 from gaia.telemetry.configuration import tracer_provider
+from gaia.telemetry.spans import read_running, stop_reading_running
 
 __all__ = ["SECONDS_AFTER_CALL", "SpanStore"]
 
@@ -53,10 +54,12 @@ class SpanStore(SpanProcessor):
 
     def attach(self) -> None:
         """Keep this process' spans from now on. Sets a tracer provider if the application has not set one."""
+        read_running(self)
         tracer_provider().add_span_processor(self)
 
     def close(self) -> None:
         """Forget all spans, and ignore new ones: the SDK has no way to detach a processor."""
+        stop_reading_running(self)
         with self._lock:
             self._closed = True
             self._live.clear()

@@ -40,9 +40,12 @@ __all__ = [
     "Outcome",
     "ServerSpan",
     "flush",
+    "read_running",
     "reuse_execute_tool_spans",
+    "running_is_read",
     "start_client_span",
     "start_internal_span",
+    "stop_reading_running",
     "tracing_is_off",
 ]
 
@@ -54,6 +57,9 @@ Executor = Callable[[Callable[[], object]], object]
 P = ParamSpec("P")
 
 _NOTHING: Attributes = {}
+
+_readers: set[object] = set()
+"""What reads spans before they end. Each operation on it is a single one of a set of identities."""
 
 logger = get_logger(__name__)
 
@@ -292,6 +298,21 @@ def start_client_span(
     if not was_recording and not span.get_span_context().is_valid:
         return None
     return ClientSpan(span, here, is_ours=True, was_recording=was_recording)
+
+
+def read_running(reader: object) -> None:
+    """Give spans of requests what is known of them at once, not all of it at their end, which takes less time."""
+    _readers.add(reader)
+
+
+def stop_reading_running(reader: object) -> None:
+    """See `read_running`."""
+    _readers.discard(reader)
+
+
+def running_is_read() -> bool:
+    """Whether a span has to say what is known of its request while that is under way."""
+    return bool(_readers)
 
 
 def tracing_is_off(context: Context | None = None) -> bool:

@@ -200,10 +200,10 @@ class Observation:
         """The span records; `params` are those of the request."""
         self._records = True
         details = self._details(params)
-        if span.is_ours:
+        if span.is_ours and not spans.running_is_read():
             self._noted = details
         else:
-            # It may end before the request does, and takes nothing more then.
+            # It is read before its end; or it may end before the request does, and takes nothing more then.
             self._add_texts(details, None)
             self._arguments = None
             span.set_attributes(details)
