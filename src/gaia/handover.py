@@ -31,13 +31,9 @@ _MAX_SIZE = 16 * 1024 * 1024
 _thread = threading.local()
 
 
-def mark_engine_thread(is_engine: bool = True) -> bool:
-    """The current thread must not run code of the application from now on; with False, it may again.
-
-    Returns what was set before, for a caller's thread that does the work of an engine thread for a while.
-    """
-    before, _thread.is_engine = on_engine_thread(), is_engine
-    return before
+def mark_engine_thread(is_engine: bool = True) -> None:
+    """The current thread must not run code of the application from now on; with False, it may again."""
+    _thread.is_engine = is_engine
 
 
 def on_engine_thread() -> bool:

@@ -28,7 +28,7 @@ class IdleConnections:
     def __init__(self, new_connection: Callable[[], HttpConnection]) -> None:
         self._new_connection = new_connection
         self._lock = reentrant_lock()
-        """Owns the two below."""
+        """Owns the two below, but for taking a connection."""
         self._idle: deque[HttpConnection] = deque()
         """Those that were used last are at the end."""
         self._closed = False
@@ -40,10 +40,12 @@ class IdleConnections:
     def take_open(self) -> HttpConnection | None:
         """One that is connected to the server, as far as that is known; None if there is none."""
         while True:
-            with self._lock:
-                if not self._idle:
-                    return None
+            try:
+                # One operation, without the lock: a signal handler that interrupts this thread may wait for a thread of
+                # the pool, which comes here too.
                 connection = self._idle.pop()
+            except IndexError:
+                return None
             if connection.is_connected:
                 return connection
             connection.close()
@@ -53,28 +55,36 @@ class IdleConnections:
         with self._lock:
             if not self._closed and connection.is_kept:
                 self._idle.append(connection)
-                connection = self._idle[0]
-                if not connection.is_stale:
+                stale = self._pop_stale()
+                if stale is None:
                     return
-                self._idle.popleft()
+                connection = stale
         connection.close()
 
     def close_stale(self) -> None:
         """Close those that nothing has used for too long."""
         while True:
             with self._lock:
-                if not self._idle or not self._idle[0].is_stale:
-                    return
-                connection = self._idle.popleft()
+                connection = self._pop_stale()
+            if connection is None:
+                return
             connection.close()
 
     def close(self) -> None:
         """Close all, and those that are put back later, too."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, deque()
-        for connection in idle:
-            connection.close()
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _pop_stale(self) -> HttpConnection | None:
+        """The one that was used longest ago, if that is too long ago. The caller has the lock."""
+        try:
+            return self._idle.popleft() if self._idle[0].is_stale else None
+        except IndexError:
+            # Others take connections without the lock.
+            return None
 
 
 class ConnectionPool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gaia.daemon_pool import PoolExhausted
-from gaia.handover import mark_engine_thread
+from gaia.handover import mark_engine_thread, on_engine_thread
 from gaia.http_client import HttpConnection
 from gaia.mcp.client.transports.http.connection_pool import ConnectionPool
 from gaia.mcp.client.transports.http.post import Post
@@ -21,7 +21,7 @@ class CallersErrand:
     deadline, is left to a thread of the pool: to connect, to try again, to wait for the end of a stream.
     """
 
-    __slots__ = ("_login", "_on_left", "_pool", "_post", "_to_pool")
+    __slots__ = ("_login", "_on_left", "_pool", "_post", "_to_pool", "_was_engine")
 
     def __init__(
         self,
@@ -42,15 +42,17 @@ class CallersErrand:
         self._pool = pool
         self._to_pool = to_pool
         self._on_left = on_left
+        self._was_engine = on_engine_thread()
+        """Of the caller's thread, which makes this object."""
 
     def run(self) -> None:
-        # The caller may hold locks that the application's log handlers need.
-        was_engine = mark_engine_thread()
         try:
+            # The caller may hold locks that the application's log handlers need.
+            mark_engine_thread()
             if self._exchange():
                 self._on_left(self._post)
         finally:
-            mark_engine_thread(was_engine)
+            mark_engine_thread(self._was_engine)
 
     def ended(self) -> None:
         # The thread that hands over the answer is about to look.
@@ -59,6 +61,7 @@ class CallersErrand:
 
     def abandon(self) -> None:
         # What `run` had left undone when an exception came; a thread of the pool that has the post ends it.
+        mark_engine_thread(self._was_engine)
         self._post.interrupt()
         self._pool.give_back(self._post, None)
         self._on_left(self._post)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from gaia.cancellation import CancelScope
+from gaia.handover import on_engine_thread
 from gaia.http_client import HttpConnection
 from gaia.mcp import MCPClient
 from gaia.mcp.client.supervision.events import ServerState
@@ -351,7 +352,6 @@ class TestTheCallersLocks:
             root.removeHandler(handler)
 
     def test_what_the_application_logs_afterwards_is_its_own(self, serve: Serve, connect: Connect) -> None:
-        from gaia.handover import on_engine_thread
 
         client = connect(serve())
         client.call_tool("echo", {})
@@ -570,7 +570,13 @@ class TestAtAnyLine:
 @pytest.mark.parametrize("idle", [True, False], ids=["on the caller's thread", "on a thread of the pool"])
 def test_after_an_exception_at_any_place_the_next_call_has_a_connection(idle: bool, serve: Serve) -> None:
     """The only one that there may be."""
-    files = ("http/errand.py", "http/connection_pool.py", "http/channel.py", "gaia/daemon_pool.py")
+    files = (
+        "http/errand.py",
+        "http/connection_pool.py",
+        "http/channel.py",
+        "gaia/daemon_pool.py",
+        "gaia/handover.py",
+    )
     with MCPClient("web", HttpTransport(serve().url, max_connections=1)) as client:
         connections = channel_of(client)._idle
         for place in itertools.count():
@@ -580,6 +586,7 @@ def test_after_an_exception_at_any_place_the_next_call_has_a_connection(idle: bo
                 connection.close()
             where = raise_within(lambda: client.call_tool("echo", {"text": "hi"}, timeout=PATIENCE), place, files)
             assert wait_until(lambda: holds_nothing(client)), where
+            assert not on_engine_thread(), where
             if not where:
                 break
         assert place > 10
