@@ -42,10 +42,11 @@ class CallersErrand:
         self._pool = pool
         self._to_pool = to_pool
         self._on_left = on_left
-        self._was_engine = on_engine_thread()
-        """Of the caller's thread, which makes this object."""
+        self._was_engine = False
+        """Of the caller's thread, before `run`."""
 
     def run(self) -> None:
+        self._was_engine = on_engine_thread()
         try:
             # The caller may hold locks that the application's log handlers need.
             mark_engine_thread()
