@@ -254,6 +254,7 @@ class TestTakingOver:
 
     def test_one_that_is_still_being_greeted_takes_over_when_that_is_done(self, supervise: Supervise) -> None:
         server = supervise(standby=True).started()
+        wait_for_standby(server, 2)
         del server.transport.answers["initialize"]
         server.transport.channel(2).end(exit_code=1)
         third = server.transport.channel(3)
@@ -269,6 +270,7 @@ class TestTakingOver:
         self, supervise: Supervise
     ) -> None:
         server = supervise(standby=True).started()
+        wait_for_standby(server, 2)
         del server.transport.answers["initialize"]
         server.transport.channel(2).end(exit_code=1)
         third = server.transport.channel(3)
@@ -371,6 +373,7 @@ class TestStopping:
 
     def test_one_that_is_being_greeted_is_ended(self, supervise: Supervise) -> None:
         server = supervise(standby=True).started()
+        wait_for_standby(server, 2)
         del server.transport.answers["initialize"]
         server.transport.channel(2).end(exit_code=1)
         third = server.transport.channel(3)
