@@ -81,7 +81,7 @@ class HttpChannel:
         self._posts: dict[Post, None] = {}
         """Those under way or waiting, in the order of their beginning."""
         self._held: list[Outgoing] | None = None
-        """What has to wait until the server knows that it is initialized."""
+        """What has to wait until the server knows that it is initialized, and has a stream for its own requests."""
         self._server_stream: ServerStream | None = None
         self._old_stream: OldServerStream | None = None
         if old:
@@ -105,7 +105,7 @@ class HttpChannel:
     def send(self, item: Outgoing) -> bool:
         with self._lock:
             # Requests have room first: a notification often says that one is not needed any more.
-            if len(self._posts) >= self._max_pending * (1 if item.id is not None else 2):
+            if len(self._posts) + len(self._held or ()) >= self._max_pending * (1 if item.id is not None else 2):
                 return False
             if self._draining is not None:
                 # As if it waited: the next channel gets it.
@@ -301,9 +301,13 @@ class HttpChannel:
 
     def _initialized(self) -> None:
         with self._lock:
-            held, self._held = self._held, None
             if not self._closed and self._old_stream is None and self._server_stream is None:
                 self._server_stream = ServerStream(self._session, self, self._new_connection())
+            stream = self._server_stream
+        if stream is not None:
+            stream.wait_until_answered()
+        with self._lock:
+            held, self._held = self._held, None
         for item in held or ():
             self._submit(item)
 

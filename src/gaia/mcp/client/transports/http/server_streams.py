@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from http import HTTPStatus
 
@@ -30,6 +29,8 @@ logger = get_logger(__name__)
 
 _NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _MAX_BACKOFF_SECONDS = 60.0
+_ANSWER_SECONDS = 1.0
+"""How long requests wait for the stream of a server that sends no response before its first event."""
 _ENDPOINT_SECONDS = 10.0
 """How long a server gets to say where messages are to be sent."""
 
@@ -88,8 +89,23 @@ class ServerStream(_StreamThread):
         super().__init__(session, sink, connection)
         self._session_id = session.id
         self._opened = False
-        with contextlib.suppress(RuntimeError):
+        self._answered = Latch()
+        """Set when the server has answered the first GET, or it is known that it does not."""
+        try:
             self._thread.start()
+        except RuntimeError:
+            self._answered.open()
+
+    def wait_until_answered(self) -> None:
+        """Wait until the server knows of the stream, or does not offer one, a second at most.
+
+        A request of the server that a tool asks before that has no stream to go to, and the usual servers drop it.
+        """
+        self._answered.wait(_ANSWER_SECONDS)
+
+    def interrupt(self) -> None:
+        super().interrupt()
+        self._answered.open()
 
     def _run(self) -> None:
         stream = EventStream(self._session.max_message_bytes)
@@ -103,6 +119,7 @@ class ServerStream(_StreamThread):
         """Read one response to its end. Whether it is of use to ask again."""
         try:
             with self._get(stream.last_id) as response:
+                self._answered.open()
                 if self._closing.is_open or not self._is_offered(response):
                     return False
                 if response.status == HTTPStatus.OK:
@@ -119,6 +136,8 @@ class ServerStream(_StreamThread):
             return not self._closing.is_open and not self._sink.unreachable(error)
         except (MCPError, OSError, ValueError) as error:
             logger.debug("server_stream_broken", server=self._session.name, error=self._session.reason(error))
+        finally:
+            self._answered.open()
         return not self._closing.is_open
 
     def _is_offered(self, response: Response) -> bool:

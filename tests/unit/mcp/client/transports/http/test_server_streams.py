@@ -151,6 +151,52 @@ class TestWhatTheServerSays:
         assert client.status.generation == 1
 
 
+class TestTheFirstRequests:
+    """A question that a tool asks on the stream would be lost if the server did not know of the stream yet."""
+
+    @pytest.mark.parametrize("offered", [True, False])
+    def test_they_wait_for_the_answer_to_the_get(self, offered: bool, serve: Serve, connect: Connect) -> None:
+        server = serve()
+        posted = threading.Event()
+        overtaken = []
+
+        def listen(exchange: Exchange) -> None:
+            overtaken.append(posted.wait(0.2))
+            if offered:
+                server._listen(exchange)
+            else:
+                exchange.body(b"", status=405)
+
+        def tools(exchange: Exchange) -> None:
+            posted.set()
+            server.respond(exchange, exchange.answer({"tools": []}))
+
+        server.on.update({"GET": listen, "tools/list": tools})
+        assert connect(server).list_tools() == []
+        assert overtaken == [False]
+
+    def test_a_server_that_says_nothing_before_its_first_event_delays_them_for_a_moment(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.server_streams._ANSWER_SECONDS", 0.1)
+        server = serve(on={"GET": lambda exchange: exchange.wait_for_client_to_leave()})
+        client = connect(server)
+        assert text_of(client.call_tool("echo", {"text": "hi"})) == "hi"
+
+    def test_disconnecting_waits_for_no_answer(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gaia.mcp.client.transports.http.server_streams._ANSWER_SECONDS", PATIENCE)
+        server = serve(on={"GET": lambda exchange: exchange.wait_for_client_to_leave()})
+        client = MCPClient.from_config("web", {"url": server.url})
+        connecting = threading.Thread(target=client.connect)
+        connecting.start()
+        assert server.wait_for("GET")
+        client.disconnect()
+        connecting.join(PATIENCE / 4)
+        assert not connecting.is_alive()
+
+
 class TestForgottenSession:
     def test_the_stream_of_the_server_tells_it_too(self, serve: Serve, connect: Connect) -> None:
         server = serve()
