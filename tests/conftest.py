@@ -16,11 +16,13 @@ import hypothesis
 import pytest
 
 import gaia
+from gaia import log
 from tests import leak_check
 from tests.fake_clock import FakeClock
 from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
 from tests.servers.processes import program
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from gaia.mcp.client import MCPClient
@@ -257,6 +259,22 @@ def connect() -> "Iterator[Callable[..., MCPClient]]":
     yield connect
     for client in clients:
         client.disconnect()
+
+
+class CompleteLog(pytest.LogCaptureFixture):
+    """Has what engine threads have emitted so far, too: it reaches handlers on another thread, a moment later."""
+
+    @property
+    def handler(self) -> Any:
+        log.flush(PATIENCE)
+        return super().handler
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    # pytest has made it, and resets its levels in the end.
+    caplog.__class__ = CompleteLog
+    return caplog
 
 
 @pytest.fixture
