@@ -5,7 +5,7 @@ Nothing here is recorded unless the application has a tracer. A span is passed o
 
 Samplers, span processors and propagators are code of the application. What they raise is logged, and costs the span or
 its effect, nothing else. Where an engine thread starts a span, they run on the thread ``gaia-spans``: that thread gets
-0.1 seconds for it, and none while it is still busy with an earlier one; the span is not recorded then.
+a second for it, and none while it is still busy with an earlier one; the span is not recorded then.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _readers: set[object] = set()
 
 logger = get_logger(__name__)
 
-_START_SECONDS = 0.1
+_START_SECONDS = 1.0
 
 _tracer = trace.get_tracer("gaia.mcp")
 
