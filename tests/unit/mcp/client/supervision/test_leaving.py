@@ -39,6 +39,8 @@ class TestDraining:
         call = server.submit()
         request = first.wait_for("tools/call")
         second = replaced(server)
+        # It was looked at, and is going to be looked at again.
+        server.clock.wait_for_waiter(server.clock.monotonic() + 0.05)
         assert call.cancel()
         assert first.wait_for("notifications/cancelled")["params"]["requestId"] == request["id"]
         assert second.requests("notifications/cancelled") == []

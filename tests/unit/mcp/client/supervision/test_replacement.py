@@ -52,6 +52,8 @@ class TestHandingOver:
         assert connection.state is ConnectionState.DRAINING
         assert first.closed_with_grace is None
         assert server.supervisor.in_flight == 1
+        # It was looked at, and is going to be looked at again.
+        server.clock.wait_for_waiter(server.clock.monotonic() + 0.05)
         first.answer(request, TEXT)
         assert early.result(PATIENCE) == TEXT
         server.pass_time(0.05)
