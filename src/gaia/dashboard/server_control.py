@@ -42,8 +42,10 @@ class ServerControl:
             return responses.problem(400, str(error))
         outcome: object = None
         try:
-            # A page that goes away does not undo it: the thread goes on.
-            outcome = await asyncio.wait_for(self._threads.run(lambda: change(name)), ANSWER_SECONDS)
+            # A page that goes away does not undo it, nor does an answer that comes before a thread was free for it.
+            changing = asyncio.ensure_future(self._threads.run(lambda: change(name)))
+            changing.add_done_callback(_look_at)
+            outcome = await asyncio.wait_for(asyncio.shield(changing), ANSWER_SECONDS)
         except TimeoutError:
             pass
         except TooManyCalls:
@@ -55,3 +57,9 @@ class ServerControl:
             return responses.problem(404, f"Server {name!r} was removed meanwhile")
         answer = {"server": name, "state": status.state.value, "failed": outcome is False, "error": status.last_error}
         return responses.document(answer)
+
+
+def _look_at(change: asyncio.Future[object]) -> None:
+    """What it raises after its request was answered is in the server's status; asyncio would warn of it."""
+    if not change.cancelled():
+        change.exception()

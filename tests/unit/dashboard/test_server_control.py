@@ -73,10 +73,12 @@ class SlowManager:
     """One whose server becomes ready when `go_on` is set."""
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self.go_on = threading.Event()
         self.started = threading.Event()
 
     def restart(self, name: str) -> bool:
+        self.begun.set()
         self.go_on.wait(PATIENCE)
         self.started.set()
         return True
@@ -97,6 +99,8 @@ def test_a_slow_start_is_answered_before_it_is_over_and_goes_on(monkeypatch: pyt
 
     async def ask() -> bytes:
         answer = await control.restart(Request({"type": "http", "method": "POST", "headers": []}, receive))
+        # It may have been answered before a thread was free.
+        assert await asyncio.to_thread(manager.begun.wait, PATIENCE)
         return bytes(answer.body)
 
     assert json.loads(asyncio.run(ask())) == {"server": "it", "state": "starting", "failed": False, "error": None}
