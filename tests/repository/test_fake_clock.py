@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.waiting import PATIENCE
 
 Executor = Callable[..., "Future[Any]"]

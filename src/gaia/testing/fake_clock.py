@@ -1,5 +1,7 @@
 """A clock that stands still until a test lets time pass."""
 
+from __future__ import annotations
+
 import queue
 import threading
 import time
@@ -7,9 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gaia.locks import TimedQueue
 from gaia.mcp.client.rpc.clock import Lock
-from tests.waiting import PATIENCE
 
+__all__ = ["FakeClock"]
+
+_PATIENCE = 120.0
+"""Real seconds until a wait for another thread fails the test. It says that the test hangs, and nothing about speed."""
 _TICK = 0.002
 """Real seconds between two looks at the fake time: nothing else wakes a thread that waits for a lock."""
 
@@ -39,7 +45,7 @@ class FakeClock:
                     return lock.acquire(False)
             return True
 
-    def get(self, source: queue.SimpleQueue[Any], deadline: float | None) -> Any:
+    def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
         with self._waiting_until(deadline):
             while True:
                 try:
@@ -57,7 +63,7 @@ class FakeClock:
             due = {
                 waiter for waiter, deadline in self._waiters.items() if deadline is not None and self._is_past(deadline)
             }
-            if not self._changed.wait_for(lambda: due.isdisjoint(self._waiters), PATIENCE):
+            if not self._changed.wait_for(lambda: due.isdisjoint(self._waiters), _PATIENCE):
                 raise AssertionError("a thread whose deadline has passed was not woken")
 
     def wait_for_waiter(self, deadline: float | None) -> None:
@@ -67,7 +73,7 @@ class FakeClock:
             return any(_same(deadline, awaited) for awaited in self._waiters.values())
 
         with self._changed:
-            if not self._changed.wait_for(is_awaited, PATIENCE):
+            if not self._changed.wait_for(is_awaited, _PATIENCE):
                 raise AssertionError(f"no thread waits until {deadline}, but until {list(self._waiters.values())}")
 
     def advance_to_next_deadline(self) -> float:
@@ -75,7 +81,7 @@ class FakeClock:
         started = time.monotonic()
         with self._changed:
             while not (deadlines := [deadline for deadline in self._waiters.values() if deadline is not None]):
-                if not self._changed.wait(PATIENCE - (time.monotonic() - started)):
+                if not self._changed.wait(_PATIENCE - (time.monotonic() - started)):
                     raise AssertionError("no thread waits for a moment to come")
             seconds = max(0.0, min(deadlines) - self._now)
             self.advance(seconds)
