@@ -1,4 +1,7 @@
-"""Test agents without servers: a `FakeServer` stands in a configuration where a real server does, and fails on demand.
+"""Test agents without servers: fakes that fail on demand, and cassettes of what real servers have answered.
+
+A `FakeServer` stands in a configuration where a real server does. `record` writes what real servers are asked and
+answer to a file, and `replay` makes servers of that file.
 
 ```python
 from gaia.mcp import MCPClientManager
@@ -22,16 +25,33 @@ if TYPE_CHECKING:
     from gaia.testing.fake_clock import FakeClock
     from gaia.testing.fake_server import FakeServer
     from gaia.testing.fake_tool import FakePrompt, FakeTool
+    from gaia.testing.mismatch import CassetteMismatch
     from gaia.testing.offering import FakeCall
+    from gaia.testing.recording import record
+    from gaia.testing.replaying import Replay, replay
 
-__all__ = ["FakeCall", "FakeClock", "FakePrompt", "FakeServer", "FakeTool"]
+__all__ = [
+    "CassetteMismatch",
+    "FakeCall",
+    "FakeClock",
+    "FakePrompt",
+    "FakeServer",
+    "FakeTool",
+    "Replay",
+    "record",
+    "replay",
+]
 
 _HOMES = {
+    "CassetteMismatch": "gaia.testing.mismatch",
     "FakeCall": "gaia.testing.offering",
     "FakeClock": "gaia.testing.fake_clock",
     "FakePrompt": "gaia.testing.fake_tool",
     "FakeServer": "gaia.testing.fake_server",
     "FakeTool": "gaia.testing.fake_tool",
+    "Replay": "gaia.testing.replaying",
+    "record": "gaia.testing.recording",
+    "replay": "gaia.testing.replaying",
 }
 """The module of each name."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
 from gaia.mcp.client.difference import difference
 from gaia.mcp.redaction import MASK
-from gaia.testing.cassette import Exchange
+from gaia.testing.cassette import Exchange, is_greeting, is_listing
 
 __all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]
 
@@ -37,14 +37,16 @@ def _pairs_equal(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     masked = [key for key in recorded if key not in asked]
     if not all(equals(value, asked[key]) for key, value in recorded.items() if key in asked):
         return False
-    return all(equals(key, other) and equals(recorded[key], asked[other]) for key, other in zip(masked, rest, strict=True))
+    return all(
+        equals(key, other) and equals(recorded[key], asked[other]) for key, other in zip(masked, rest, strict=True)
+    )
 
 
 def _pattern(masked: str) -> str:
     return ".*".join(re.escape(part) for part in masked.split(MASK))
 
 
-def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Iterable[Exchange]) -> str:
+def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[Exchange]) -> str:
     """What is told of a request that nothing is left for in the cassette; `place` is the cassette and the server.
 
     `recorded` are all exchanges with the server, in the cassette's order.
@@ -57,8 +59,11 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Iter
         times = "once" if len(equal) == 1 else f"{len(equal)} times"
         return f"{place}: {subject} was asked for this {times} in the recording, and now once more:\n{_text(arguments)}"
     if not same:
-        others = sorted({_subject(exchange.request, exchange.params)[0] for exchange in recorded})
-        return f"{begin}:\n{_text(arguments)}\nRecorded are {', '.join(others) or 'no requests'}."
+        calls = [
+            exchange for exchange in recorded if not (is_greeting(exchange.request) or is_listing(exchange.request))
+        ]
+        others = sorted({_subject(exchange.request, exchange.params)[0] for exchange in calls})
+        return f"{begin}:\n{_text(arguments)}\nRecorded are {', '.join(others) or 'no calls'}."
     closest = max(same, key=lambda exchange: _similarity(exchange.params, params))
     before = _subject(closest.request, closest.params)[1]
     lines = difference(before, _unmasked(before, arguments))

@@ -25,7 +25,6 @@ from gaia.mcp.client.protocol.messages import (
     Response,
     decode,
 )
-from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener, Ending, Errand, Outgoing
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
@@ -92,7 +91,7 @@ def record(
     that cannot be restarted. `manager` may be used by several threads meanwhile.
     """
     file = Path(path).absolute()
-    # The parts of the manager that nothing else outside of it needs.
+    # Parts of the manager that only a recording needs.
     taps, readiness = manager._services.taps, manager._readiness
     if taps.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
@@ -151,10 +150,11 @@ class _Recording:
         with self.lock:
             return all(any(tape.is_ready for tape in tapes) for name, tapes in self._tapes.items() if name in ready)
 
-    def cassette(self, entries: dict[str, Any], secrets: Iterable[str]) -> Cassette:
+    def cassette(self, entries: Mapping[str, Any], secrets: Iterable[str]) -> Cassette:
         with self.lock:
             tapes = {name: list(tapes) for name, tapes in self._tapes.items()}
-        redactors = [Redactor(secrets), *(tape.redact for all_of_one in tapes.values() for tape in all_of_one)]
+        redactors: list[Callable[[str], str]] = [Redactor(secrets)]
+        redactors += [tape.redact for all_of_one in tapes.values() for tape in all_of_one]
 
         def redact(text: str) -> str:
             for mask in redactors:

@@ -44,7 +44,7 @@ class _Played:
 
     def matches(self, method: str, params: dict[str, Any]) -> bool:
         exchange = self.exchange
-        # The others say what the client can do and wants to know, which is not the application's question.
+        # The first two say what the client can do and wants to know, which is not the application's question.
         return exchange.request == method and (
             is_greeting(method) or method == _LISTEN or equals(exchange.params, params)
         )
@@ -135,7 +135,10 @@ class ReplayedServer(InProcessServer):
 
 
 def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> _Played | None:
-    return next((one for one in exchanges if not one.asked and one.matches(method, params)), None)
+    matching = [one for one in exchanges if not one.asked and one.matches(method, params)]
+    # What is masked stands for any text, and another request may have this one.
+    exact = (one for one in matching if one.exchange.params == params)
+    return next(exact, next(iter(matching), None))
 
 
 class _ReplayTransport(StandaloneTransport):
