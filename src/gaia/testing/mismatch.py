@@ -59,10 +59,8 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequ
         times = "once" if len(equal) == 1 else f"{len(equal)} times"
         return f"{place}: {subject} was asked for this {times} in the recording, and now once more:\n{_text(arguments)}"
     if not same:
-        calls = [
-            exchange for exchange in recorded if not (is_greeting(exchange.request) or is_listing(exchange.request))
-        ]
-        others = sorted({_subject(exchange.request, exchange.params)[0] for exchange in calls})
+        calls = [one for one in recorded if not (is_greeting(one.request) or is_listing(one.request))]
+        others = sorted({_subject(one.request, one.params)[0] for one in calls})
         return f"{begin}:\n{_text(arguments)}\nRecorded are {', '.join(others) or 'no calls'}."
     closest = max(same, key=lambda exchange: _similarity(exchange.params, params))
     before = _subject(closest.request, closest.params)[1]

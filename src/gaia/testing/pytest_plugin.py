@@ -1,7 +1,7 @@
 """The pytest plugin of gaia-mcp: fixtures for tests of agents.
 
-pytest imports this module in every run in an environment with gaia-mcp, so it imports nothing else of gaia before one of
-the fixtures is used, and changes nothing for tests that use none.
+pytest imports this module in every run in an environment with gaia-mcp. So it imports nothing of the client before one
+of the fixtures is used, and changes nothing for tests that use none.
 """
 
 from __future__ import annotations
