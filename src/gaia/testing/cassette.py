@@ -55,13 +55,14 @@ class Failure(_Part):
         details = {
             key: value
             for key, value in vars(error).items()
-            if key != "delivery" and (value is None or isinstance(value, str | int | float))
+            if key != "delivery" and (value is None or isinstance(value, str | int | float | dict | list))
         }
         return cls(type=type(error).__name__, message=error.message, details=details)
 
     def error(self) -> MCPError:
-        kind = getattr(errors, self.type, MCPError)
-        error: MCPError = kind.__new__(kind)
+        kind = getattr(errors, self.type, None)
+        kind = kind if isinstance(kind, type) and issubclass(kind, MCPError) else MCPError
+        error = kind.__new__(kind)
         error.args = (self.message,)
         error.__dict__.update({"delivery": "unknown", **self.details})
         return error

@@ -357,8 +357,12 @@ class _Tape:
         if self._failure is not None:
             return Start(failed=redact(self._failure))
         ending = self._how_it_ended()
-        exchanges = [_masked(pending.exchange, redact) for pending in self._requests]
+        recorded = [pending.exchange for pending in self._requests if not _is_failed_probe(pending.exchange)]
+        exchanges = [_masked(exchange, redact) for exchange in recorded]
         if ending is None and not any(is_listing(one.request) and not one.unanswered for one in exchanges):
+            return None
+        if self._requests and not exchanges:
+            # A server that ends when it is asked for its era.
             return None
         exchanges.sort(key=lambda exchange: exchange.key)
         return Start(
@@ -373,6 +377,11 @@ class _Tape:
         if self._ending is None and self._channel is not None and not self._closing:
             self._ending = self._channel.ending(_ENDING_SECONDS)
         return self._ending or Ending()
+
+
+def _is_failed_probe(exchange: Exchange) -> bool:
+    """Whether it only found out that the server is of another era, which a client that has been ready knows."""
+    return exchange.request == "server/discover" and exchange.result is None
 
 
 def _masked(exchange: Exchange, redact: Callable[[str], str]) -> Exchange:

@@ -98,7 +98,8 @@ class ReplayedServer(InProcessServer):
             self._started += 1
             number = self._started
         if number > len(self._starts):
-            raise StartFailed(f"{self.place}: {len(self._starts)} starts were recorded, and this is number {number}")
+            count = "1 start was" if len(self._starts) == 1 else f"{len(self._starts)} starts were"
+            raise StartFailed(f"{self.place}: {count} recorded, and this is number {number}")
         start = self._starts[number - 1]
         if start.failed is not None:
             raise StartFailed(start.failed)
