@@ -20,7 +20,26 @@ from gaia.mcp.client import json_file
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.errors import ConfigError, MCPError
 
-__all__ = ["Cassette", "Exchange", "Failure", "RecordedEnding", "RecordedServer", "Start", "Step", "is_listing"]
+__all__ = [
+    "SUBSCRIBE",
+    "SUBSCRIBED",
+    "Cassette",
+    "Exchange",
+    "Failure",
+    "RecordedEnding",
+    "RecordedServer",
+    "Start",
+    "Step",
+    "is_greeting",
+    "is_listing",
+    "without_meta",
+]
+
+SUBSCRIBE = "subscriptions/listen"
+"""Is not recorded: a client of the stateless era makes this request when it has time, and it stays unanswered."""
+
+SUBSCRIBED = "notifications/subscriptions/acknowledged"
+"""What follows it."""
 
 _VERSION = 1
 _EXAMPLE = '{"cassette": 1, "servers": {…}}'
@@ -85,7 +104,7 @@ class Exchange(_Part):
     crashed: bool = False
     """The server ended before it answered."""
     unanswered: bool = False
-    """The client gave up, or did not wait for an answer."""
+    """The client gave up."""
 
     @property
     def key(self) -> tuple[int, str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +31,8 @@ from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import InvalidResponse, MCPError, ServerUnavailable
 from gaia.mcp.redaction import Redactor, mask_strings
 from gaia.testing.cassette import (
+    SUBSCRIBE,
+    SUBSCRIBED,
     Cassette,
     Exchange,
     Failure,
@@ -64,8 +65,8 @@ _SETTINGS = (
 )
 """The keys of an entry that a client of the cassette needs, too. The others say how the server is reached."""
 
-_UNRECORDED = "ping"
-"""When and how often servers are asked whether they live is a matter of time."""
+_UNRECORDED = ("ping", SUBSCRIBE, SUBSCRIBED, "notifications/cancelled")
+"""When and how often these are sent is a matter of time."""
 
 _MACHINE = "roots/list"
 """Is answered with folders of this machine."""
@@ -187,12 +188,7 @@ class _Pending(msgspec.Struct):
     def is_call(self) -> bool:
         """Whether the application made it, so that what the server says meanwhile most likely belongs to it."""
         method = self.exchange.request
-        return not (is_greeting(method) or is_listing(method) or self.is_standing)
-
-    @property
-    def is_standing(self) -> bool:
-        """Whether it is not meant to be answered."""
-        return self.item.deadline == math.inf
+        return not (is_greeting(method) or is_listing(method))
 
     @property
     def is_open(self) -> bool:
@@ -236,7 +232,7 @@ class _Tape:
     # What they report, on the threads of callers and of the channel.
 
     def written(self, item: Outgoing) -> None:
-        if item.method == _UNRECORDED or (item.method is not None and item.id is None):
+        if item.method in _UNRECORDED or (item.method is not None and item.id is None):
             return
         message = json.loads(item.frame)
         with self._recording.lock:
@@ -284,7 +280,7 @@ class _Tape:
                 return
             self._ended = True
             for pending in self._by_id.values():
-                pending.exchange.crashed = not (pending.item.ended or pending.is_standing)
+                pending.exchange.crashed = not pending.item.ended
 
     def closing(self) -> None:
         with self._recording.lock:
@@ -305,11 +301,11 @@ class _Tape:
             elif pending is not None and isinstance(message, Response) and isinstance(message.result, dict):
                 pending.exchange.result = message.result
         elif isinstance(message, Request):
-            if message.method != _UNRECORDED:
+            if message.method not in _UNRECORDED:
                 step = Step(request=message.method, params=without_meta(message.params))
                 self._asked[message.id] = step
                 self._steps().append(step)
-        elif message.method != "notifications/cancelled":
+        elif message.method not in _UNRECORDED:
             self._note_notification(message)
 
     def _answered(self, identifier: RequestId) -> _Pending | None:
@@ -330,9 +326,7 @@ class _Tape:
             params["_meta"] = {key: value for key, value in meta.items() if key != SUBSCRIPTION_ID}
         if not params.get("_meta"):
             params.pop("_meta", None)
-        step = Step(notification=message.method, params=params, subscribed=subscription is not None)
-        acknowledged = self._by_id.get(str(subscription)) if message.method.endswith("/acknowledged") else None
-        (self._steps() if acknowledged is None else acknowledged.exchange.meanwhile).append(step)
+        self._steps().append(Step(notification=message.method, params=params, subscribed=subscription is not None))
 
     def _steps(self) -> list[Step]:
         """Where something belongs that the server sends unasked: to a call that waits, or to the last call."""
@@ -357,9 +351,9 @@ class _Tape:
         if self._failure is not None:
             return Start(failed=redact(self._failure))
         ending = self._how_it_ended()
-        recorded = [pending.exchange for pending in self._requests if not _is_failed_probe(pending.exchange)]
+        recorded = [pending.exchange for pending in self._requests if not _is_by_chance(pending.exchange)]
         exchanges = [_masked(exchange, redact) for exchange in recorded]
-        if ending is None and not any(is_listing(one.request) and not one.unanswered for one in exchanges):
+        if ending is None and not any(is_listing(one.request) for one in exchanges):
             return None
         if self._requests and not exchanges:
             # A server that ends when it is asked for its era.
@@ -379,9 +373,16 @@ class _Tape:
         return self._ending or Ending()
 
 
-def _is_failed_probe(exchange: Exchange) -> bool:
-    """Whether it only found out that the server is of another era, which a client that has been ready knows."""
-    return exchange.request == "server/discover" and exchange.result is None
+def _is_by_chance(exchange: Exchange) -> bool:
+    """Whether another recording of the same calls may not have it.
+
+    That is the probe that a server of another era refuses, since a client that has been ready knows better; and a
+    listing that was under way in the end.
+    """
+    if exchange.request == "server/discover":
+        return exchange.result is None
+    is_missing = exchange.result is None and exchange.error is None and exchange.failed is None
+    return is_listing(exchange.request) and is_missing and not exchange.crashed
 
 
 def _masked(exchange: Exchange, redact: Callable[[str], str]) -> Exchange:

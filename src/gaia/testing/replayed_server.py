@@ -18,15 +18,23 @@ from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.in_process import InProcessServer
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.errors import StartFailed
-from gaia.testing.cassette import Exchange, RecordedServer, Start, Step, is_greeting, is_listing, without_meta
+from gaia.testing.cassette import (
+    SUBSCRIBE,
+    SUBSCRIBED,
+    Exchange,
+    RecordedServer,
+    Start,
+    Step,
+    is_greeting,
+    is_listing,
+    without_meta,
+)
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
 __all__ = ["ReplayedServer"]
 
 _MISMATCH = -32000
 """The code of the error with which a request is answered that was not recorded."""
-
-_LISTEN = "subscriptions/listen"
 
 _JOIN_SECONDS = 2.0
 _MAX_PENDING = 1024
@@ -44,10 +52,8 @@ class _Played:
 
     def matches(self, method: str, params: dict[str, Any]) -> bool:
         exchange = self.exchange
-        # The first two say what the client can do and wants to know, which is not the application's question.
-        return exchange.request == method and (
-            is_greeting(method) or method == _LISTEN or equals(exchange.params, params)
-        )
+        # A greeting says what the client is, which is not the application's question.
+        return exchange.request == method and (is_greeting(method) or equals(exchange.params, params))
 
 
 class _PlayedStart:
@@ -262,9 +268,12 @@ class _ReplayChannel:
 
     def _asked_for(self, method: str, message: dict[str, Any]) -> None:
         params = without_meta(message.get("params"))
-        if method == _LISTEN:
+        if method == SUBSCRIBE:
             self._subscription = message["id"]
-        elif not (is_greeting(method) or is_listing(method)):
+            self._send(method=SUBSCRIBED, params=self._with_subscription({}))
+            self._greet()
+            return
+        if not (is_greeting(method) or is_listing(method)):
             self._greet()
         played = self._server.take(self._start, method, params)
         if played is not None:
@@ -272,13 +281,13 @@ class _ReplayChannel:
         elif is_greeting(method):
             # A server of another era says so.
             self._refuse(message, METHOD_NOT_FOUND, f"{method} was not recorded")
-        elif method != _LISTEN:
+        else:
             text = self._server.mismatch(method, params)
             self._server.on_mismatch(text)
             self._refuse(message, _MISMATCH, text)
         if played is not None and played.exchange.crashed and played.start is not self._start:
             self._end(played.start.end)
-        if method == _LISTEN or (is_listing(method) and not any(step.subscribed for step in self._start.meanwhile)):
+        if is_listing(method) and not any(step.subscribed for step in self._start.meanwhile):
             self._greet()
 
     def _greet(self) -> None:
@@ -314,15 +323,14 @@ class _ReplayChannel:
                     problem = different_answer(self._server.place, step.request, step.answer, given)
                     self._server.on_mismatch(problem)
             elif step.notification != "notifications/progress":
-                self._send(method=step.notification, params=self._with_subscription(step))
+                params = self._with_subscription(step.params) if step.subscribed else step.params
+                self._send(method=step.notification, params=params)
             elif token is not None:
                 self._send(method=step.notification, params={**step.params, "progressToken": token})
         return problem
 
-    def _with_subscription(self, step: Step) -> dict[str, Any]:
-        if not step.subscribed:
-            return step.params
-        return {**step.params, "_meta": {**step.params.get("_meta", {}), SUBSCRIPTION_ID: self._subscription}}
+    def _with_subscription(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {**params, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_ID: self._subscription}}
 
     def _advance(self, script: _Script, answer: dict[str, Any] | None = None) -> None:
         try:
