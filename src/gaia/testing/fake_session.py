@@ -319,7 +319,8 @@ class FakeSession:
         context.scope.on_cancel(context.work)
         with self._lock:
             is_closed = self._is_closed
-            self._running[identifier] = context
+            if not is_closed:
+                self._running[identifier] = context
         if is_closed:
             context.scope.cancel()
         return context
