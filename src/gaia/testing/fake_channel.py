@@ -31,10 +31,13 @@ class FakeChannel:
         """`number` says which start it is, from 1."""
         self.is_forked = False
         self._listener = listener
+        self._offering = offering
         self._threads = DaemonPool(f"mcp-{name}-fake", _THREADS)
         self.session = FakeSession(offering, number, self._threads, self.write, self.end)
         self._lock = reentrant_lock()
-        """Owns the two below. Not held while a message is handed over."""
+        """Owns the rest. Not held while a message is handed over."""
+        self._ended: Callable[[], None] = lambda: None
+        """To be called when the channel of a server that has ended by itself is closed."""
         self._ending: Ending | None = None
         self._unread: list[Json] | None = None
         """What has come while the server hangs; None while it does not."""
@@ -78,6 +81,7 @@ class FakeChannel:
         self.session.close()
         self._threads.close(_JOIN_SECONDS)
         open_channels.discard(self)
+        self._ended()
         return ending
 
     def after_fork(self) -> None:
@@ -99,6 +103,8 @@ class FakeChannel:
             if self._ending is not None:
                 return
             self._ending = ending
+            # A fake clock waits until the engine has closed the channel.
+            self._ended = self._offering.begin_work()
         self.session.close()
         self._listener.channel_ended()
 

@@ -22,7 +22,14 @@ from gaia.daemon_pool import DaemonPool
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS, METHOD_NOT_FOUND
+from gaia.mcp.client.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    encode_notification,
+    encode_request,
+    encode_result,
+)
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.errors import JsonRpcError
@@ -78,6 +85,7 @@ class FakeSession:
         self._listening: dict[RequestId, Json] = {}
         """The `subscriptions/listen` that are open, and what each of them wants."""
         self._running: dict[RequestId, FakeContext] = {}
+        self._is_closed = False
         self._held: list[Callable[[], None]] = []
         """What goes on with calls that hang."""
         self._asked: dict[str, queue.SimpleQueue[Json | None]] = {}
@@ -115,8 +123,10 @@ class FakeSession:
             self._requested(identifier, method, params)
 
     def resume(self) -> None:
-        """Go on with the calls that hang."""
+        """Go on with the calls that hang, and with those that are about to."""
         with self._lock:
+            for context in self._running.values():
+                context.may_hang = False
             held, self._held = self._held, []
         for go_on in held:
             self._threads.submit(go_on)
@@ -129,13 +139,14 @@ class FakeSession:
             listening = dict(self._listening)
         for identifier, wants in listening.items():
             if wants.get(_WANTED_AS.get(method, "")) or uri in wants.get("resourceSubscriptions", ()):
-                self._send({"method": method, "params": {**params, "_meta": {SUBSCRIPTION_ID: identifier}}})
+                self._notify(method, {**params, "_meta": {SUBSCRIPTION_ID: identifier}})
         for _ in wanted:
-            self._send({"method": method, "params": params})
+            self._notify(method, params)
 
     def close(self) -> None:
         """The server has ended: whatever still runs is told."""
         with self._lock:
+            self._is_closed = True
             running, self._running = self._running, {}
             asked, self._asked = self._asked, {}
         for context in running.values():
@@ -146,13 +157,13 @@ class FakeSession:
     # What contexts of calls need.
 
     def send_progress(self, params: Json) -> None:
-        self._send({"method": "notifications/progress", "params": params})
+        self._notify("notifications/progress", params)
 
     def send_log(self, params: Json, level: str | None) -> None:
         """Send a log message, unless the client wants none of its level; in the stateless era `level` says which."""
         least = level if self._is_stateless else self._log_level
         if least in _LEVELS and _LEVELS.index(params["level"]) >= _LEVELS.index(least):
-            self._send({"method": "notifications/message", "params": params})
+            self._notify("notifications/message", params)
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
         """Send the client a request, and wait for its answer. Raises MCPRequestCancelled if none is to come."""
@@ -161,7 +172,7 @@ class FakeSession:
         with self._lock:
             self._asked[identifier] = waiting
         forget = scope.on_cancel(lambda: waiting.put(None))
-        self._send({"id": identifier, **request})
+        self._write(encode_request(identifier, request["method"], request.get("params")))
         answer = waiting.get()
         forget()
         if answer is None:
@@ -190,6 +201,8 @@ class FakeSession:
                 raise JsonRpcError(METHOD_NOT_FOUND, f"unknown method {method!r}")
         except JsonRpcError as error:
             self._refuse(identifier, error)
+        except Exception as error:  # noqa: BLE001 - the thread is one of the engine's
+            self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, exception_text(error)))
 
     def _cacheable(self, result: Json) -> Json:
         """In the stateless era such a result says how long it holds: not at all, because tests change what there is."""
@@ -251,7 +264,7 @@ class FakeSession:
             self._listening[identifier] = params.get("notifications") or {}
         meta = {SUBSCRIPTION_ID: identifier}
         acknowledged = {"notifications": params.get("notifications") or {}, "_meta": meta}
-        self._send({"method": "notifications/subscriptions/acknowledged", "params": acknowledged})
+        self._notify("notifications/subscriptions/acknowledged", acknowledged)
 
     def _cancelled(self, identifier: Any) -> None:
         with self._lock:
@@ -302,30 +315,47 @@ class FakeSession:
         context.client_capabilities = self._client.get("capabilities") or {}
         context.client_info = self._client.get("clientInfo") or {}
         context.is_stateless = self._is_stateless
+        context.work = self._offering.begin_work()
+        context.scope.on_cancel(context.work)
         with self._lock:
-            self._running[identifier] = context
+            is_closed = self._is_closed
+            if not is_closed:
+                self._running[identifier] = context
+        if is_closed:
+            context.scope.cancel()
         return context
 
     def _go_on(self, context: FakeContext, faults: list[Fault], run: Callable[[], Json]) -> None:
         """Run a call through its `faults`; one of them may be its end."""
         for position, fault in enumerate(faults):
             if fault.kind == "delay":
+                context.work()
                 if self._waits(context, fault.seconds):
                     return
+                context.work = self._offering.begin_work()
+                context.scope.on_cancel(context.work)
             elif fault.kind == "junk":
                 self._write(fault.data)
             elif fault.kind == "hang":
                 with self._lock:
-                    self._held.append(functools.partial(self._go_on, context, faults[position + 1 :], run))
-                return
+                    is_held = context.may_hang
+                    if is_held:
+                        self._held.append(functools.partial(self._go_on, context, faults[position + 1 :], run))
+                if is_held:
+                    context.work()
+                    return
             elif not fault.after:
                 self._end(fault.ending)
                 return
         answer = self._answer_of(context, run)
-        for fault in faults:
-            if fault.kind == "end":
-                self._end(fault.ending)
-                return
+        ending = next((fault.ending for fault in faults if fault.kind == "end"), None)
+        if ending is not None:
+            self._end(ending)
+        else:
+            self._answer(context, answer)
+        context.work()
+
+    def _answer(self, context: FakeContext, answer: Json | JsonRpcError | None) -> None:
         with self._lock:
             # From now on the client may use the id again.
             is_wanted = self._running.pop(context.identifier, None) is not None
@@ -353,7 +383,7 @@ class FakeSession:
                 "requestState": json.dumps(context.answers),
             }
         except Exception as error:  # noqa: BLE001 - a function of the test may raise anything
-            return JsonRpcError(INVALID_PARAMS, exception_text(error))
+            return JsonRpcError(INTERNAL_ERROR, exception_text(error))
 
     def _waits(self, context: FakeContext, seconds: float) -> bool:
         """Let `seconds` of the clock pass; True if the call ended before."""
@@ -369,16 +399,21 @@ class FakeSession:
     def _respond(self, identifier: RequestId, result: Json) -> None:
         if self._is_stateless:
             result = {"resultType": "complete", **result}
-        self._send({"id": identifier, "result": result})
+        try:
+            line = encode_result(identifier, result)
+        except ValueError as error:
+            self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, f"the result cannot be sent: {error}"))
+        else:
+            self._write(line)
 
     def _refuse(self, identifier: RequestId, error: JsonRpcError) -> None:
         details: Json = {"code": error.code, "message": error.message}
         if error.data is not None:
             details["data"] = error.data
-        self._send({"id": identifier, "error": details})
+        self._write(json.dumps({"jsonrpc": "2.0", "id": identifier, "error": details}).encode())
 
-    def _send(self, message: Json) -> None:
-        self._write(json.dumps({"jsonrpc": "2.0", **message}).encode())
+    def _notify(self, method: str, params: Json) -> None:
+        self._write(encode_notification(method, params))
 
 
 class FakeContext(MCPContext):
@@ -399,6 +434,10 @@ class FakeContext(MCPContext):
         self.method = method
         self.record = record
         self.scope = CancelScope()
+        self.work: Callable[[], None] = lambda: None
+        """To be called when the server does nothing for the request any more; see `Offering.begin_work`."""
+        self.may_hang = True
+        """Whether a fault may hold it; the session owns that."""
         self.is_stateless = False
         self.answers = {**json.loads(params.get("requestState") or "{}"), **(params.get("inputResponses") or {})}
         self._progress_token = meta.get("progressToken")

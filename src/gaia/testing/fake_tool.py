@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.agents.base.mcp_context import MCPContext
+from gaia.agents.base.mcp_context import MCPCapabilityMissing, MCPContext, MCPRequestCancelled
 from gaia.agents.base.tool_schema import schema_of
 from gaia.exception_text import exception_text
 from gaia.mcp.errors import JsonRpcError
@@ -69,10 +69,10 @@ class FakeTool:
         """The result of one call, on the thread of the caller. Raises `JsonRpcError`, and what is no Exception."""
         try:
             return _result_of(self._function(arguments, context))
-        except JsonRpcError:
+        except (JsonRpcError, MCPCapabilityMissing, MCPRequestCancelled):
             raise
         except Exception as error:  # noqa: BLE001 - the specification: errors of tools are results
-            return {"content": text_content(exception_text(error)), "isError": True}
+            return {"content": text_content(str(error) or exception_text(error)), "isError": True}
 
 
 class FakePrompt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.testing.fake_clock import FakeClock
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.faults import Fault, FaultPlan
 
@@ -183,6 +185,18 @@ class Offering:
     def clear_faults(self) -> None:
         with self._changed:
             self._faults.clear()
+
+    def begin_work(self) -> Callable[[], None]:
+        """A fake clock waits for the server from now on, until the result is called; further calls do nothing."""
+        work, first = contextlib.ExitStack(), threading.Lock()
+        if isinstance(self.clock, FakeClock):
+            work.enter_context(self.clock.hold())
+
+        def end() -> None:
+            if first.acquire(False):
+                work.close()
+
+        return end
 
     def record(self, call: FakeCall) -> list[Fault]:
         """A call has come; what is to go wrong at it."""
