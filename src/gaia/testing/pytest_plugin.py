@@ -6,9 +6,9 @@ of the fixtures is used, and changes nothing for tests that use none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from gaia.mcp import MCPClientManager
     from gaia.testing import FakeServer
 
-__all__ = ["mcp_fake_server", "mcp_home", "mcp_manager", "mcp_servers"]
+__all__ = ["mcp_fake_server", "mcp_home", "mcp_manager"]
 
 _USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
 """Where programs look for a user's files before they look into the home directory."""
-
-_READY_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -44,31 +42,21 @@ def mcp_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def mcp_fake_server(mcp_home: Path) -> FakeServer:
-    """A `FakeServer` named ``fake`` without tools: ``mcp_fake_server.tools.add(function)`` adds one."""
+def mcp_fake_server(mcp_home: Path) -> type[FakeServer]:
+    """Makes servers in memory: ``mcp_fake_server("time", tools=[now])`` is a `FakeServer`."""
     from gaia.testing import FakeServer
 
-    return FakeServer("fake")
+    return FakeServer
 
 
 @pytest.fixture
-def mcp_servers(mcp_fake_server: FakeServer) -> Mapping[str, Any]:
-    """The servers of `mcp_manager`, by name: ``{"fake": mcp_fake_server}``.
+def mcp_manager(mcp_home: Path) -> Iterator[MCPClientManager]:
+    """A manager without servers, which is disconnected from all of them after the test.
 
-    A fixture of this name in a ``conftest.py``, a module or a class says which there are instead.
-    """
-    return {"fake": mcp_fake_server}
-
-
-@pytest.fixture
-def mcp_manager(mcp_home: Path, mcp_servers: Mapping[str, Any]) -> Iterator[MCPClientManager]:
-    """A manager of `mcp_servers`, all of which are ready; it disconnects from them after the test.
-
-    A server that is not ready within 30 seconds is an error of the test, with the cause.
+    ``mcp_manager.add_server("time", server)`` connects it to one: to a fake, a server of a cassette or a real one. When
+    it returns the server is ready, and its tools are listed. No file is read or written for it.
     """
     from gaia.mcp import MCPClientManager
 
-    with MCPClientManager(mcp_servers) as manager:
-        if mcp_servers:
-            manager.require(timeout=_READY_SECONDS)
+    with MCPClientManager({}) as manager:
         yield manager
