@@ -89,6 +89,17 @@ PUBLIC_NAMES = {
         "UrlElicitationRequired",
     },
     "gaia.dashboard": {"Dashboard"},
+    "gaia.testing": {
+        "CassetteMismatch",
+        "FakeCall",
+        "FakeClock",
+        "FakePrompt",
+        "FakeServer",
+        "FakeTool",
+        "Replay",
+        "record",
+        "replay",
+    },
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
         "AuthorizationRequest",

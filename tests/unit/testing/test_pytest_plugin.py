@@ -103,4 +103,5 @@ def test_the_fixtures_say_what_they_are(tmp_path: Path) -> None:
 
 def test_pytest_finds_it() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"gaia": "gaia.testing.pytest_plugin"}
+    # By the module's name it is the same plugin for `-p` and ``PYTEST_PLUGINS``.
+    assert project["entry-points"]["pytest11"] == {"gaia.testing.pytest_plugin": "gaia.testing.pytest_plugin"}
