@@ -8,6 +8,7 @@ several threads was first. Ids, process ids, times and what a server wrote on st
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -165,8 +166,19 @@ class Cassette(_Part):
         """Replace the file at once or not at all; readable for its owner only. Raises OSError."""
         target = Path(os.path.realpath(file))
         target.parent.mkdir(parents=True, exist_ok=True)
-        document: dict[str, Any] = msgspec.to_builtins(self)
+        document: dict[str, Any] = _finite(msgspec.to_builtins(self))
         json_file.write(target, document)
+
+
+def _finite(value: Any) -> Any:
+    """`value` with null for NaN and infinity, which are no JSON, and which servers send all the same."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
 
 
 def is_listing(method: str) -> bool:

@@ -88,9 +88,11 @@ def record(
     events and traces, and so are `secrets`, for those that servers tell or that are arguments of calls. A recording of
     the same calls gives the same file, if the servers answer the same.
 
-    Raises RuntimeError if `manager` is being recorded already, and `ServerUnavailable` (a RuntimeError) for a server
-    that cannot be restarted. `manager` may be used by several threads meanwhile.
+    Raises RuntimeError if `manager` is being recorded already, `ServerUnavailable` (a RuntimeError) for a server that
+    cannot be restarted, and ValueError for one text as `secrets`. `manager` may be used by several threads meanwhile.
     """
+    if isinstance(secrets, str):
+        raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
     file = Path(path).absolute()
     # Parts of the manager that only a recording needs.
     taps, readiness = manager._services.taps, manager._readiness

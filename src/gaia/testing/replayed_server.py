@@ -191,7 +191,8 @@ class _ReplayChannel:
         """Owns `_is_over` and `_ending`, and decides whether something is still written."""
         self._is_over = False
         self._ending: Ending | None = None
-        self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        """What waits in it is not written yet: if the server ends before, it goes to the next start."""
         # Only the thread uses the rest.
         self._waiting: dict[str, _Script] = {}
         self._asked = 0
@@ -210,9 +211,8 @@ class _ReplayChannel:
         return not self.is_forked and not self._is_over
 
     def send(self, item: Outgoing) -> bool:
-        with self._lock:
-            if not self._is_over and item.begin_write():
-                self._inbox.put(json.loads(item.frame))
+        if not self._is_over:
+            self._inbox.put(item)
         return True
 
     def cancel(self, notice: Frame) -> None:
@@ -250,8 +250,13 @@ class _ReplayChannel:
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
-        while (message := self._inbox.get()) is not None:
-            self._play(message)
+        while (item := self._inbox.get()) is not None:
+            with self._lock:
+                is_written = not self._is_over and item.begin_write()
+            if is_written:
+                self._play(json.loads(item.frame))
+                if self._ending is not None:
+                    self._listener.channel_ended()
 
     def _play(self, message: dict[str, Any]) -> None:
         method = message.get("method")
@@ -263,8 +268,6 @@ class _ReplayChannel:
             self._send(id=message["id"], result={})
         elif "id" in message:
             self._asked_for(method, message)
-        if self._server.is_over(self._start):
-            self._end(self._start.end)
 
     def _asked_for(self, method: str, message: dict[str, Any]) -> None:
         params = without_meta(message.get("params"))
@@ -277,6 +280,9 @@ class _ReplayChannel:
             self._greet()
         played = self._server.take(self._start, method, params)
         if played is not None:
+            if played.exchange.crashed and played.start is not self._start:
+                self._end(played.start.end)
+            self._end_if_over()
             self._advance(self._perform(message, played))
         elif is_greeting(method):
             # A server of another era says so.
@@ -285,8 +291,6 @@ class _ReplayChannel:
             text = self._server.mismatch(method, params)
             self._server.on_mismatch(text)
             self._refuse(message, _MISMATCH, text)
-        if played is not None and played.exchange.crashed and played.start is not self._start:
-            self._end(played.start.end)
         if is_listing(method) and not any(step.subscribed for step in self._start.meanwhile):
             self._greet()
 
@@ -300,6 +304,9 @@ class _ReplayChannel:
         exchange, identifier = played.exchange, message["id"]
         meta = (message.get("params") or {}).get("_meta") or {}
         problem = yield from self._steps(exchange.meanwhile, meta.get("progressToken"))
+        self._server.done(played)
+        # Before the answer: the next call is not written here any more.
+        self._end_if_over()
         if problem is not None:
             self._refuse(message, _MISMATCH, problem)
         elif exchange.failed is not None:
@@ -308,7 +315,6 @@ class _ReplayChannel:
             self._send(id=identifier, error=exchange.error)
         elif exchange.result is not None:
             self._send(id=identifier, result=exchange.result)
-        self._server.done(played)
         return (yield from self._steps(exchange.afterwards, None))
 
     def _steps(self, steps: Sequence[Step], token: int | str | None) -> _Script:
@@ -346,9 +352,12 @@ class _ReplayChannel:
     def _send(self, **members: Any) -> None:
         self._listener.message_received(json.dumps({"jsonrpc": "2.0", **members}).encode())
 
+    def _end_if_over(self) -> None:
+        if self._server.is_over(self._start):
+            self._end(self._start.end)
+
     def _end(self, ending: Ending | None) -> None:
+        """Write nothing from now on; the connection is told when what comes before it is sent."""
         with self._lock:
-            if self._is_over:
-                return
-            self._is_over, self._ending = True, ending
-        self._listener.channel_ended()
+            if not self._is_over:
+                self._is_over, self._ending = True, ending

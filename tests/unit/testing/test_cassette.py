@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import sys
@@ -54,6 +55,15 @@ def test_the_file_is_json_for_people(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) < 100
     # What is as usual is not said.
     assert json.loads(text)["servers"]["time"]["starts"][1]["end"] == {"exit_code": 1}
+
+
+def test_numbers_that_are_no_json_are_null(tmp_path: Path) -> None:
+    file = tmp_path / "time.json"
+    result = {"structuredContent": {"mean": [math.nan, math.inf, 1.5]}}
+    start = Start(exchanges=[Exchange(request="tools/call", result=result)])
+    Cassette(cassette=1, servers={"s": RecordedServer(starts=[start])}).write(file)
+    (exchange,) = Cassette.read(file).servers["s"].starts[0].exchanges
+    assert exchange.result == {"structuredContent": {"mean": [None, None, 1.5]}}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no permissions of this kind")

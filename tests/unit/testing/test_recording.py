@@ -181,6 +181,10 @@ class TestSecrets:
         assert call["params"]["arguments"] == {"text": "it is ***"}
         assert call["result"]["content"][0]["text"] == "it is ***"
 
+    def test_one_text_is_no_list_of_secrets(self, manager: MCPClientManager, file: Path) -> None:
+        with pytest.raises(ValueError, match="a list of texts"), record(manager, file, secrets="hunter22"):
+            raise AssertionError("never reached")
+
 
 class TestBlock:
     def test_an_exception_writes_nothing(self, manager: MCPClientManager, file: Path) -> None:

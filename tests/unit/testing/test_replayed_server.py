@@ -201,6 +201,12 @@ class TestQuestions:
         assert "Eve" in text(result)
         assert len(mismatches(manager)) == 1
 
+    def test_folders_of_the_machine_are_not_compared(self, play: Play) -> None:
+        ask = Step(request="roots/list")
+        manager = play(start(call("a", "1", meanwhile=[ask], afterwards=[ask])), roots=["file:///anywhere"])
+        assert text(manager.call_tool("mcp_s_a")) == "1"
+        assert mismatches(manager) == []
+
 
 class TestEndings:
     def test_a_crash_by_a_call(self, play: Play) -> None:
@@ -226,6 +232,16 @@ class TestEndings:
         assert text(manager.call_tool("mcp_s_a")) == "1"
         assert text(manager.call_tool("mcp_s_b")) == "2"
         assert wait_until(lambda: manager.status()[0].restarts == 1)
+
+    def test_calls_that_come_at_the_same_time_as_the_end(self, play: Play) -> None:
+        later = [call("b", str(number)) for number in range(20)]
+        manager = play(start(call("a", "1"), end=CRASH), start(*later))
+        first = manager.submit_tool("mcp_s_a")
+        futures = [manager.submit_tool("mcp_s_b") for _ in later]
+        assert text(first.result(PATIENCE)) == "1"
+        # They were not written to the server that ended, so none of them failed.
+        assert sorted(int(text(future.result(PATIENCE))) for future in futures) == list(range(20))
+        assert mismatches(manager) == []
 
     def test_a_crash_before_all_calls(self, play: Play) -> None:
         manager = play(start(end=CRASH), start(call("a", "1")))
