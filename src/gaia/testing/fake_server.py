@@ -37,6 +37,9 @@ class FakeServer(InProcessServer):
     is the server's own name of a tool, only its calls count. What is still to come is not changed by restarts.
     """
 
+    clock: Clock | None = None
+    """What gives the time to it and to its clients; None is the system's clock."""
+
     def __init__(
         self,
         name: str,

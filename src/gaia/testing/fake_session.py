@@ -7,16 +7,10 @@ import itertools
 import json
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from gaia.agents.base.mcp_context import (
-    CAPABILITIES,
-    InputRequired,
-    MCPCapabilityMissing,
-    MCPContext,
-    MCPRequestCancelled,
-)
+from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPRequestCancelled
 from gaia.cancellation import CancelScope
 from gaia.daemon_pool import DaemonPool
 from gaia.exception_text import exception_text
@@ -33,23 +27,20 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.errors import JsonRpcError
+from gaia.testing.fake_context import LEVELS, META, FakeContext, RequestId
 from gaia.testing.fake_tool import Json
 from gaia.testing.faults import Fault
 from gaia.testing.offering import FakeCall, Offering
 
 __all__ = ["FakeSession"]
 
-_META = "io.modelcontextprotocol/"
 _MISSING_CAPABILITY, _RESOURCE_NOT_FOUND = -32021, -32002
-_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _WANTED_AS = {
     "notifications/tools/list_changed": "toolsListChanged",
     "notifications/prompts/list_changed": "promptsListChanged",
     "notifications/resources/list_changed": "resourcesListChanged",
 }
 """What a client of the stateless era has to have asked for, to be told of a change."""
-
-RequestId = int | str
 
 
 class FakeSession:
@@ -162,7 +153,7 @@ class FakeSession:
     def send_log(self, params: Json, level: str | None) -> None:
         """Send a log message, unless the client wants none of its level; in the stateless era `level` says which."""
         least = level if self._is_stateless else self._log_level
-        if least in _LEVELS and _LEVELS.index(params["level"]) >= _LEVELS.index(least):
+        if least in LEVELS and LEVELS.index(params["level"]) >= LEVELS.index(least):
             self._notify("notifications/message", params)
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
@@ -209,15 +200,15 @@ class FakeSession:
         return {**result, "ttlMs": 0, "cacheScope": "private"} if self._is_stateless else result
 
     def _check_revision(self, method: str, meta: Json) -> None:
-        revision = meta.get(f"{_META}protocolVersion")
+        revision = meta.get(f"{META}protocolVersion")
         if method == "initialize":
             raise JsonRpcError(METHOD_NOT_FOUND, "unknown method 'initialize'")
         if revision != self._offering.revision:
             data = {"supported": [self._offering.revision], "requested": revision}
             raise JsonRpcError(UNSUPPORTED_VERSION, f"unsupported protocol version {revision!r}", data)
         self._client = {
-            "capabilities": meta.get(f"{_META}clientCapabilities") or {},
-            "clientInfo": meta.get(f"{_META}clientInfo") or {},
+            "capabilities": meta.get(f"{META}clientCapabilities") or {},
+            "clientInfo": meta.get(f"{META}clientInfo") or {},
         }
 
     def _initialize(self, params: Json) -> Json:
@@ -229,7 +220,7 @@ class FakeSession:
 
     def _discover(self, _params: Json) -> Json:
         introduction = self._introduction()
-        meta = {f"{_META}serverInfo": introduction.pop("serverInfo")}
+        meta = {f"{META}serverInfo": introduction.pop("serverInfo")}
         return {"supportedVersions": [self._offering.revision], **introduction, "_meta": meta}
 
     def _introduction(self) -> Json:
@@ -249,8 +240,8 @@ class FakeSession:
         return introduction
 
     def _set_level(self, params: Json) -> Json:
-        if params.get("level") not in _LEVELS:
-            raise JsonRpcError(INVALID_PARAMS, f"level must be one of {', '.join(_LEVELS)}")
+        if params.get("level") not in LEVELS:
+            raise JsonRpcError(INVALID_PARAMS, f"level must be one of {', '.join(LEVELS)}")
         self._log_level = params["level"]
         return {}
 
@@ -315,8 +306,7 @@ class FakeSession:
         context.client_capabilities = self._client.get("capabilities") or {}
         context.client_info = self._client.get("clientInfo") or {}
         context.is_stateless = self._is_stateless
-        context.work = self._offering.begin_work()
-        context.scope.on_cancel(context.work)
+        context.work_begins(self._offering.begin_work())
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
@@ -329,11 +319,10 @@ class FakeSession:
         """Run a call through its `faults`; one of them may be its end."""
         for position, fault in enumerate(faults):
             if fault.kind == "delay":
-                context.work()
+                context.work_ended()
                 if self._waits(context, fault.seconds):
                     return
-                context.work = self._offering.begin_work()
-                context.scope.on_cancel(context.work)
+                context.work_begins(self._offering.begin_work())
             elif fault.kind == "junk":
                 self._write(fault.data)
             elif fault.kind == "hang":
@@ -342,7 +331,7 @@ class FakeSession:
                     if is_held:
                         self._held.append(functools.partial(self._go_on, context, faults[position + 1 :], run))
                 if is_held:
-                    context.work()
+                    context.work_ended()
                     return
             elif not fault.after:
                 self._end(fault.ending)
@@ -353,7 +342,7 @@ class FakeSession:
             self._end(ending)
         else:
             self._answer(context, answer)
-        context.work()
+        context.work_ended()
 
     def _answer(self, context: FakeContext, answer: Json | JsonRpcError | None) -> None:
         with self._lock:
@@ -414,58 +403,3 @@ class FakeSession:
 
     def _notify(self, method: str, params: Json) -> None:
         self._write(encode_notification(method, params))
-
-
-class FakeContext(MCPContext):
-    """The context of one request to a fake server, for the function that answers it."""
-
-    def __init__(
-        self,
-        session: FakeSession,
-        identifier: RequestId,
-        method: str,
-        params: Json,
-        meta: Json,
-        record: FakeCall | None,
-    ) -> None:
-        super().__init__()
-        self._session = session
-        self.identifier = self.request_id = identifier
-        self.method = method
-        self.record = record
-        self.scope = CancelScope()
-        self.work: Callable[[], None] = lambda: None
-        """To be called when the server does nothing for the request any more; see `Offering.begin_work`."""
-        self.may_hang = True
-        """Whether a fault may hold it; the session owns that."""
-        self.is_stateless = False
-        self.answers = {**json.loads(params.get("requestState") or "{}"), **(params.get("inputResponses") or {})}
-        self._progress_token = meta.get("progressToken")
-        self._log_level = meta.get(f"{_META}logLevel")
-
-    @property
-    def cancelled(self) -> bool:
-        return self.scope.cancelled
-
-    def on_cancel(self, callback: Callable[[], object]) -> None:
-        self.scope.on_cancel(callback)
-
-    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        if self._progress_token is None or self.cancelled:
-            return
-        params = {"progressToken": self._progress_token, "progress": progress, "total": total, "message": message}
-        self._session.send_progress({key: value for key, value in params.items() if value is not None})
-
-    def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        self._session.send_log({"level": level, "data": data, "logger": logger or "fake"}, self._log_level)
-
-    def ask(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for request in requests.values():
-            capability = CAPABILITIES.get(request["method"], request["method"])
-            if not self.supports(capability):
-                raise MCPCapabilityMissing(capability)
-        missing = {key: request for key, request in requests.items() if key not in self.answers}
-        if missing and self.is_stateless:
-            raise InputRequired(missing)
-        asked = {key: self._session.ask(request, self.scope) for key, request in missing.items()}
-        return {key: asked[key] if key in asked else self.answers[key] for key in requests}

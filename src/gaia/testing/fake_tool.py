@@ -48,6 +48,7 @@ class FakeTool:
         }
         """What ``tools/list`` says of it."""
         self.name: str = self.definition["name"]
+        """The name by which clients call it."""
 
     @classmethod
     def of(cls, tool: FakeTool | Callable[..., object] | Mapping[str, Any]) -> FakeTool:
@@ -91,13 +92,17 @@ class FakePrompt:
             "arguments": [{"name": name, "required": name in schema["required"]} for name in schema["properties"]],
             **definition,
         }
+        """What ``prompts/list`` says of it."""
         self.name: str = self.definition["name"]
+        """The name by which clients get it."""
 
     @classmethod
     def of(cls, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
+        """A prompt of a function."""
         return prompt if isinstance(prompt, FakePrompt) else cls(prompt)
 
     def run(self, arguments: Json, context: MCPContext) -> Json:
+        """The result of one ``prompts/get``, on the thread of the caller. Raises what the function raises."""
         messages = self._function(arguments, context)
         if not isinstance(messages, list):
             content = {"type": "text", "text": str(messages)}
@@ -121,6 +126,9 @@ class Function:
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self._takes_any = True
+            elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                # Arguments have names.
+                continue
             elif isinstance(hint := hints.get(name), type) and issubclass(hint, MCPContext):
                 self._context = name
             else:

@@ -15,7 +15,7 @@ from gaia.testing.fake_clock import FakeClock
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.faults import Fault, FaultPlan
 
-__all__ = ["Content", "FakeCall", "FakeResource", "Named", "Offering", "Prompts", "Resources", "Tools"]
+__all__ = ["Collection", "Content", "FakeCall", "FakeResource", "Named", "Offering", "Prompts", "Resources", "Tools"]
 
 Content = str | bytes
 """What a resource holds: a text, or bytes."""
@@ -31,6 +31,7 @@ class FakeCall:
     tool: str
     """The server's own name of the tool."""
     arguments: Json
+    """As they came."""
     generation: int
     """Which start of the server it has reached, from 1."""
     meta: Json = dataclasses.field(repr=False)
@@ -52,7 +53,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-class _Collection(Generic[T]):
+class Collection(Generic[T]):
     """What a server offers of one kind, by name. A connected client is told of changes. Thread-safe."""
 
     def __init__(self, on_changed: Callable[[], None]) -> None:
@@ -91,7 +92,7 @@ class _Collection(Generic[T]):
         return len(self._items)
 
 
-class Tools(_Collection[FakeTool]):
+class Tools(Collection[FakeTool]):
     """The tools of a `FakeServer`."""
 
     def add(self, tool: FakeTool | Callable[..., object] | Mapping[str, Any]) -> FakeTool:
@@ -99,7 +100,7 @@ class Tools(_Collection[FakeTool]):
         return self._put(FakeTool.of(tool))
 
 
-class Prompts(_Collection[FakePrompt]):
+class Prompts(Collection[FakePrompt]):
     """The prompts of a `FakeServer`."""
 
     def add(self, prompt: FakePrompt | Callable[..., object]) -> FakePrompt:
@@ -123,7 +124,7 @@ class FakeResource:
         return {"contents": [{"uri": self.name, "mimeType": mime, **body}]}
 
 
-class Resources(_Collection[FakeResource]):
+class Resources(Collection[FakeResource]):
     """The resources of a `FakeServer`."""
 
     def __init__(self, on_changed: Callable[[], None], on_updated: Callable[[str], None]) -> None:

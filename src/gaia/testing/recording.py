@@ -259,7 +259,7 @@ class _Tape:
     def received(self, line: bytes | OversizedLine) -> None:
         if isinstance(line, OversizedLine):
             if (identifier := line.answered_id()) is not None:
-                error = InvalidResponse(f"the answer is {line.size} bytes long, more than the limit allows")
+                error = InvalidResponse("the answer is longer than the limit allows")
                 self.request_failed(identifier, error)
             return
         try:
@@ -349,16 +349,14 @@ class _Tape:
         return text if self._channel is None else self._channel.redact(text)
 
     def start(self, redact: Callable[[str], str]) -> Start | None:
-        """None if the client stopped the server before it had listed its tools."""
+        """None for one that another recording may not have: it ended in the middle of the greeting."""
         if self._failure is not None:
             return Start(failed=redact(self._failure))
         ending = self._how_it_ended()
         recorded = [pending.exchange for pending in self._requests if not _is_by_chance(pending.exchange)]
         exchanges = [_masked(exchange, redact) for exchange in recorded]
-        if ending is None and not any(is_listing(one.request) for one in exchanges):
-            return None
-        if self._requests and not exchanges:
-            # A server that ends when it is asked for its era.
+        # One that ends when it is asked for its era was asked for nothing else.
+        if not (_is_open(exchanges) if ending is None else exchanges or not self._requests):
             return None
         exchanges.sort(key=lambda exchange: exchange.key)
         return Start(
@@ -385,6 +383,16 @@ def _is_by_chance(exchange: Exchange) -> bool:
         return exchange.result is None
     is_missing = exchange.result is None and exchange.error is None and exchange.failed is None
     return is_listing(exchange.request) and is_missing and not exchange.crashed
+
+
+def _is_open(exchanges: Iterable[Exchange]) -> bool:
+    """Whether the server has said who it is, and listed its tools if it has any."""
+    greeting = next((one.result for one in exchanges if is_greeting(one.request) and one.result is not None), None)
+    if greeting is None:
+        return False
+    capabilities = greeting.get("capabilities")
+    has_tools = isinstance(capabilities, dict) and "tools" in capabilities
+    return not has_tools or any(not is_greeting(one.request) for one in exchanges)
 
 
 def _masked(exchange: Exchange, redact: Callable[[str], str]) -> Exchange:

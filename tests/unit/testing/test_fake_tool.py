@@ -93,7 +93,7 @@ def test_arguments_that_do_not_fit_are_an_error_that_a_model_can_read(arguments:
 
 
 def test_a_function_may_take_any_argument() -> None:
-    def anything(**arguments: Any) -> dict[str, Any]:
+    def anything(*_: Any, **arguments: Any) -> dict[str, Any]:
         return arguments
 
     tool = FakeTool(anything)
