@@ -214,6 +214,33 @@ class TestFaultServer:
 
         same(story, {"fault": fault_server(faults=[{"junk": [{"text": "Listening …"}], "twice": True}])}, tmp_path)
 
+    def test_an_answer_that_is_too_long(self, fault_server: FaultServer, tmp_path: Path) -> None:
+        def story(manager: MCPClientManager) -> list[Any]:
+            results = [manager.call_tool("mcp_fault_echo", {"text": "x" * size}) for size in (10, 20_000)]
+            return [result.get("error_type") for result in results]
+
+        same(story, {"fault": {**fault_server(), "maxMessageBytes": 10_000}}, tmp_path)
+
+    def test_a_server_that_ends_in_its_greeting(self, fault_server: FaultServer, tmp_path: Path) -> None:
+        file = tmp_path / "cassette.json"
+        faults = [{"on": "initialize", "crash": "before_answer", "exit_code": 5}]
+        entry = {**fault_server(faults=faults), "restart": {"restart": "never"}}
+        manager = MCPClientManager({"fault": entry})
+        with record(manager, file), manager:
+            pass
+        with replay(file) as servers, MCPClientManager(servers) as manager:
+            assert "exited with code 5" in str(manager.status()[0].last_error)
+
+    def test_a_recycled_server(self, fault_server: FaultServer, tmp_path: Path) -> None:
+        def story(manager: MCPClientManager) -> list[Any]:
+            first = manager.call_tool("mcp_fault_echo", {"text": "a"})
+            assert manager.restart("fault")
+            return [first, manager.call_tool("mcp_fault_echo", {"text": "b"})]
+
+        file = same(story, {"fault": fault_server()}, tmp_path)
+        starts = json.loads(file.read_text("utf-8"))["servers"]["fault"]["starts"]
+        assert ["end" in start for start in starts] == [False, False]
+
     def test_questions_of_the_server(self, fault_server: FaultServer, tmp_path: Path) -> None:
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         question = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": schema}}

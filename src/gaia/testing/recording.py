@@ -355,8 +355,8 @@ class _Tape:
         ending = self._how_it_ended()
         recorded = [pending.exchange for pending in self._requests if not _is_by_chance(pending.exchange)]
         exchanges = [_masked(exchange, redact) for exchange in recorded]
-        # One that ends when it is asked for its era was asked for nothing else.
-        if not (_is_open(exchanges) if ending is None else exchanges or not self._requests):
+        # A server that ends when it is asked for its era was asked for nothing else.
+        if not exchanges or (ending is None and not _is_open(exchanges)):
             return None
         exchanges.sort(key=lambda exchange: exchange.key)
         return Start(
@@ -443,6 +443,7 @@ class _Listener:
     def __init__(self, tape: _Tape, connection: Connection) -> None:
         self._tape = tape
         self._connection = connection
+        self.awaits_answers = connection.awaits_answers
 
     def message_received(self, line: bytes | OversizedLine) -> None:
         self._tape.received(line)

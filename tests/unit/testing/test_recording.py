@@ -136,6 +136,15 @@ class TestRecord:
         (start,) = starts(file)
         assert "no such file" in start["failed"]
 
+    def test_a_server_without_tools(self, server: FakeServer, file: Path) -> None:
+        texts = FakeServer("texts", resources={"text://a": "A"})
+        with MCPClientManager({"fake": server, "texts": texts}) as manager, record(manager, file):
+            client = manager.get_client("texts")
+            assert client is not None
+            client.read_resource("text://a")
+        (start,) = starts(file, "texts")
+        assert "resources/read" in [exchange["request"] for exchange in start["exchanges"]]
+
     def test_a_call_that_is_given_up(self, server: FakeServer, manager: MCPClientManager, file: Path) -> None:
         server.hang(tool="echo")
         with record(manager, file):
