@@ -108,9 +108,10 @@ class Exchange(_Part):
     """The client gave up."""
 
     @property
-    def key(self) -> tuple[int, str, str]:
+    def key(self) -> tuple[int, str, list[tuple[str, str]]]:
         """What it is sorted by."""
-        return _rank(self.request), self.request, json.dumps(self.params, sort_keys=True)
+        params = [(key, json.dumps(value, sort_keys=True)) for key, value in self.params.items()]
+        return _rank(self.request), self.request, params
 
 
 class RecordedEnding(Ending, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

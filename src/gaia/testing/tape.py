@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -23,19 +23,18 @@ from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.client.rpc.channel import Channel, ChannelListener, Ending, Errand, Outgoing
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.errors import InvalidResponse, MCPError
-from gaia.mcp.redaction import mask_strings
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,
     Exchange,
     Failure,
-    RecordedEnding,
     Start,
     Step,
     is_greeting,
     is_listing,
     without_meta,
 )
+from gaia.testing.stable_form import stable_start
 
 __all__ = ["RecordingState", "Tape"]
 
@@ -228,21 +227,11 @@ class Tape:
         return text if self._channel is None else self._channel.redact(text)
 
     def start(self, redact: Callable[[str], str]) -> Start | None:
-        """None for one that another recording may not have: it ended in the middle of the greeting."""
+        """What the cassette has of it; None if another recording may not have it, see `stable_start`."""
         if self._failure is not None:
             return Start(failed=redact(self._failure))
-        ending = self._how_it_ended()
-        recorded = [pending.exchange for pending in self._requests if not _is_by_chance(pending.exchange)]
-        exchanges = [_masked(exchange, redact) for exchange in recorded]
-        # A server that ends when it is asked for its era was asked for nothing else.
-        if not exchanges or (ending is None and not _is_open(exchanges)):
-            return None
-        exchanges.sort(key=lambda exchange: exchange.key)
-        return Start(
-            meanwhile=[_masked_step(step, redact) for step in self._greeting],
-            exchanges=_without_repetitions(exchanges),
-            end=None if ending is None else _recorded_ending(ending, redact),
-        )
+        exchanges = [pending.exchange for pending in self._requests]
+        return stable_start(exchanges, self._greeting, self._how_it_ended(), redact)
 
     def _how_it_ended(self) -> Ending | None:
         if not self._ended:
@@ -250,70 +239,6 @@ class Tape:
         if self._ending is None and self._channel is not None and not self._closing:
             self._ending = self._channel.ending(_ENDING_SECONDS)
         return self._ending or Ending()
-
-
-def _is_by_chance(exchange: Exchange) -> bool:
-    """Whether another recording of the same calls may not have it.
-
-    That is the probe that a server of another era refuses, since a client that has been ready knows better; and a
-    listing that was under way in the end.
-    """
-    if exchange.request == "server/discover":
-        return exchange.result is None
-    is_missing = exchange.result is None and exchange.error is None and exchange.failed is None
-    return is_listing(exchange.request) and is_missing and not exchange.crashed
-
-
-def _is_open(exchanges: Iterable[Exchange]) -> bool:
-    """Whether the server has said who it is, and listed its tools if it has any."""
-    greeting = next((one.result for one in exchanges if is_greeting(one.request) and one.result is not None), None)
-    if greeting is None:
-        return False
-    capabilities = greeting.get("capabilities")
-    has_tools = isinstance(capabilities, dict) and "tools" in capabilities
-    return not has_tools or any(not is_greeting(one.request) for one in exchanges)
-
-
-def _masked(exchange: Exchange, redact: Callable[[str], str]) -> Exchange:
-    failed = exchange.failed
-    is_missing = exchange.result is None and exchange.error is None and failed is None
-    return Exchange(
-        request=exchange.request,
-        params=mask_strings(exchange.params, redact),
-        meanwhile=[_masked_step(step, redact) for step in exchange.meanwhile],
-        afterwards=[_masked_step(step, redact) for step in exchange.afterwards],
-        result=mask_strings(exchange.result, redact),
-        error=mask_strings(exchange.error, redact),
-        failed=None if failed is None else Failure(**mask_strings(msgspec.structs.asdict(failed), redact)),
-        crashed=is_missing and exchange.crashed,
-        unanswered=is_missing and not exchange.crashed,
-    )
-
-
-def _masked_step(step: Step, redact: Callable[[str], str]) -> Step:
-    return msgspec.structs.replace(
-        step, params=mask_strings(step.params, redact), answer=mask_strings(step.answer, redact)
-    )
-
-
-def _recorded_ending(ending: Ending, redact: Callable[[str], str]) -> RecordedEnding:
-    return RecordedEnding(
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        used_up=ending.used_up,
-        cause=None if ending.cause is None else redact(ending.cause),
-        renewable=ending.renewable,
-        unauthorized=ending.unauthorized,
-    )
-
-
-def _without_repetitions(exchanges: list[Exchange]) -> list[Exchange]:
-    """Without a listing that says the same as the one before: how often tools are listed is a matter of time."""
-    return [
-        exchange
-        for before, exchange in zip([None, *exchanges], exchanges, strict=False)
-        if before != exchange or not is_listing(exchange.request)
-    ]
 
 
 class _Listener:

@@ -115,6 +115,18 @@ def test_an_answer_after_the_client_gave_up(server: Server) -> None:
     assert server.calls() == [Exchange(request="tools/call", params={"name": "a"}, unanswered=True)]
 
 
+def test_rounds_of_questions(server: Server) -> None:
+    """The state is the server's alone, and answers come in any order."""
+    server.send(3, "tools/call", {"name": "a"})
+    server.answer(3, {"resultType": "input_required", "requestState": "v1.17"})
+    answers = {"b": {"roots": [{"uri": "b", "name": "a"}]}, "a": {}}
+    server.send(4, "tools/call", {"name": "a", "inputResponses": answers, "requestState": "v1.17"})
+    first, second = server.calls()
+    assert first.result == {"resultType": "input_required", "requestState": "***"}
+    assert second.params["requestState"] == "***"
+    assert json.dumps(second.params["inputResponses"]) == '{"a": {}, "b": {"roots": [{"name": "a", "uri": "b"}]}}'
+
+
 def test_a_second_answer(server: Server) -> None:
     server.send(3, "tools/call", {"name": "a"})
     server.answer(3, {"content": [1]})
