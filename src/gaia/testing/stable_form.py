@@ -1,4 +1,4 @@
-"""What was recorded of a server, in a form that each recording of the same calls has: masked, sorted, without chance."""
+"""What was recorded of a server, in a form that each recording of the same calls has: masked and sorted."""
 
 from __future__ import annotations
 

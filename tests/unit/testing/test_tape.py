@@ -100,7 +100,7 @@ def test_a_request_that_did_not_leave_after_all(server: Server) -> None:
     assert server.calls() == []
 
 
-def test_what_nobody_asked_for_again(server: Server) -> None:
+def test_what_comes_of_timing_is_left_out(server: Server) -> None:
     server.send(3, "ping")
     server.send(4, "tools/list")
     server.answer(4, {"tools": []})
