@@ -54,6 +54,7 @@ INTERNAL = {
     "gaia.mcp.SamplingRequest.from_params",
     "gaia.mcp.client.client_options.ClientOptions.features",
     "gaia.mcp.client.client_options.ClientOptions.or_else",
+    "gaia.testing.FakeServer.KEY",
     "gaia.mcp.StdioTransport.authorization",
     "gaia.mcp.StdioTransport.network",
     "gaia.mcp.StdioTransport.network_transport",

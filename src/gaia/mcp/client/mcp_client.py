@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
+import msgspec
+
 from gaia.log import enable_debug
 from gaia.mcp.client.abandonment import WeakHooks, stop_when_dropped
 from gaia.mcp.client.authorization.config import OnAuthorization
@@ -93,6 +95,7 @@ class MCPClient:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
+        self._clock = clock
         self._assemble(ClientOptions(features=features, **settings), SharedServices.of_one_client(name, clock, rng))
 
     def _assemble(self, options: ClientOptions, services: SharedServices) -> None:
@@ -154,7 +157,8 @@ class MCPClient:
         timeout = server.timeout if "timeout" in config else timeout
         settings = settings_of(server, pins, own_restart="restart" in config)
         transport = transport_for(server, timeout, debug, on_authorization)
-        return cls(name, transport, debug, on_elicitation=on_elicitation, **settings)
+        clock = None if server.in_process is None else server.in_process.clock
+        return cls(name, transport, debug, on_elicitation=on_elicitation, clock=clock, **settings)
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:
@@ -170,6 +174,9 @@ class MCPClient:
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
+        if self._clock is not None:
+            # It counts in a manager as well.
+            services = msgspec.structs.replace(services, clock=self._clock)
         self._assemble(self._options.or_else(defaults), services)
 
     # Connecting and disconnecting.

@@ -284,6 +284,7 @@ def new_session(
             clock=clock,
             rng=services.rng,
             observer=observer,
+            taps=services.taps,
             executor=callbacks.lane().post,
         )
     )

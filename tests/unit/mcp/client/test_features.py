@@ -12,7 +12,7 @@ from gaia.mcp.client.supervision.events import PromptsChanged, ResourcesChanged,
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport, handshake_answers, stateless_answers
 from tests.recorder import Recorder
 from tests.waiting import wait_until
