@@ -76,11 +76,12 @@ class Killer:
         assert wait_until(lambda: client.status.pid != pid), "the manager has not noticed that the server ended"
 
     @contextlib.contextmanager
-    def during(self, text: str) -> Iterator[None]:
-        """Kill it, in a thread, once a call with this text has arrived."""
+    def during(self, *texts: str) -> Iterator[None]:
+        """Kill it, in a thread, once calls with these texts have arrived."""
 
         def kill() -> None:
-            self.ledger.wait_for(text)
+            for text in texts:
+                self.ledger.wait_for(text)
             self.kill()
 
         with ThreadPoolExecutor(1) as executor:
