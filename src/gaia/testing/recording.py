@@ -59,7 +59,7 @@ def record(
         raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
     file = Path(path).absolute()
     # Parts of the manager that only a recording needs.
-    taps, readiness = manager._services.taps, manager._readiness
+    taps, readiness = manager._services.taps, manager.readiness
     if taps.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
     recording = _Recording()
