@@ -10,7 +10,6 @@ import pytest
 
 from gaia.mcp import MCPClientManager
 from tests.adapters.conftest import Killer, Ledger
-from tests.servers.ledger_server import PIXEL
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
 

@@ -5,6 +5,7 @@ CONTRIBUTING.md, "Code blocks of the documentation", describes the comments.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from markdown_it import MarkdownIt
 
 _DATA = frozenset({"json", "toml", "yaml", "ini"})
 _DRAWN = frozenset({"text", "mermaid"})
-_RUN = {"saves", "before", "env", "input", "exit", "shows", "until", "background", "model"}
+_RUN = {"needs", "saves", "before", "env", "input", "exit", "shows", "until", "background", "model"}
 _DIRECTIVES = {"python": _RUN | {"continues"}, "console": _RUN | {"skip"}}
 _ANYWHERE = {"not-run", "file"}
 _WITHOUT_VALUE = {"saves", "continues"}
@@ -46,6 +47,11 @@ class Block:
     def value(self, name: str) -> str | None:
         """The value of the comment of this name, or None without one; empty if it has none."""
         return next(iter(self.values(name)), None)
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that the block needs, by the names of their modules, and that are not installed."""
+        return [name for name in self.values("needs") if importlib.util.find_spec(name) is None]
 
     @property
     def is_drawn(self) -> bool:

@@ -94,7 +94,7 @@ class Reader:
         if name := block.value("file"):
             self._save(name, block.code)
             return
-        if block.value("not-run") is not None or block.language not in ("python", "console"):
+        if block.value("not-run") is not None or block.missing or block.language not in ("python", "console"):
             return
         model.replies[:] = [Reply(calls=[_model_call(value)]) for value in block.values("model")]
         model.replies += [Reply(MODEL_ANSWER)] * 10
