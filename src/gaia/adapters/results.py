@@ -5,6 +5,7 @@ Adapters of this package use these functions; so can those that you write.
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from typing import Any, TypeAlias
@@ -109,11 +110,20 @@ def _shown(block: ContentBlock) -> Shown:
         text = members.get("text")
         return _text_block(text if isinstance(text, str) else _json(text))
     if isinstance(data, str):
-        if isinstance(mime_type, str) and mime_type.startswith("image/"):
+        if isinstance(mime_type, str) and mime_type.startswith("image/") and _is_base64(data):
             return {"type": "image", "data": data, "mimeType": mime_type}
         return _text_block(_named(kind, members, data))
     # A link, or a kind of block that is not known yet.
     return _text_block(_json({name: value for name, value in members.items() if name != "_meta"}))
+
+
+def _is_base64(data: str) -> bool:
+    """Whether `base64.b64decode` decodes it, which adapters do without asking: servers send all sorts of things."""
+    try:
+        base64.b64decode(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _named(kind: str, members: Any, data: str) -> str:

@@ -45,6 +45,9 @@ class TestContent:
             "[audio, audio/wav, 5 bytes]\n[resource, application/zip, demo://c, 3 bytes]"
         )
 
+    def test_an_image_that_is_not_base64_is_named(self) -> None:
+        assert content_for_model(result({**PIXELS, "data": "AAAAA"})) == [text("[image, image/png, 3 bytes]")]
+
     def test_a_link_is_given_with_its_address(self) -> None:
         link = {"type": "resource_link", "uri": "demo://greeting", "name": "greeting"}
 
