@@ -55,7 +55,7 @@ class MCPManagerPlugin(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Register the tools; Strands calls this."""
         registry = agent.tool_registry
-        listed = {tool.namespaced_name: tool for tool in self._manager.sync.list_tools()}
+        listed = {tool.namespaced_name or tool.name: tool for tool in self._manager.sync.list_tools()}
         for name, known in tuple(registry.registry.items()):
             if isinstance(known, MCPManagerTool) and known.tool != listed.get(name):
                 del registry.registry[name]
