@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
+from tests.waiting import wait_until
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
 
@@ -17,8 +21,12 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from pydantic import Field
 
 from gaia.adapters.langchain import langchain_tools
+from gaia.adapters.langchain_agents import MCPToolsMiddleware
 
 Json = dict[str, Any]
 Run = Callable[[Any], list[ToolMessage]]
@@ -27,7 +35,11 @@ Run = Callable[[Any], list[ToolMessage]]
 class ScriptedModel(GenericFakeChatModel):
     """Makes the calls of its script, one a turn, and answers."""
 
+    shown: list[list[str]] = Field(default_factory=list)
+    """The names of the tools at each turn."""
+
     def bind_tools(self, tools: Any, **_: Any) -> Any:
+        self.shown.append([tool.name for tool in tools])
         return self
 
 
@@ -45,13 +57,19 @@ def scripted(*steps: tuple[str, Json] | Callable[[], object]) -> ScriptedModel:
     return ScriptedModel(messages=turns())
 
 
+async def awaited(agent: Any, state: Json) -> Any:
+    final = await agent.ainvoke(state)
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "the agent has left a task behind"
+    return final
+
+
 @pytest.fixture(params=["invoke", "ainvoke"])
 def run(request: pytest.FixtureRequest) -> Run:
     """Runs an agent to its end, synchronously or on an event loop; returns what it was told of its calls."""
 
     def run(agent: Any) -> list[ToolMessage]:
         state = {"messages": [("user", "go on")]}
-        final = agent.invoke(state) if request.param == "invoke" else asyncio.run(agent.ainvoke(state))
+        final = agent.invoke(state) if request.param == "invoke" else asyncio.run(awaited(agent, state))
         assert final["messages"][-1].content == "done"
         return [message for message in final["messages"] if isinstance(message, ToolMessage)]
 
@@ -103,3 +121,133 @@ def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
 
     assert (message.status, message.content) == ("success", "read page")
     assert ledger.lines == ["page", "page"]
+
+
+def test_a_graph_of_langgraph_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
+    model = scripted(("mcp_ledger_add", {"a": 1, "b": 2}))
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode(langchain_tools(manager)))
+    graph.set_entry_point("model")
+    graph.add_conditional_edges("model", tools_condition)
+    graph.add_edge("tools", "model")
+
+    (message,) = run(graph.compile())
+
+    assert message.content == '{"sum": 3}'
+
+
+def test_the_calls_of_one_turn_run_together(manager: MCPClientManager, run: Run, ledger: Ledger) -> None:
+    calls = [ToolCall(name="mcp_ledger_record", args={"text": f"call {n}"}, id=f"call_{n}") for n in range(20)]
+    model = ScriptedModel(messages=iter([AIMessage("", tool_calls=calls), AIMessage("done")]))
+
+    messages = run(create_agent(model, langchain_tools(manager)))
+
+    assert [message.status for message in messages] == ["success"] * 20
+    assert sorted(ledger.lines) == sorted(f"call {n}" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (("mcp_ledger_fail", {"message": "no such note"}), "Error: no such note"),
+        (("mcp_ledger_add", {"a": 1}), "missing argument 'b'"),
+    ],
+)
+def test_the_model_is_told_of_errors(manager: MCPClientManager, run: Run, call: tuple[str, Json], shown: str) -> None:
+    (message,) = run(create_agent(scripted(call), langchain_tools(manager)))
+
+    assert message.status == "error"
+    assert shown in message.text
+    assert "Do not repeat" not in message.text
+
+
+def test_the_model_is_told_that_the_server_is_gone(manager: MCPClientManager, run: Run) -> None:
+    agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
+    manager.stop_server("ledger")
+
+    (message,) = run(agent)
+
+    assert message.status == "error"
+    assert "had no effect" in message.text
+
+
+def test_images_are_shown_and_all_else_is_named(manager: MCPClientManager, run: Run) -> None:
+    (message,) = run(create_agent(scripted(("mcp_ledger_picture", {})), langchain_tools(manager)))
+
+    image = {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
+    text, first, audio, embedded, second, link = message.content
+    assert (first, second) == (image, image)
+    assert [text["text"], audio["text"], embedded["text"]] == ["one pixel", "[audio, audio/wav, 5 bytes]", "embedded"]
+    assert "demo://greeting" in link["text"]
+    assert len(message.artifact["content"]) == 6
+
+
+def test_structured_content_is_the_artifact(manager: MCPClientManager, run: Run) -> None:
+    (message,) = run(create_agent(scripted(("mcp_ledger_figures", {})), langchain_tools(manager)))
+
+    assert message.artifact["structuredContent"] == {"height": 2}
+    assert message.content == '{"height": 2}'
+
+
+def test_arguments_may_have_names_that_langchain_uses(manager: MCPClientManager, run: Run) -> None:
+    arguments = {name: f"the {name}" for name in ("config", "run_manager", "context", "self", "runtime", "name")}
+
+    (message,) = run(create_agent(scripted(("mcp_ledger_configure", arguments)), langchain_tools(manager)))
+
+    assert message.artifact["structuredContent"] == arguments
+
+
+def test_the_middleware_follows_the_list_of_tools(manager: MCPClientManager, run: Run) -> None:
+    def until_listed() -> None:
+        assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
+
+    model = scripted(("mcp_ledger_grow", {}), until_listed, ("mcp_ledger_grown_1", {}), ("mcp_ledger_nothing", {}))
+
+    _, grown, unknown = run(create_agent(model, middleware=[MCPToolsMiddleware(manager)]))
+
+    assert grown.status == "success"
+    assert unknown.status == "error"
+    # The model is told of its tools before it plays the script's next step.
+    assert "mcp_ledger_grown_1" not in model.shown[0]
+    assert "mcp_ledger_grown_1" in model.shown[2]
+
+
+def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
+    async def main() -> Any:
+        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
+            agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
+            return await agent.ainvoke({"messages": [("user", "go on")]})
+
+    final = asyncio.run(main())
+
+    assert final["messages"][-2].content == '{"sum": 3}'
+
+
+def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
+    agent = create_agent(scripted(("mcp_ledger_hold", {"text": "held"})), langchain_tools(manager))
+
+    async def main() -> None:
+        running = asyncio.create_task(agent.ainvoke({"messages": [("user", "go on")]}))
+        await asyncio.to_thread(ledger.wait_for, "held")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
+
+def test_the_span_of_a_call_is_a_child_of_the_applications(
+    manager: MCPClientManager, run: Run, tracing: Tracing
+) -> None:
+    agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
+
+    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
+        run(agent)
+
+    (call,) = tracing.wait_for("tools/call add")
+    assert call.parent is not None
+    assert call.parent.span_id == parent.get_span_context().span_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
-from typing import Any
+from typing import Any, TypeAlias
 
 from gaia.adapters.results import content_for_model, input_schema, text_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
@@ -23,7 +23,8 @@ except ImportError as error:
 
 __all__ = ["MCPManagerTool", "MCPManagerToolset"]
 
-_INTERRUPTED = "this call was made before, and its answer never came"
+_Unanswered: TypeAlias = deque[tuple[tuple[Any, ...], ToolResult]]
+_INTERRUPTED = "the call was interrupted before its answer came"
 
 
 class MCPManagerToolset(BaseToolset):
@@ -46,8 +47,8 @@ class MCPManagerToolset(BaseToolset):
         self._manager = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
         # Otherwise ADK would show the whole of a run what its first step was given.
         self._use_invocation_cache = False
-        self._unanswered: deque[tuple[Any, ...]] = deque(maxlen=1000)
-        """The last calls whose outcome is not known. Threads only use `append` and `in`, which are atomic."""
+        self._unanswered: _Unanswered = deque(maxlen=200)
+        """The last calls whose outcome is not known, by what ADK calls them. `append` and `copy` are atomic."""
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The tools that the manager offers at this moment."""
@@ -61,7 +62,7 @@ class MCPManagerTool(BaseTool):
     A failure is ``{"error": text}``, and never an exception, which ADK would take as a reason to call again.
     """
 
-    def __init__(self, tool: MCPTool, manager: AsyncMCPClientManager, unanswered: deque[tuple[Any, ...]]) -> None:
+    def __init__(self, tool: MCPTool, manager: AsyncMCPClientManager, unanswered: _Unanswered) -> None:
         super().__init__(
             name=tool.namespaced_name or tool.name,
             description=tool.description or tool.title or tool.name,
@@ -81,15 +82,16 @@ class MCPManagerTool(BaseTool):
         step, attempt = tool_context.node_path, tool_context.attempt_count
         # A run that is resumed makes the call again under its id, and each attempt of a node makes it anew.
         earlier = [(*call, tool_context.function_call_id), *((*call, step, number) for number in range(1, attempt))]
-        if any(one in self._unanswered for one in earlier):
-            return self._response(ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown")))
-        delivery = "unknown"
+        for made, result in self._unanswered.copy():
+            if made in earlier:
+                return self._response(result)
+        result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
         try:
             result = await self._manager.call_tool(name, args)
-            delivery = result.get("delivery", "answered")
         finally:
-            if delivery == "unknown" and not self.tool.safe_to_repeat:
-                self._unanswered.extend(((*call, tool_context.function_call_id), (*call, step, attempt)))
+            if result.get("delivery") == "unknown" and not self.tool.safe_to_repeat:
+                self._unanswered.append(((*call, tool_context.function_call_id), result))
+                self._unanswered.append(((*call, step, attempt), result))
         return self._response(result)
 
     def _response(self, result: ToolResult) -> dict[str, Any]:

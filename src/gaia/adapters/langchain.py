@@ -1,26 +1,28 @@
-"""The tools of MCP servers for LangChain and LangGraph: `langchain_tools`, and `refresh` for a list that changes."""
+"""The tools of MCP servers for LangChain and LangGraph."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from gaia.adapters.results import content_for_model, input_schema, text_for_model
-from gaia.mcp import MCPClientManager, MCPError, MCPTool, ToolResult
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.results import Shown, content_for_model, input_schema, text_for_model
+from gaia.mcp import MCPClientManager, ToolResult
 
 try:
-    from langchain_core.tools import StructuredTool, ToolException
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+    from pydantic import Field, SkipValidation
 except ImportError as error:
     raise ImportError("gaia.adapters.langchain needs LangChain: pip install langchain") from error
 
 __all__ = ["MCPStructuredTool", "langchain_tools"]
 
 
-def langchain_tools(manager: MCPClientManager) -> list[StructuredTool]:
+def langchain_tools(manager: Manager) -> list[StructuredTool]:
     """The tools that `manager` offers at this moment, for ``create_agent``, ``ToolNode`` and ``bind_tools``.
 
     The tools have the names that `manager.list_tools` gives them, can be called synchronously and asynchronously, by
-    any number of threads and event loops, and go on to work when their server has been restarted.
+    any number of threads and event loops, and go on to work when their server has been restarted. For a list that
+    changes, call this again, or see `gaia.adapters.langchain_agents`.
     """
     return [
         MCPStructuredTool(
@@ -31,43 +33,44 @@ def langchain_tools(manager: MCPClientManager) -> list[StructuredTool]:
             # An exception would end the run, or have a middleware repeat the call.
             handle_tool_error=True,
             metadata={"mcp_server": tool.server, **tool.annotations},
-            manager=manager,
-            tool=tool,
+            manager=synchronous(manager),
+            safe_to_repeat=tool.safe_to_repeat,
         )
-        for tool in manager.list_tools()
+        for tool in synchronous(manager).list_tools()
     ]
 
 
 class MCPStructuredTool(StructuredTool):
-    """One tool. Its ``ToolMessage`` has the texts and images as content, and the whole `ToolResult` as ``artifact``.
+    """A tool of a server.
 
-    What goes wrong is a message with ``status="error"``.
+    The ``ToolMessage`` of a call has texts and images as ``content``, and the whole `ToolResult` as ``artifact``, as a
+    dict. What goes wrong is a message with ``status="error"``, never an exception.
     """
 
-    manager: Any
-    tool: Any
+    manager: SkipValidation[MCPClientManager] = Field(exclude=True, repr=False)
+    safe_to_repeat: bool = False
 
-    # Only keywords, because LangChain passes its own `config` and `run_manager` to parameters of these names. Here they
-    # are the tool's arguments.
-
+    # These take no other parameters, because LangChain would pass them its own `config` and `run_manager`.
     def _run(self, /, **arguments: Any) -> Any:
         return self._output(self.manager.call_tool(self.name, arguments))
 
-    async def _arun(self, /, **arguments: Any) -> Any:
-        try:
-            result = await asyncio.wrap_future(self.manager.submit_tool(self.name, arguments))
-        except MCPError as error:
-            result = ToolResult.from_error(error)
-        return self._output(result)
+    async def ainvoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - as LangChain has it
+        # That of StructuredTool runs a tool without `coroutine` in a thread, where a call cannot be cancelled.
+        return await BaseTool.ainvoke(self, input, config, **options)
 
-    def _output(self, result: ToolResult) -> tuple[Any, dict[str, Any]]:
-        tool: MCPTool = self.tool
+    async def _arun(self, /, **arguments: Any) -> Any:
+        return self._output(await call_tool_async(self.manager, self.name, arguments))
+
+    def _output(self, result: ToolResult) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
         if result.is_error:
-            raise ToolException(text_for_model(result, safe_to_repeat=tool.safe_to_repeat))
+            raise ToolException(text_for_model(result, safe_to_repeat=self.safe_to_repeat))
         shown = content_for_model(result)
         if all(part["type"] == "text" for part in shown):
             return text_for_model(result), dict(result)
-        return [
-            part if part["type"] == "text" else {"type": "image", "base64": part["data"], "mime_type": part["mimeType"]}
-            for part in shown
-        ], dict(result)
+        return [_block(part) for part in shown], dict(result)
+
+
+def _block(part: Shown) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    return {"type": "image", "base64": part["data"], "mime_type": part["mimeType"]}

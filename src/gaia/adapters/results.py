@@ -10,9 +10,9 @@ import copy
 import json
 from typing import Any, TypeAlias
 
-from gaia.mcp import ContentBlock, ImageContent, MCPTool, TextContent, ToolResult
+from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
 
-__all__ = ["Shown", "content_for_model", "input_schema", "parse_arguments", "text_for_model"]
+__all__ = ["InvalidArguments", "Shown", "content_for_model", "input_schema", "parse_arguments", "text_for_model"]
 
 Shown: TypeAlias = TextContent | ImageContent
 """A part of a result that a model can be shown: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
@@ -24,18 +24,29 @@ DO_NOT_REPEAT = (
 )
 MAY_BE_REPEATED = "It may be repeated: the tool is marked as safe to call twice."
 
+IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
+"""The types that models take."""
+
 _REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
 """JSON-RPC codes of calls that the server did not make: unreadable or invalid, no such method or tool, wrong arguments,
 and a person has to do something first."""
+
+
 _SHOWN_CHARACTERS = 500
 """Of arguments that cannot be read, which an error repeats."""
+
+
+class InvalidArguments(MCPError, ValueError):
+    """A model wrote arguments that are no JSON object. The message is for the model."""
+
+    error_type = "invalid_arguments"
 
 
 def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> list[Shown]:
     """The texts and images of `result`, in the server's order; never empty.
 
-    Embedded resources are texts and images too. What is neither, such as audio, is named by a text with its type and
-    size in bytes. Without any content, it is the structured content as JSON.
+    Embedded resources are texts and images too. What is neither, such as audio or an image that models do not take, is
+    named by a text with its type and size in bytes. Without any content, it is the structured content as JSON.
 
     A failure begins with a text ``Error: …``. Where the call may have taken effect (``delivery`` is ``"unknown"``),
     it tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`); where it was
@@ -44,6 +55,8 @@ def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> li
     if "error" in result:
         return [_text_block(_failure(result, safe_to_repeat))]
     shown = [_shown(block) for block in result.content]
+    # Some endpoints refuse empty texts.
+    shown = [part for part in shown if part["type"] == "image" or part["text"]]
     if result.is_error:
         words = "\n".join(part["text"] for part in shown if part["type"] == "text") or result.error or ""
         error = words if words[:5].lower() == "error" else f"Error: {words}"
@@ -70,20 +83,22 @@ def input_schema(tool: MCPTool) -> dict[str, Any]:
     return schema
 
 
-def parse_arguments(text: str | None) -> dict[str, Any]:
-    """The arguments of a tool call that a model wrote as JSON. No text at all means no arguments.
+def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
+    """The arguments of a call that a model wrote as JSON; a dict is taken as it is. No text means no arguments.
 
-    Raises ValueError for what is not a JSON object; its message is for the model.
+    Raises `InvalidArguments` for what is not a JSON object.
     """
-    if text is None or not text.strip():
+    if isinstance(written, dict):
+        return written
+    if written is None or not written.strip():
         return {}
-    excerpt = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    excerpt = written if len(written) <= _SHOWN_CHARACTERS else f"{written[:_SHOWN_CHARACTERS]}…"
     try:
-        arguments = json.loads(text)
+        arguments = json.loads(written)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the arguments are not valid JSON ({error}): {excerpt}; send a JSON object") from None
+        raise InvalidArguments(f"the arguments are not valid JSON ({error}): {excerpt}; send a JSON object") from None
     if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments must be a JSON object, not {excerpt}")  # noqa: TRY004 - it is about a value
+        raise InvalidArguments(f"the arguments must be a JSON object, not {excerpt}")
     return arguments
 
 
@@ -110,7 +125,7 @@ def _shown(block: ContentBlock) -> Shown:
         text = members.get("text")
         return _text_block(text if isinstance(text, str) else _json(text))
     if isinstance(data, str):
-        if isinstance(mime_type, str) and mime_type.startswith("image/") and _is_base64(data):
+        if mime_type in IMAGE_TYPES and _is_base64(data):
             return {"type": "image", "data": data, "mimeType": mime_type}
         return _text_block(_named(kind, members, data))
     # A link, or a kind of block that is not known yet.

@@ -24,8 +24,7 @@ except ImportError as error:
 
 __all__ = ["MCPManagerPlugin", "MCPManagerTool", "strands_tools"]
 
-_FORMATS = {"image/png": "png", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
-_INTERRUPTED = "this call was made before, and its answer never came"
+_INTERRUPTED = "the call was interrupted before its answer came"
 _CANCEL_SECONDS = 0.05
 """How often a call under way looks whether its agent was cancelled. `threading.Event` wakes up no event loop."""
 
@@ -93,22 +92,21 @@ class MCPManagerTool(AgentTool):
             "inputSchema": {"json": input_schema(tool)},
             "annotations": tool.annotations,
         }
-        self._unanswered: deque[object] = deque(maxlen=100)
-        """The inputs of the last calls whose outcome is not known. Threads only use `append` and `copy`."""
+        self._unanswered: deque[tuple[object, ToolResult]] = deque(maxlen=100)
+        """The last calls whose outcome is not known, by their arguments. `append` and `copy` are atomic."""
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
         """Call the tool; Strands does that. `Agent.cancel` cancels the call, and so does the end of the task."""
-        arguments, delivery = tool_use["input"], "unknown"
+        arguments = tool_use["input"]
         # A retry has the very object that the model's request was decoded to; another request may have the same id.
-        if any(arguments is one for one in self._unanswered.copy()):
-            result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
-        else:
+        earlier = [result for made, result in self._unanswered.copy() if made is arguments]
+        result = earlier[0] if earlier else ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
+        if not earlier:
             try:
                 result = await self._call(arguments, getattr(invocation_state.get("agent"), "cancel_signal", None))
-                delivery = result.get("delivery", "answered")
             finally:
-                if delivery == "unknown" and not self.tool.safe_to_repeat:
-                    self._unanswered.append(arguments)
+                if result.get("delivery") == "unknown" and not self.tool.safe_to_repeat:
+                    self._unanswered.append((arguments, result))
         shown = [_content(part) for part in content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)]
         status = "error" if result.is_error else "success"
         answer = {"toolUseId": tool_use["toolUseId"], "status": status, "content": shown}
@@ -131,6 +129,6 @@ class MCPManagerTool(AgentTool):
 def _content(part: Shown) -> dict[str, Any]:
     if part["type"] == "text":
         return {"text": part["text"]}
-    if (form := _FORMATS.get(part["mimeType"])) is None:
-        return {"text": f"[image, {part['mimeType']}, which cannot be shown]"}
+    # Of the types in `results.IMAGE_TYPES`, which Strands takes all.
+    form = part["mimeType"].removeprefix("image/")
     return {"image": {"format": form, "source": {"bytes": base64.b64decode(part["data"])}}}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.results import content_for_model, input_schema, parse_arguments, text_for_model
+from gaia.adapters.results import InvalidArguments, content_for_model, input_schema, parse_arguments, text_for_model
 from gaia.mcp import CallTimeout, JsonRpcError, MCPTool, ServerCrashed, ServerUnavailable, ToolResult, UnknownTool
 from gaia.mcp.errors import MCPError, answered_error
 
@@ -45,8 +45,15 @@ class TestContent:
             "[audio, audio/wav, 5 bytes]\n[resource, application/zip, demo://c, 3 bytes]"
         )
 
-    def test_an_image_that_is_not_base64_is_named(self) -> None:
-        assert content_for_model(result({**PIXELS, "data": "AAAAA"})) == [text("[image, image/png, 3 bytes]")]
+    def test_an_image_that_models_do_not_take_is_named(self) -> None:
+        drawing = {"type": "image", "data": "AAAA", "mimeType": "image/svg+xml"}
+        broken = {"type": "image", "data": "A", "mimeType": "image/png"}
+
+        assert text_for_model(result(drawing, broken)) == "[image, image/svg+xml, 3 bytes]\n[image, image/png, 0 bytes]"
+
+    def test_empty_texts_are_left_out(self) -> None:
+        assert content_for_model(result(text(""), PIXELS)) == [PIXELS]
+        assert text_for_model(result(text(""))) == "(no content)"
 
     def test_a_link_is_given_with_its_address(self) -> None:
         link = {"type": "resource_link", "uri": "demo://greeting", "name": "greeting"}
@@ -149,10 +156,11 @@ class TestArguments:
 
     def test_an_object_is_taken(self) -> None:
         assert parse_arguments('{"a": 1}') == {"a": 1}
+        assert parse_arguments({"a": 1}) == {"a": 1}
 
     @pytest.mark.parametrize("written", ['{"a": ', "[1]", "1", "[" * 100_000])
     def test_anything_else_is_refused_with_its_beginning(self, written: str) -> None:
-        with pytest.raises(ValueError, match="JSON") as caught:
+        with pytest.raises(InvalidArguments, match="JSON") as caught:
             parse_arguments(written)
 
         assert written[:10] in str(caught.value)
