@@ -198,6 +198,12 @@ def test_a_node_of_a_workflow_that_is_retried_does_not_make_the_call_again(
     assert ledger.lines in (["held"], [])
 
 
+def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager) -> None:
+    (told,) = answers(MCPManagerToolset(manager), manager.disconnect_all, RECORD)
+
+    assert "error" in told
+
+
 def test_a_tool_that_fails_is_an_error_for_the_model(manager: MCPClientManager) -> None:
     told = answers(MCPManagerToolset(manager), ("mcp_ledger_fail", {"message": "no such city"}))
 

@@ -23,7 +23,8 @@ from strands import Agent, tool
 from strands.hooks import AfterToolCallEvent
 from strands.models import Model
 
-from gaia.adapters.strands import MCPManagerPlugin, strands_tools
+from gaia.adapters.strands import strands_tools
+from gaia.adapters.strands_plugin import MCPManagerPlugin
 
 Json = dict[str, Any]
 Step = tuple[str, Json] | Callable[[], object]
@@ -187,6 +188,15 @@ def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, 
     (told,) = results(agent)
     assert "the agent was cancelled" in told["content"][0]["text"]
     assert ledger.lines == ["held"]
+
+
+def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager, run: Run) -> None:
+    agent = Agent(model=ScriptedModel(RECORD), tools=strands_tools(manager), callback_handler=None)
+    manager.disconnect_all()
+
+    (result,) = run(agent)
+
+    assert (result["status"], "had no effect" in result["content"][0]["text"]) == ("error", True)
 
 
 def test_a_tool_that_fails_is_an_error_for_the_model(manager: MCPClientManager, run: Run) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import deque
 from typing import Any, TypeAlias
 
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import content_for_model, input_schema, text_for_model
-from gaia.mcp import MCPClientManager, MCPTool, ToolResult
-from gaia.mcp.aio import AsyncMCPClientManager
-from gaia.mcp.errors import CallCancelled
+from gaia.mcp import MCPTool, ToolResult
 
 try:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -23,8 +22,8 @@ except ImportError as error:
 
 __all__ = ["MCPManagerTool", "MCPManagerToolset"]
 
-_Unanswered: TypeAlias = deque[tuple[tuple[Any, ...], ToolResult]]
-_INTERRUPTED = "the call was interrupted before its answer came"
+_Request: TypeAlias = tuple[tuple[str, str, str], str | None, str, int]
+"""Run, tool and arguments; id of the call; path of the node, and which attempt of it makes the call."""
 
 
 class MCPManagerToolset(BaseToolset):
@@ -36,23 +35,19 @@ class MCPManagerToolset(BaseToolset):
     the first call is not known.
     """
 
-    def __init__(
-        self,
-        manager: MCPClientManager | AsyncMCPClientManager,
-        *,
-        tool_filter: ToolPredicate | list[str] | None = None,
-    ) -> None:
+    def __init__(self, manager: Manager, *, tool_filter: ToolPredicate | list[str] | None = None) -> None:
         """`tool_filter` is ADK's, for the names of the tools here: this toolset shows only those that it selects."""
         super().__init__(tool_filter=tool_filter)
-        self._manager = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
+        self._manager = manager
         # Otherwise ADK would show the whole of a run what its first step was given.
         self._use_invocation_cache = False
-        self._unanswered: _Unanswered = deque(maxlen=200)
-        """The last calls whose outcome is not known, by what ADK calls them. `append` and `copy` are atomic."""
+        self._in_doubt: CallsInDoubt[_Request] = CallsInDoubt()
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The tools that the manager offers at this moment."""
-        tools = [MCPManagerTool(tool, self._manager, self._unanswered) for tool in await self._manager.list_tools()]
+        tools = [
+            MCPManagerTool(tool, self._manager, self._in_doubt) for tool in synchronous(self._manager).list_tools()
+        ]
         return [tool for tool in tools if self._is_tool_selected(tool, readonly_context)]
 
 
@@ -62,13 +57,13 @@ class MCPManagerTool(BaseTool):
     A failure is ``{"error": text}``, and never an exception, which ADK would take as a reason to call again.
     """
 
-    def __init__(self, tool: MCPTool, manager: AsyncMCPClientManager, unanswered: _Unanswered) -> None:
+    def __init__(self, tool: MCPTool, manager: Manager, in_doubt: CallsInDoubt[_Request]) -> None:
         super().__init__(
             name=tool.namespaced_name or tool.name,
             description=tool.description or tool.title or tool.name,
             custom_metadata={"mcp_server": tool.server, "annotations": tool.annotations},
         )
-        self.tool, self._manager, self._unanswered = tool, manager, unanswered
+        self.tool, self._manager, self._in_doubt = tool, manager, in_doubt
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(
@@ -78,20 +73,17 @@ class MCPManagerTool(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Call the tool; ADK does that. If the task is cancelled, so is the call."""
         name = self.tool.namespaced_name or self.tool.name
-        call = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
-        step, attempt = tool_context.node_path, tool_context.attempt_count
-        # A run that is resumed makes the call again under its id, and each attempt of a node makes it anew.
-        earlier = [(*call, tool_context.function_call_id), *((*call, step, number) for number in range(1, attempt))]
-        for made, result in self._unanswered.copy():
-            if made in earlier:
-                return self._response(result)
-        result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
-        try:
-            result = await self._manager.call_tool(name, args)
-        finally:
-            if result.get("delivery") == "unknown" and not self.tool.safe_to_repeat:
-                self._unanswered.append(((*call, tool_context.function_call_id), result))
-                self._unanswered.append(((*call, step, attempt), result))
+        made = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
+        identity, step, attempt = tool_context.function_call_id, tool_context.node_path, tool_context.attempt_count
+
+        def repeats(earlier: _Request) -> bool:
+            # A run that is resumed makes the call again under its id, and each attempt of a node makes it anew.
+            is_retried = earlier[2] == step and earlier[3] < attempt
+            return earlier[0] == made and (earlier[1] == identity or is_retried)
+
+        result = await self._in_doubt.make(
+            self.tool, (made, identity, step, attempt), repeats, lambda: call_tool_async(self._manager, name, args)
+        )
         return self._response(result)
 
     def _response(self, result: ToolResult) -> dict[str, Any]:

@@ -1,73 +1,35 @@
-"""The tools of MCP servers for Strands Agents: `MCPManagerPlugin`, and `strands_tools` for a fixed list."""
+"""The tools of MCP servers for Strands Agents: `strands_tools`."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import threading
-from collections import deque
 from typing import Any
 
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls_in_doubt import CallsInDoubt
 from gaia.adapters.results import Shown, content_for_model, input_schema
-from gaia.mcp import MCPClientManager, MCPTool, ToolResult
-from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.mcp import MCPTool, ToolResult
 from gaia.mcp.errors import CallCancelled
 
 try:
-    from strands import Agent
-    from strands.hooks import BeforeModelCallEvent
-    from strands.plugins import Plugin, hook
     from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 except ImportError as error:
     raise ImportError("gaia.adapters.strands needs Strands Agents: pip install strands-agents") from error
 
-__all__ = ["MCPManagerPlugin", "MCPManagerTool", "strands_tools"]
+__all__ = ["MCPManagerTool", "strands_tools"]
 
-_INTERRUPTED = "the call was interrupted before its answer came"
 _CANCEL_SECONDS = 0.05
 """How often a call under way looks whether its agent was cancelled. `threading.Event` wakes up no event loop."""
 
 
-def strands_tools(manager: MCPClientManager | AsyncMCPClientManager) -> list[AgentTool]:
+def strands_tools(manager: Manager) -> list[AgentTool]:
     """The tools that `manager` offers at this moment, for ``Agent(tools=…)``, with the names that it gives them.
 
-    They can be shared by agents, threads and event loops, and go on to work when their server has been restarted.
+    For a list that changes there is `gaia.adapters.strands_plugin`. The tools can be shared by agents, threads and event loops, and go on to work when their server has been restarted.
     """
-    over = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
-    return [MCPManagerTool(tool, over) for tool in over.sync.list_tools()]
-
-
-class MCPManagerPlugin(Plugin):
-    """Gives an agent what `manager` offers: ``Agent(plugins=[…])``. Starts and stops no servers.
-
-    Before each call of the model, the agent's tools become what is listed then. A tool of the agent's own that has the
-    same name, or one that differs only by ``-`` and ``_``, stays, and the server's is left out.
-    """
-
-    name = "gaia-mcp"
-
-    def __init__(self, manager: MCPClientManager | AsyncMCPClientManager) -> None:
-        super().__init__()
-        self._manager = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
-
-    def init_agent(self, agent: Agent) -> None:
-        """Register the tools; Strands calls this."""
-        registry = agent.tool_registry
-        listed = {tool.namespaced_name or tool.name: tool for tool in self._manager.sync.list_tools()}
-        for name, known in tuple(registry.registry.items()):
-            if isinstance(known, MCPManagerTool) and known.tool != listed.get(name):
-                del registry.registry[name]
-        for name, tool in listed.items():
-            if name not in registry.registry:
-                # What a server lists must not end the agent's run.
-                with contextlib.suppress(ValueError):
-                    registry.register_tool(MCPManagerTool(tool, self._manager))
-
-    @hook
-    def follow_changes(self, event: BeforeModelCallEvent) -> None:
-        """Take over what has changed; Strands calls this."""
-        self.init_agent(event.agent)
+    return [MCPManagerTool(tool, manager) for tool in synchronous(manager).list_tools()]
 
 
 class MCPManagerTool(AgentTool):
@@ -82,9 +44,9 @@ class MCPManagerTool(AgentTool):
     tool_spec: ToolSpec = ToolSpec(name="", description="", inputSchema={})
     tool_type = "mcp"
 
-    def __init__(self, tool: MCPTool, manager: AsyncMCPClientManager) -> None:
+    def __init__(self, tool: MCPTool, manager: Manager) -> None:
         super().__init__()
-        self.tool, self._manager = tool, manager
+        self.tool, self.manager = tool, manager
         self.tool_name = tool.namespaced_name or tool.name
         self.tool_spec = {
             "name": self.tool_name,
@@ -92,38 +54,36 @@ class MCPManagerTool(AgentTool):
             "inputSchema": {"json": input_schema(tool)},
             "annotations": tool.annotations,
         }
-        self._unanswered: deque[tuple[object, ToolResult]] = deque(maxlen=100)
-        """The last calls whose outcome is not known, by their arguments. `append` and `copy` are atomic."""
+        self._in_doubt: CallsInDoubt[object] = CallsInDoubt()
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
         """Call the tool; Strands does that. `Agent.cancel` cancels the call, and so does the end of the task."""
-        arguments = tool_use["input"]
-        # A retry has the very object that the model's request was decoded to; another request may have the same id.
-        earlier = [result for made, result in self._unanswered.copy() if made is arguments]
-        result = earlier[0] if earlier else ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
-        if not earlier:
-            try:
-                result = await self._call(arguments, getattr(invocation_state.get("agent"), "cancel_signal", None))
-            finally:
-                if result.get("delivery") == "unknown" and not self.tool.safe_to_repeat:
-                    self._unanswered.append((arguments, result))
+        arguments, agent = tool_use["input"], invocation_state.get("agent")
+        result = await self._in_doubt.make(
+            self.tool,
+            arguments,
+            # A retry has the very object that the model's request was decoded to; another request may have the same id.
+            lambda earlier: earlier is arguments,
+            lambda: self._call(arguments, getattr(agent, "cancel_signal", None)),
+        )
         shown = [_content(part) for part in content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)]
-        status = "error" if result.is_error else "success"
-        answer = {"toolUseId": tool_use["toolUseId"], "status": status, "content": shown}
+        answer = {
+            "toolUseId": tool_use["toolUseId"],
+            "status": "error" if result.is_error else "success",
+            "content": shown,
+        }
         yield answer if result.structured is None else {**answer, "structuredContent": result.structured}
 
     async def _call(self, arguments: Any, cancelled: threading.Event | None) -> ToolResult:
-        call = asyncio.ensure_future(self._manager.call_tool(self.tool_name, arguments))
+        call = asyncio.ensure_future(call_tool_async(self.manager, self.tool_name, arguments))
         try:
-            while not call.done():
+            while not (await asyncio.wait((call,), timeout=_CANCEL_SECONDS))[0]:
                 if cancelled is not None and cancelled.is_set():
                     return ToolResult.from_error(CallCancelled("the agent was cancelled", delivery="unknown"))
-                await asyncio.wait((call,), timeout=_CANCEL_SECONDS)
             return call.result()
         finally:
-            if not call.done():
-                call.cancel()
-                await asyncio.wait((call,))
+            call.cancel()
+            await asyncio.wait((call,))
 
 
 def _content(part: Shown) -> dict[str, Any]:
