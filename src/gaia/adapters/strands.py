@@ -27,7 +27,8 @@ _CANCEL_SECONDS = 0.05
 def strands_tools(manager: Manager) -> list[AgentTool]:
     """The tools that `manager` offers at this moment, for ``Agent(tools=…)``, with the names that it gives them.
 
-    For a list that changes there is `gaia.adapters.strands_plugin`. The tools can be shared by agents, threads and event loops, and go on to work when their server has been restarted.
+    They can be shared by agents, threads and event loops, and go on to work when their server has been restarted. For a
+    list that changes there is `gaia.adapters.strands_plugin`.
     """
     return [MCPManagerTool(tool, manager) for tool in synchronous(manager).list_tools()]
 
