@@ -11,8 +11,8 @@ import pytest
 from gaia.adapters.anthropic import anthropic_tools, run_tool_call, run_tool_call_async
 from gaia.mcp import MCPClientManager
 from tests.adapters.conftest import Killer, Ledger
-from tests.adapters.scripted_endpoint import Endpoint, Step, scripted_endpoint
 from tests.servers.ledger_server import PIXEL
+from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.waiting import wait_until
 
 pytest.importorskip("anthropic", reason="the client of Anthropic is not installed: pip install anthropic")
@@ -20,19 +20,17 @@ pytest.importorskip("anthropic", reason="the client of Anthropic is not installe
 from anthropic import Anthropic, AsyncAnthropic
 
 Json = dict[str, Any]
-Run = Callable[..., Endpoint]
+Run = Callable[..., ScriptedLLM]
 
 
-def turn(*calls: tuple[str, Json]) -> Json:
-    """What the model answers: the calls, or "done" without any."""
-    listed = [
-        {"type": "tool_use", "id": f"id_{number}", "name": name, "input": arguments}
-        for number, (name, arguments) in enumerate(calls)
-    ]
-    head = {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    reason = "tool_use" if calls else "end_turn"
-    return {**head, "content": listed or [{"type": "text", "text": "done"}], "stop_reason": reason, "usage": usage}
+def turn(*calls: tuple[str, Json], after: Callable[[], object] = lambda: None) -> Callable[[Json], Reply]:
+    """The model makes the calls, when `after` has returned."""
+
+    def reply(_request: Json) -> Reply:
+        after()
+        return Reply(calls=calls)
+
+    return reply
 
 
 def loop(manager: MCPClientManager, client: Anthropic) -> None:
@@ -60,7 +58,7 @@ async def loop_async(manager: MCPClientManager, client: AsyncAnthropic) -> None:
         messages.append({"role": "user", "content": results})
 
 
-def told(endpoint: Endpoint) -> list[Json]:
+def told(endpoint: ScriptedLLM) -> list[Json]:
     """The results in the last request."""
     contents = [message["content"] for message in endpoint.requests[-1]["messages"][1:] if message["role"] == "user"]
     return [block for content in contents for block in content]
@@ -74,12 +72,13 @@ def run(request: pytest.FixtureRequest, manager: MCPClientManager) -> Run:
         async with AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
             await loop_async(manager, client)
 
-    def run(*steps: Step) -> Endpoint:
-        with scripted_endpoint(*steps, turn()) as endpoint:
+    def run(*turns: Reply | Callable[[Json], Reply]) -> ScriptedLLM:
+        with scripted_llm(*turns, Reply("done")) as endpoint:
+            url = endpoint.base_url.removesuffix("/v1")
             if request.param == "async":
-                asyncio.run(awaited(endpoint.url))
+                asyncio.run(awaited(url))
             else:
-                with Anthropic(base_url=endpoint.url, api_key="none", max_retries=0) as client:
+                with Anthropic(base_url=url, api_key="none", max_retries=0) as client:
                     loop(manager, client)
         return endpoint
 
@@ -93,13 +92,13 @@ def test_the_loop_calls_the_tools(run: Run) -> None:
         [{"type": "text", "text": '{"sum": 21}'}],
         [{"type": "text", "text": "hello"}],
     ]
-    assert [block["tool_use_id"] for block in told(endpoint)] == ["id_0", "id_1"]
+    assert [block["tool_use_id"] for block in told(endpoint)] == ["call_100", "call_101"]
 
 
 def test_a_server_killed_between_calls_is_back_for_the_next_one(run: Run, killer: Killer, ledger: Ledger) -> None:
-    first, second = (turn(("mcp_ledger_record", {"text": text})) for text in ("first", "second"))
+    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
 
-    endpoint = run(first, killer.kill, second)
+    endpoint = run(turn(first), turn(second, after=killer.kill))
 
     assert [block.get("is_error") for block in told(endpoint)] == [None, None]
     assert ledger.lines == ["first", "second"]
@@ -132,8 +131,8 @@ def test_a_new_tool_is_there_in_the_next_turn(run: Run, manager: MCPClientManage
         assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
 
     # The second answer comes when the tool is listed, so the third request has it.
-    listed = turn(("mcp_ledger_echo", {"text": "listed"}))
-    endpoint = run(turn(("mcp_ledger_grow", {})), until_listed, listed, turn(("mcp_ledger_grown_1", {})))
+    listed = turn(("mcp_ledger_echo", {"text": "listed"}), after=until_listed)
+    endpoint = run(turn(("mcp_ledger_grow", {})), listed, turn(("mcp_ledger_grown_1", {})))
 
     names = [[tool["name"] for tool in request["tools"]] for request in endpoint.requests]
     assert "mcp_ledger_grown_1" not in names[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +12,8 @@ from gaia.adapters.openai import openai_tools, run_tool_call, run_tool_call_asyn
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
-from tests.adapters.scripted_endpoint import Endpoint, Step, scripted_endpoint
 from tests.servers.ledger_server import PIXEL
+from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
 from tests.waiting import wait_until
 
 pytest.importorskip("openai", reason="the client of OpenAI is not installed: pip install openai")
@@ -25,19 +24,18 @@ Json = dict[str, Any]
 Called = tuple[str, Json | str]
 
 
+def turn(*calls: Called, after: Callable[[], object] = lambda: None) -> Callable[[Json], Reply]:
+    """The model makes the calls, when `after` has returned."""
+
+    def reply(_request: Json) -> Reply:
+        after()
+        return Reply(calls=calls)
+
+    return reply
+
+
 class Chat(NamedTuple):
     """Chat completions."""
-
-    @staticmethod
-    def turn(*calls: Called) -> Json:
-        """What the model answers: the calls, or "done" without any."""
-        listed = [
-            {"id": f"id_{number}", "type": "function", "function": {"name": name, "arguments": written(arguments)}}
-            for number, (name, arguments) in enumerate(calls)
-        ]
-        message = {"role": "assistant", "content": None, "tool_calls": listed} if calls else {"content": "done"}
-        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
-        return {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
 
     @staticmethod
     def run(manager: MCPClientManager, client: OpenAI) -> None:
@@ -75,24 +73,6 @@ class Responses(NamedTuple):
     """Responses."""
 
     @staticmethod
-    def turn(*calls: Called) -> Json:
-        text = {"type": "output_text", "text": "done", "annotations": []}
-        message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
-        output = [
-            {
-                "id": f"fc_{n}",
-                "type": "function_call",
-                "call_id": f"id_{n}",
-                "name": name,
-                "arguments": written(arguments),
-            }
-            for n, (name, arguments) in enumerate(calls)
-        ]
-        settings = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-        head = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "completed"}
-        return {**head, **settings, "output": output or [message]}
-
-    @staticmethod
     def run(manager: MCPClientManager, client: OpenAI) -> None:
         items: list[Any] = [{"role": "user", "content": "go on"}]
         while True:
@@ -126,11 +106,7 @@ class Responses(NamedTuple):
 
 
 Api = type[Chat] | type[Responses]
-Run = Callable[..., Endpoint]
-
-
-def written(arguments: Json | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+Run = Callable[..., ScriptedLLM]
 
 
 @pytest.fixture(params=[Chat, Responses])
@@ -147,12 +123,12 @@ def run(request: pytest.FixtureRequest, api: Api, manager: MCPClientManager) -> 
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
             await api.run_async(manager, client)
 
-    def run(*steps: Step) -> Endpoint:
-        with scripted_endpoint(*steps, api.turn()) as endpoint:
+    def run(*turns: Reply | Callable[[Json], Reply]) -> ScriptedLLM:
+        with scripted_llm(*turns, Reply("done")) as endpoint:
             if request.param == "async":
-                asyncio.run(awaited(endpoint.url))
+                asyncio.run(awaited(endpoint.base_url))
             else:
-                with OpenAI(base_url=endpoint.url, api_key="none", max_retries=0) as client:
+                with OpenAI(base_url=endpoint.base_url, api_key="none", max_retries=0) as client:
                     api.run(manager, client)
         return endpoint
 
@@ -160,7 +136,7 @@ def run(request: pytest.FixtureRequest, api: Api, manager: MCPClientManager) -> 
 
 
 def test_the_loop_calls_the_tools(api: Api, run: Run) -> None:
-    endpoint = run(api.turn(("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_echo", {"text": "hello"})))
+    endpoint = run(turn(("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_echo", {"text": "hello"})))
 
     assert api.told(endpoint.requests[-1]) == ['{"sum": 21}', "hello"]
 
@@ -168,9 +144,9 @@ def test_the_loop_calls_the_tools(api: Api, run: Run) -> None:
 def test_a_server_killed_between_calls_is_back_for_the_next_one(
     api: Api, run: Run, killer: Killer, ledger: Ledger
 ) -> None:
-    first, second = (api.turn(("mcp_ledger_record", {"text": text})) for text in ("first", "second"))
+    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
 
-    endpoint = run(first, killer.kill, second)
+    endpoint = run(turn(first), turn(second, after=killer.kill))
 
     assert api.told(endpoint.requests[-1]) == ["recorded first, 1 times", "recorded second, 1 times"]
     assert ledger.lines == ["first", "second"]
@@ -180,9 +156,7 @@ def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_t
     api: Api, run: Run, killer: Killer, ledger: Ledger
 ) -> None:
     with killer.during("held"):
-        endpoint = run(
-            api.turn(("mcp_ledger_hold", {"text": "held"})), api.turn(("mcp_ledger_record", {"text": "next"}))
-        )
+        endpoint = run(turn(("mcp_ledger_hold", {"text": "held"})), turn(("mcp_ledger_record", {"text": "next"})))
 
     held, after = api.told(endpoint.requests[-1])
     assert "Do not repeat it" in held
@@ -192,7 +166,7 @@ def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_t
 
 def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(api: Api, run: Run, killer: Killer, ledger: Ledger) -> None:
     with killer.during("page"):
-        endpoint = run(api.turn(("mcp_ledger_read", {"text": "page"})))
+        endpoint = run(turn(("mcp_ledger_read", {"text": "page"})))
 
     assert api.told(endpoint.requests[-1]) == ["read page"]
     assert ledger.lines == ["page", "page"]
@@ -204,10 +178,9 @@ def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, manager: MCPCl
 
     # The second answer comes when the tool is listed, so the third request has it.
     endpoint = run(
-        api.turn(("mcp_ledger_grow", {})),
-        until_listed,
-        api.turn(("mcp_ledger_echo", {"text": "listed"})),
-        api.turn(("mcp_ledger_grown_1", {})),
+        turn(("mcp_ledger_grow", {})),
+        turn(("mcp_ledger_echo", {"text": "listed"}), after=until_listed),
+        turn(("mcp_ledger_grown_1", {})),
     )
 
     assert "mcp_ledger_grown_1" not in api.named(endpoint.requests[0])
@@ -225,7 +198,7 @@ def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, manager: MCPCl
     ],
 )
 def test_the_model_is_told_of_errors(api: Api, run: Run, call: Called, shown: str) -> None:
-    endpoint = run(api.turn(call))
+    endpoint = run(turn(call))
 
     (told,) = api.told(endpoint.requests[-1])
     assert shown in told
@@ -234,7 +207,7 @@ def test_the_model_is_told_of_errors(api: Api, run: Run, call: Called, shown: st
 
 @pytest.mark.parametrize("api", [Responses], indirect=True)
 def test_responses_show_images(api: Api, run: Run) -> None:
-    endpoint = run(api.turn(("mcp_ledger_picture", {})))
+    endpoint = run(turn(("mcp_ledger_picture", {})))
 
     (told,) = api.told(endpoint.requests[-1])
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
@@ -244,7 +217,7 @@ def test_responses_show_images(api: Api, run: Run) -> None:
 
 @pytest.mark.parametrize("api", [Chat], indirect=True)
 def test_chat_completions_name_images(api: Api, run: Run) -> None:
-    endpoint = run(api.turn(("mcp_ledger_picture", {})))
+    endpoint = run(turn(("mcp_ledger_picture", {})))
 
     (told,) = api.told(endpoint.requests[-1])
     assert "[image, image/png, 70 bytes]" in told
