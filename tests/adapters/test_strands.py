@@ -23,8 +23,7 @@ from strands import Agent, tool
 from strands.hooks import AfterToolCallEvent
 from strands.models import Model
 
-from gaia.adapters.strands import strands_tools
-from gaia.adapters.strands_plugin import MCPManagerPlugin
+from gaia.adapters.strands import MCPManagerPlugin, strands_tools
 
 Json = dict[str, Any]
 Step = tuple[str, Json] | Callable[[], object]

@@ -18,7 +18,7 @@ try:
     from google.adk.tools.tool_context import ToolContext
     from google.genai import types
 except ImportError as error:
-    raise ImportError("gaia.adapters.google_adk needs Google ADK: pip install google-adk") from error
+    raise ImportError("gaia.adapters.google_adk needs google-adk: pip install google-adk") from error
 
 __all__ = ["MCPManagerTool", "MCPManagerToolset"]
 

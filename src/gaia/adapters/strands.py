@@ -1,10 +1,11 @@
-"""The tools of MCP servers for Strands Agents: `strands_tools`."""
+"""The tools of MCP servers for Strands Agents: `MCPManagerPlugin`, and `strands_tools` for a fixed list."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import threading
+import contextlib
+import functools
 from typing import Any
 
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
@@ -14,11 +15,14 @@ from gaia.mcp import MCPTool, ToolResult
 from gaia.mcp.errors import CallCancelled
 
 try:
+    from strands import Agent
+    from strands.hooks import BeforeModelCallEvent
+    from strands.plugins import Plugin
     from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 except ImportError as error:
-    raise ImportError("gaia.adapters.strands needs Strands Agents: pip install strands-agents") from error
+    raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
 
-__all__ = ["MCPManagerTool", "strands_tools"]
+__all__ = ["MCPManagerPlugin", "MCPManagerTool", "strands_tools"]
 
 _CANCEL_SECONDS = 0.05
 """How often a call under way looks whether its agent was cancelled. `threading.Event` wakes up no event loop."""
@@ -27,10 +31,39 @@ _CANCEL_SECONDS = 0.05
 def strands_tools(manager: Manager) -> list[AgentTool]:
     """The tools that `manager` offers at this moment, for ``Agent(tools=…)``, with the names that it gives them.
 
-    They can be shared by agents, threads and event loops, and go on to work when their server has been restarted. For a
-    list that changes there is `gaia.adapters.strands_plugin`.
+    They can be shared by agents, threads and event loops, and go on to work when their server has been restarted.
     """
     return [MCPManagerTool(tool, manager) for tool in synchronous(manager).list_tools()]
+
+
+class MCPManagerPlugin(Plugin):
+    """Gives an agent what `manager` offers: ``Agent(plugins=[…])``. Starts and stops no servers.
+
+    Before each call of the model, the agent's tools become what is listed then. A tool of the agent's own that has the
+    same name, or one that differs only by ``-`` and ``_``, stays, and the server's is left out.
+    """
+
+    name = "gaia-mcp"
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__()
+        self._manager = manager
+
+    def init_agent(self, agent: Agent) -> None:
+        """Register the tools, and take over what has changed before each call of the model; Strands calls this."""
+        self._update(agent)
+        agent.add_hook(lambda event: self._update(event.agent), BeforeModelCallEvent)
+
+    def _update(self, agent: Agent) -> None:
+        registry = agent.tool_registry
+        listed = {tool.namespaced_name or tool.name: tool for tool in synchronous(self._manager).list_tools()}
+        for name, known in tuple(registry.registry.items()):
+            if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != listed.get(name):
+                del registry.registry[name]
+        for tool in [tool for name, tool in listed.items() if name not in registry.registry]:
+            # What a server lists must not end the agent's run.
+            with contextlib.suppress(ValueError):
+                registry.register_tool(MCPManagerTool(tool, self._manager))
 
 
 class MCPManagerTool(AgentTool):
@@ -41,9 +74,8 @@ class MCPManagerTool(AgentTool):
     """
 
     # Properties in the base class; abstract ones have to be overridden here.
-    tool_name: str = ""
-    tool_spec: ToolSpec = ToolSpec(name="", description="", inputSchema={})
-    tool_type = "mcp"
+    tool_name = tool_type = "mcp"
+    tool_spec = ToolSpec(name="", description="", inputSchema={})
 
     def __init__(self, tool: MCPTool, manager: Manager) -> None:
         super().__init__()
@@ -59,27 +91,23 @@ class MCPManagerTool(AgentTool):
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
         """Call the tool; Strands does that. `Agent.cancel` cancels the call, and so does the end of the task."""
-        arguments, agent = tool_use["input"], invocation_state.get("agent")
-        result = await self._in_doubt.make(
-            self.tool,
-            arguments,
-            # A retry has the very object that the model's request was decoded to; another request may have the same id.
-            lambda earlier: earlier is arguments,
-            lambda: self._call(arguments, getattr(agent, "cancel_signal", None)),
-        )
-        shown = [_content(part) for part in content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)]
+        arguments = tool_use["input"]
+        call = functools.partial(self._call, arguments, invocation_state.get("agent"))
+        # A retry has the very object that the model's request was decoded to; another request may have the same id.
+        result = await self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
+        shown = content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)
         answer = {
             "toolUseId": tool_use["toolUseId"],
             "status": "error" if result.is_error else "success",
-            "content": shown,
+            "content": [_content(part) for part in shown],
         }
         yield answer if result.structured is None else {**answer, "structuredContent": result.structured}
 
-    async def _call(self, arguments: Any, cancelled: threading.Event | None) -> ToolResult:
+    async def _call(self, arguments: Any, agent: Agent | None) -> ToolResult:
         call = asyncio.ensure_future(call_tool_async(self.manager, self.tool_name, arguments))
         try:
             while not (await asyncio.wait((call,), timeout=_CANCEL_SECONDS))[0]:
-                if cancelled is not None and cancelled.is_set():
+                if agent is not None and agent.cancel_signal.is_set():
                     return ToolResult.from_error(CallCancelled("the agent was cancelled", delivery="unknown"))
             return call.result()
         finally:
