@@ -4,9 +4,9 @@ Three environments with a dozen processes share a small machine, and now and the
 threads or servers got no processor for seconds. Such a test passes when it runs again, by itself. It is a defect of the
 test or of what it tests, so it is printed for all to see; but it says nothing about the change that is checked.
 
-Reads the results of tox (``--result-json``) and what pytest remembers in the folder of each environment. Prints the names
-of the environments with commas, and the tests on standard error. The exit status is 1 if a second run cannot help: an
-environment failed otherwise than by tests, or more than three tests failed, which is no coincidence.
+Reads the results of tox (``--result-json``) and what pytest remembers in the folder of each environment. Prints the
+names of the environments with commas, and the tests on standard error. The exit status is 1 if a second run cannot
+help: an environment failed otherwise than by tests, or more than three tests failed, which is no coincidence.
 """
 
 from __future__ import annotations

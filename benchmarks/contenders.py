@@ -20,11 +20,13 @@ __all__ = [
     "SANDBOXED",
     "SHOWN",
     "SOCKET_WITH_JSON",
+    "SPAN_AROUND_CALL",
     "STANDBY",
     "TRACED",
     "TRANSPORT",
     "TRANSPORT_OVER_HTTP",
     "UNSAMPLED",
+    "UNSAMPLED_SPAN_AROUND_CALL",
     "WITHOUT_CONTENT",
     "WITH_CONTENT",
     "Contender",
@@ -48,6 +50,15 @@ class Contender(NamedTuple):
 FLOOR = Contender("raw-pipe", "raw pipe", "raw_pipe_driver.py")
 RAW_SOCKET = Contender("raw-socket", "raw socket", "raw_socket_driver.py")
 OWN_SPAN = Contender("own-span", "span of OpenTelemetry alone", "span_driver.py")
+SPAN_AROUND_CALL = Contender(
+    "span-around-call", "span of OpenTelemetry around a call", "span_driver.py", arguments=("--around-call",)
+)
+UNSAMPLED_SPAN_AROUND_CALL = Contender(
+    "unsampled-span-around-call",
+    "span of OpenTelemetry around a call, not sampled",
+    "span_driver.py",
+    arguments=("--around-call", "--unsampled"),
+)
 HTTP_CLIENT = Contender("http-client", "http.client", "http_client_driver.py")
 GAIA = Contender("gaia-mcp", "gaia-mcp", "gaia_driver.py")
 UNSAMPLED = Contender(
@@ -95,6 +106,8 @@ _FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN)
 
 SHOWN = (
     *_FLOORS,
+    SPAN_AROUND_CALL,
+    UNSAMPLED_SPAN_AROUND_CALL,
     HTTP_CLIENT,
     GAIA,
     STANDBY,

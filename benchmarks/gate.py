@@ -70,6 +70,14 @@ EXPLAINED = {
         "Each server is started by a small guard process of its own, which ends all that the server starts, also when "
         "the program is killed, and has a supervisor with its threads. No peer has that."
     ),
+    "start and end: 200 servers: end": (
+        "The input of each server is closed, and what it leaves running is looked for and ended after it, by its guard "
+        "process. The one peer that is faster ends the servers alone."
+    ),
+    "start: cold start: server, handshake, first call": (
+        "The first server of a program waits for the process that starts and guards all of them, a small Python. Those "
+        "after it start in a fraction of the time. The next column has what a program waits for in all."
+    ),
     "footprint: descriptors": (
         "Each server's standard error goes through a pipe, so that its end is part of the error when the server fails; "
         "most peers let servers write to the terminal instead."
@@ -85,6 +93,19 @@ _CAUSES = {
     ("latency: 64 B, two cores: p50", GAIA): (
         "A call wakes three threads one after the other (the server's, the reader, the caller) where the raw pipe "
         "wakes two, so the ratio on two cores follows what a wake-up costs on the machine."
+    ),
+    ("http: JSON answers, 64 B, two cores: p50", GAIA): (
+        "On two cores a call mostly waits until the server's core and then the client's wake up, and a core that slept "
+        "runs code at half its speed: the standard library's client alone takes as long there as a whole call of "
+        "gaia-mcp. On one core, where nothing has to wake up, see the row."
+    ),
+    ("tracing: added to the p50 of a call of 64 B: one core", TRACED): (
+        "OpenTelemetry's own span takes half as long again around a call as in a loop of spans alone, see its row: the "
+        "call in between uses the processor's caches for other things."
+    ),
+    ("tracing: added to the p50 of a call of 64 B: one core", UNSAMPLED): (
+        "OpenTelemetry's own span takes nearly all of the goal around a call, even if it is not sampled, see its row. "
+        "The rest is passing the trace on to the server and asking whether anything is recorded."
     ),
     ("throughput: 1 server, two cores: 32 callers", GAIA): (
         "With 32 threads that wait for answers, a call takes more than two switches of threads, most of them to hand "

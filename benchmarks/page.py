@@ -55,7 +55,8 @@ _SECTIONS = {
         "passes it to OpenTelemetry's batch processor, whose exporter discards it. Spans record a masked and shortened "
         "version of arguments and results, or nothing of them, or everything. *Metrics only* is a program with a meter "
         "and no tracer. The *span of OpenTelemetry alone* is `start_span` and `end`, with the attributes that gaia-mcp "
-        "records of such a call by default; it is the floor of what tracing adds.",
+        "records of such a call by default; it is the floor of what tracing adds. *Around a call*, the same is begun "
+        "before and ended after a call of gaia-mcp without a tracer, where it takes longer than in a loop.",
     ),
     "steps": _Words(
         "A call step by step",

@@ -1,8 +1,16 @@
-"""What OpenTelemetry itself takes for a span like that of a call: it has the attributes of a call that was traced."""
+"""What OpenTelemetry itself takes for a span like that of a call: it has the attributes of a call that was traced.
+
+With ``--around-call`` it is begun before and ended after a call of gaia-mcp that does not trace. It takes longer there
+than in a loop of spans alone, because the call in between, with the threads that it wakes, uses the processor's caches
+for other things. With ``--unsampled`` the sampler takes none.
+"""
 
 from __future__ import annotations
 
+import json
 import queue
+import subprocess
+import sys
 from typing import Any
 
 from driving import drive
@@ -11,28 +19,56 @@ from gaia_traced_driver import batching_provider
 
 _TEXT_BYTES = 64
 _PATIENCE_SECONDS = 30.0
+_DESCRIBE = "--describe"
 
 
 class Span:
     def load(self) -> None:
-        self._tracer = batching_provider(sampled=True).get_tracer("benchmarks")
+        from opentelemetry.trace import SpanKind
+
+        self._kind = SpanKind.CLIENT
+        self._tracer = batching_provider(sampled="--unsampled" not in sys.argv).get_tracer("benchmarks")
 
     def connect(self, argv: list[str], servers: int) -> None:
-        span = _span_of_a_call(argv)
-        self._name, self._kind, self._attributes = span.name, span.kind, dict(span.attributes or {})
+        # In a process of its own: a tracer cannot be taken from a process again.
+        command = [sys.executable, __file__, _DESCRIBE, *argv]
+        described = subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE_SECONDS)
+        self._name, self._attributes = json.loads(described.stdout)
 
-    def request(self, text: str) -> None:
+    def request(self, text: str) -> Any:
         """The span is that of a call with 64 B, whatever is asked for."""
 
-    def call(self, server: int, request: Any) -> None:
+    def call(self, server: int, request: Any) -> Any:
         self._tracer.start_span(self._name, kind=self._kind, attributes=self._attributes).end()
 
     def is_echo(self, request: Any, answer: Any) -> bool:
         return True
 
 
-def _span_of_a_call(argv: list[str]) -> Any:
-    """What gaia-mcp records of a call by default."""
+class SpanAroundCall(Span):
+    def __init__(self) -> None:
+        self._gaia = Gaia()
+        self.request = self._gaia.request
+        self.is_echo = self._gaia.is_echo
+        self.close = self._gaia.close
+
+    def load(self) -> None:
+        super().load()
+        self._gaia.load()
+
+    def connect(self, argv: list[str], servers: int) -> None:
+        super().connect(argv, servers)
+        self._gaia.connect(argv, servers)
+
+    def call(self, server: int, request: Any) -> Any:
+        span = self._tracer.start_span(self._name, kind=self._kind, attributes=self._attributes)
+        answer = self._gaia.call(server, request)
+        span.end()
+        return answer
+
+
+def _describe(argv: list[str]) -> None:
+    """Print what gaia-mcp records of a call by default."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
@@ -53,8 +89,11 @@ def _span_of_a_call(argv: list[str]) -> Any:
     while not (span := ended.get(timeout=_PATIENCE_SECONDS)).name.startswith("tools/call"):
         continue
     gaia.disconnect()
-    return span
+    json.dump([span.name, dict(span.attributes or {})], sys.stdout)
 
 
 if __name__ == "__main__":
-    drive(Span())
+    if sys.argv[1:2] == [_DESCRIBE]:
+        _describe(sys.argv[2:])
+    else:
+        drive(SpanAroundCall() if "--around-call" in sys.argv else Span())

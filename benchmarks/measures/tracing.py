@@ -7,8 +7,10 @@ from benchmarks.contenders import (
     GAIA,
     METERED,
     OWN_SPAN,
+    SPAN_AROUND_CALL,
     TRACED,
     UNSAMPLED,
+    UNSAMPLED_SPAN_AROUND_CALL,
     WITH_CONTENT,
     WITHOUT_CONTENT,
 )
@@ -21,7 +23,9 @@ __all__ = ["measure"]
 SECTION = "tracing"
 _ADDED = "added to the p50 of a call of 64 B"
 _SIZE = 64
-_CONTENDERS = (FLOOR, OWN_SPAN, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, METERED)
+_AROUND_CALL = (SPAN_AROUND_CALL, UNSAMPLED_SPAN_AROUND_CALL)
+_CONTENDERS = (FLOOR, OWN_SPAN, *_AROUND_CALL, GAIA, UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, METERED)
+_ONLY_ADDED = {OWN_SPAN.key, *(contender.key for contender in _AROUND_CALL)}
 _CALLS = 400
 _ROUNDS = 12
 
@@ -52,7 +56,7 @@ def _measure_where(session: Session, drivers: list[DriverProcess], where: str) -
 
 
 def _add(session: Session, contender: str, where: str, latencies: list[float], processor: float) -> None:
-    if contender != OWN_SPAN.key:
+    if contender not in _ONLY_ADDED:
         figures = {"p50": percentile(latencies, 0.50), "p99": percentile(latencies, 0.99)}
         for column, figure in {**figures, "processor time": processor}.items():
             row = session.run.row(SECTION, f"64 B, {where}, traced", column, "seconds")

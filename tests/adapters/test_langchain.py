@@ -147,19 +147,15 @@ def test_the_calls_of_one_turn_run_together(manager: MCPClientManager, run: Run,
     assert sorted(ledger.lines) == sorted(f"call {n}" for n in range(20))
 
 
-@pytest.mark.parametrize(
-    ("call", "shown"),
-    [
-        (("mcp_ledger_fail", {"message": "no such note"}), "Error: no such note"),
-        (("mcp_ledger_add", {"a": 1}), "missing argument 'b'"),
-    ],
-)
-def test_the_model_is_told_of_errors(manager: MCPClientManager, run: Run, call: tuple[str, Json], shown: str) -> None:
-    (message,) = run(create_agent(scripted(call), langchain_tools(manager)))
+def test_the_model_is_told_of_errors(manager: MCPClientManager, run: Run) -> None:
+    calls = [("mcp_ledger_fail", {"message": "no such note"}), ("mcp_ledger_add", {"a": 1})]
 
-    assert message.status == "error"
-    assert shown in message.text
-    assert "Do not repeat" not in message.text
+    failed, missing = run(create_agent(scripted(*calls), langchain_tools(manager)))
+
+    assert [failed.status, missing.status] == ["error", "error"]
+    assert failed.text == "Error: no such note"
+    assert "missing argument 'b'" in missing.text
+    assert "Do not repeat" not in failed.text + missing.text
 
 
 def test_the_model_is_told_that_the_server_is_gone(manager: MCPClientManager, run: Run) -> None:
@@ -172,22 +168,19 @@ def test_the_model_is_told_that_the_server_is_gone(manager: MCPClientManager, ru
     assert "had no effect" in message.text
 
 
-def test_images_are_shown_and_all_else_is_named(manager: MCPClientManager, run: Run) -> None:
-    (message,) = run(create_agent(scripted(("mcp_ledger_picture", {})), langchain_tools(manager)))
+def test_results_keep_images_and_structured_content(manager: MCPClientManager, run: Run) -> None:
+    calls = [("mcp_ledger_picture", {}), ("mcp_ledger_figures", {})]
+
+    picture, figures = run(create_agent(scripted(*calls), langchain_tools(manager)))
 
     image = {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
-    text, first, audio, embedded, second, link = message.content
+    text, first, audio, embedded, second, link = picture.content
     assert (first, second) == (image, image)
     assert [text["text"], audio["text"], embedded["text"]] == ["one pixel", "[audio, audio/wav, 5 bytes]", "embedded"]
     assert "demo://greeting" in link["text"]
-    assert len(message.artifact["content"]) == 6
-
-
-def test_structured_content_is_the_artifact(manager: MCPClientManager, run: Run) -> None:
-    (message,) = run(create_agent(scripted(("mcp_ledger_figures", {})), langchain_tools(manager)))
-
-    assert message.artifact["structuredContent"] == {"height": 2}
-    assert message.content == '{"height": 2}'
+    assert len(picture.artifact["content"]) == 6
+    assert figures.artifact["structuredContent"] == {"height": 2}
+    assert figures.content == '{"height": 2}'
 
 
 def test_arguments_may_have_names_that_langchain_uses(manager: MCPClientManager, run: Run) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import resource
+import signal
 import sys
 import threading
 import time
@@ -265,6 +266,8 @@ def say(answer: Json) -> None:
 def main() -> None:
     # From Python 3.12 on forking with threads is warned of; it is what is tried here.
     warnings.simplefilter("ignore", DeprecationWarning)
+    # A test run under nohup ignores it, and so does what it starts.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     host = Host(Path(sys.argv[1]), int(sys.argv[2]))
     try:
         for line in sys.stdin:

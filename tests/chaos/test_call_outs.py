@@ -111,6 +111,8 @@ class Scenario:
         self.restarted = threading.Event()
         self.threads = {thread.name for thread in threading.enumerate()}
         self.looked = threading.Event()
+        self.crashes = threading.Event()
+        """Set from the crash on. A call that had to wait for the next server, because of an exception, is answered."""
         self.outcomes: list[Future[Json]] = []
 
     def _answer(self, request: Json) -> Json | None:
@@ -118,7 +120,7 @@ class Scenario:
         if tool == "look" and not self.looked.is_set():
             self.looked.set()
             return None
-        return None if tool == "hang" else TEXT
+        return None if tool == "hang" and not self.crashes.is_set() else TEXT
 
     def _sample(self, _request: object) -> None:
         """Be under way while the server is lost, in each run."""
@@ -149,6 +151,7 @@ class Scenario:
         if len(self.outcomes) == len(("hang", "look", "hang", "echo")):
             self.outcomes[2].exception(PATIENCE)
         self.speak()
+        self.crashes.set()
         self.channel.end(exit_code=1)
         # While it restarts.
         self.submit("echo")
@@ -159,6 +162,7 @@ class Scenario:
         self.channel.end(exit_code=0)
         wait_until(lambda: client.state is not ServerState.READY, 0.05)
         self.works()
+        self.crashes.clear()
         self.submit("hang")
         client.disconnect()
         assert client.state is ServerState.CLOSED
@@ -220,12 +224,14 @@ class StandbyScenario(Scenario):
         self.waits()
         self.submit("hang")
         self.submit("look")
+        self.crashes.set()
         self.channel.end(exit_code=1)
         self.works()
         if self.waits():
             self.transport.channel(self.transport.starts).end(exit_code=1)
         self.works()
         self.waits()
+        self.crashes.clear()
         self.submit("hang", timeout=0.05)
         client._session._supervisor.replace(0.01, lambda _: None)  # type: ignore[attr-defined]
         self.works()

@@ -349,6 +349,20 @@ class TestRestarting:
         events.wait_for(Restarted)
         assert [call.tool for call in read_state(tmp_path / "state").calls] == ["pid", "echo"]
 
+    @pytest.mark.skipif(os.name != "posix", reason="a shell starts the server")
+    def test_a_wrapper_that_is_killed_costs_no_wait_for_the_server_behind_it(
+        self, fault_server: FaultServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Such as npx: the server behind it holds the pipes open."""
+        monkeypatch.setattr("gaia.mcp.client.transports.stdio_channel._DRAIN_SECONDS", 10 * PATIENCE)
+        server = fault_server()
+        words = [server["command"], *server["args"]]
+        client = connect({"command": "sh", "args": ["-c", '"$@"; exit $?', "wrapper", *words], "restart": QUICK})
+        client.subscribe(events := Recorder())
+        os.kill(client.status.pid or 0, signal.SIGKILL)
+        events.wait_for(Restarted)
+        assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
+
 
 class TestListeners:
     def test_events_come_in_order(self, fault_server: FaultServer) -> None:

@@ -18,7 +18,7 @@ from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
 from opentelemetry import propagate
 
-from gaia.telemetry import content, spans
+from gaia.telemetry import content, propagation
 from tests.waiting import PATIENCE
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
@@ -65,8 +65,8 @@ def test_whether_opentelemetry_is_set_up_can_be_seen(function: str, name: str) -
 
 
 def test_the_standard_propagators_can_be_recognised() -> None:
-    told = "gaia.telemetry.spans looks at its `_propagators`, which has changed: every traced call now asks it"
-    assert spans._is_standard(propagate._load_propagators()), f"CompositePropagator: {told}"
+    told = "gaia.telemetry.propagation looks at its `_propagators`, which has changed: every traced call now asks it"
+    assert propagation.is_standard(propagate._load_propagators()), f"CompositePropagator: {told}"
 
 
 def test_the_variables_of_the_environment_can_be_looked_up_fast(monkeypatch: pytest.MonkeyPatch) -> None:

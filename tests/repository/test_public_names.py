@@ -88,6 +88,17 @@ PUBLIC_NAMES = {
         "UnknownTool",
         "UrlElicitationRequired",
     },
+    "gaia.adapters.anthropic": {"anthropic_tools", "run_tool_call", "run_tool_call_async"},
+    "gaia.adapters.calls": {"Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"},
+    "gaia.adapters.openai": {"openai_tools", "run_tool_call", "run_tool_call_async"},
+    "gaia.adapters.results": {
+        "InvalidArguments",
+        "Shown",
+        "content_for_model",
+        "input_schema",
+        "parse_arguments",
+        "text_for_model",
+    },
     "gaia.dashboard": {"Dashboard"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {

@@ -15,10 +15,10 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
-from opentelemetry import baggage, trace
 from opentelemetry import context as contexts
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
@@ -27,10 +27,7 @@ from gaia.exception_text import exception_text
 from gaia.handover import Handover, on_engine_thread
 from gaia.log import get_logger
 from gaia.telemetry import attributes as names
-from gaia.telemetry import metrics
-
-if TYPE_CHECKING:
-    from opentelemetry.propagators.textmap import TextMapPropagator
+from gaia.telemetry import metrics, propagation
 
 __all__ = [
     "SUCCESS",
@@ -207,27 +204,10 @@ class ClientSpan:
         # Most requests have none, and the question whether something is a mapping takes its time.
         carrier = dict(meta) if meta is not None and isinstance(meta, Mapping) else {}
         try:
-            self._propagate(carrier)
+            propagation.inject(carrier, self._span, self._here)
         except Exception as error:  # noqa: BLE001 - code of the application may raise anything
             _failed(error)
         return {**params, "_meta": carrier}
-
-    def _propagate(self, carrier: dict[str, Any]) -> None:
-        propagator = (_get_propagator or _find_propagator())()
-        span, here = self._span, self._here
-        found = span.get_span_context()
-        trace_id = found.trace_id
-        if (
-            (propagator is not _last_standard and not _is_standard(propagator))
-            or not trace_id
-            or (here and baggage.get_all(here))
-        ):
-            propagator.inject(carrier, trace.set_span_in_context(span, here))
-            return
-        # What the standard propagators write, in a fifth of the time.
-        carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
-        if found.trace_state:
-            carrier["tracestate"] = found.trace_state.to_header()
 
     @_guarded
     def set_attributes(self, attributes: Attributes) -> None:
@@ -418,53 +398,13 @@ class ServerSpan:
             self._executor(lambda: span.end(now))
 
 
-_get_propagator: Callable[[], TextMapPropagator] | None = None
-
-
-def _find_propagator() -> Callable[[], TextMapPropagator]:
-    global _get_propagator  # noqa: PLW0603 - an import statement that is passed by each call takes a microsecond
-    # Not above: it looks for the propagators of the application, which only tracing needs.
-    from opentelemetry import propagate
-
-    _get_propagator = propagate.get_global_textmap
-    return _get_propagator
-
-
-_last_standard: TextMapPropagator | None = None
-"""The propagator that was found to be the standard one. The application may set another one at any time."""
-
-
-def _is_standard(propagator: TextMapPropagator) -> bool:
-    """Whether it is what OpenTelemetry sets by default: the W3C's trace context, then its baggage."""
-    global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
-    from opentelemetry.baggage.propagation import W3CBaggagePropagator
-    from opentelemetry.propagators.composite import CompositePropagator
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    if type(propagator) is not CompositePropagator:
-        return False
-    # The API has no public name for the parts; if the private one changes, the propagator is asked each time.
-    parts = [type(part) for part in getattr(propagator, "_propagators", ())]
-    if parts != [TraceContextTextMapPropagator, W3CBaggagePropagator]:
-        return False
-    _last_standard = propagator
-    return True
-
-
 def _remote_parent(meta: Mapping[str, Any] | None) -> Context | None:
     """The context that the other side sent along; None if there is none that can be used."""
-    if not isinstance(meta, Mapping):
-        return None
-    from opentelemetry import propagate  # as in `_find_propagator`
-
-    # Values that are no text are left out: propagators cannot read them.
-    carrier = {key: value for key, value in meta.items() if isinstance(value, str)}
     try:
-        context = propagate.extract(carrier)
+        return propagation.extract(meta)
     except Exception as error:  # noqa: BLE001 - code of the application may raise anything
         _failed(error)
         return None
-    return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
 def _executes(span: Span, tools: tuple[str, ...]) -> bool:

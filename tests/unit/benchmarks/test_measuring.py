@@ -20,10 +20,12 @@ from benchmarks.contenders import (
     PIPE_WITH_THREAD,
     RAW_SOCKET,
     SOCKET_WITH_JSON,
+    SPAN_AROUND_CALL,
     STANDBY,
     TRACED,
     TRANSPORT,
     UNSAMPLED,
+    UNSAMPLED_SPAN_AROUND_CALL,
     WITH_CONTENT,
     WITHOUT_CONTENT,
     Contender,
@@ -162,6 +164,7 @@ class TestMeasures:
     def test_of_tracing(self, session: Session) -> None:
         tracing.measure(session)
 
+        spans = {SPAN_AROUND_CALL.key, UNSAMPLED_SPAN_AROUND_CALL.key}
         traced = {contender.key for contender in (UNSAMPLED, TRACED, WITHOUT_CONTENT, WITH_CONTENT, METERED)}
         for where in ("one core", "two cores"):
             rows = session.run.tables()["tracing", f"64 B, {where}, traced"]
@@ -169,7 +172,7 @@ class TestMeasures:
             assert all(row.values.keys() == {FLOOR.key, GAIA.key, *traced} for row in rows)
             added = session.run.find(f"tracing: added to the p50 of a call of 64 B: {where}")
             assert added is not None
-            assert added.values.keys() == {OWN_SPAN.key, *traced}
+            assert added.values.keys() == {OWN_SPAN.key, *spans, *traced}
 
     def test_of_http(self, session: Session, http_server: HttpEchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(http, "_SECONDS", 0.02)

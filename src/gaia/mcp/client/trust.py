@@ -18,7 +18,7 @@ import msgspec
 
 from gaia.mcp.client import json_file
 from gaia.mcp.redaction import MASK, sounds_secret
-from gaia.telemetry.content import is_confidential
+from gaia.telemetry.masking import is_confidential
 from gaia.untrusted_text import escaped_line
 
 __all__ = ["ProjectFile", "TrustStore", "describe", "digest"]

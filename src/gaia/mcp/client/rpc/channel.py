@@ -173,3 +173,6 @@ class ChannelListener(Protocol):
 
     def channel_ended(self) -> None:
         """The server's output ended or its process exited; may be called more than once."""
+
+    def awaits_answers(self) -> bool:
+        """Whether a request was sent whose answer may still come, one that stays open not counted."""

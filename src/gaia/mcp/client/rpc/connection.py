@@ -264,6 +264,9 @@ class Connection:
     def channel_ended(self) -> None:
         self._on_ended(self)
 
+    def awaits_answers(self) -> bool:
+        return any(not call.is_standing for call in list(self._in_flight.values()))
+
     def request_failed(self, call_id: int, error: MCPError) -> None:
         call = self._take(call_id)
         if call is None or (isinstance(error, AnswerLost) and self._on_lost(call, error)):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +39,8 @@ _LARGE_READ_BYTES = 1024 * 1024
 _JOIN_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
 """What a server wrote before it ended is still in the pipes, and read at once if no other process holds them open."""
+_LOOK_SECONDS = 0.01
+"""Between two looks whether that is read."""
 
 
 class StdioChannel:
@@ -152,10 +156,29 @@ class StdioChannel:
         self._server_exited()
 
     def _drain_last_words(self) -> None:
-        """Wait for what the server wrote before it ended, once: a process that it left may hold its output open."""
+        """Wait for what the server wrote before it ended, once.
+
+        A process that it left, such as that behind ``npx``, may hold its output open. It is waited for only as long as
+        it may answer a request.
+        """
         if self._drained_by is None:
             self._drained_by = time.monotonic() + _DRAIN_SECONDS
-        self._drain(max(0.0, self._drained_by - time.monotonic()))
+        while (remaining := self._drained_by - time.monotonic()) > 0:
+            if self._drain(min(_LOOK_SECONDS, remaining)):
+                return
+            if not self._listener.awaits_answers() and self._is_all_read():
+                self._drained_by = time.monotonic()
+
+    def _is_all_read(self) -> bool:
+        """Whether the pipes are empty, and held open by another process. One that is not will be at its end soon."""
+        if not hasattr(select, "poll"):
+            return False
+        events = select.poll()
+        for pipe in (self._process.stdout, self._process.stderr):
+            # The thread that reads it closes it at its end.
+            with contextlib.suppress(ValueError):
+                events.register(pipe, select.POLLIN)
+        return not events.poll(0)
 
     def _drain(self, timeout: float) -> bool:
         """Wait until everything that the server wrote is read; False if its output is still open after `timeout`."""

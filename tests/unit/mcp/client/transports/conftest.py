@@ -47,6 +47,10 @@ class Listener:
     def __init__(self) -> None:
         self.lines: queue.SimpleQueue[bytes | OversizedLine] = queue.SimpleQueue()
         self.ended = threading.Event()
+        self.awaits = False
+
+    def awaits_answers(self) -> bool:
+        return self.awaits
 
     def message_received(self, line: bytes | OversizedLine) -> None:
         self.lines.put(line)

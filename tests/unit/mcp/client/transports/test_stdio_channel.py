@@ -165,6 +165,10 @@ class TestStderr:
         assert SECRET not in caplog.text
 
 
+def not_again(timeout: float) -> bool:
+    raise AssertionError("it was waited for already")
+
+
 class TestEnding:
     def test_all_that_was_written_before_the_end_was_delivered_when_it_is_told(self, fault_server: Configure) -> None:
         listener = Listener()
@@ -186,24 +190,25 @@ class TestEnding:
             call(transport, "echo", text="x")
 
     @posix
-    def test_what_a_child_writes_later_is_waited_for_once(
-        self, open_channel: Callable[..., tuple[StdioChannel, Listener]], monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("awaited", [True, False])
+    def test_what_a_child_writes_later_is_waited_for_once_and_if_it_may_be_an_answer(
+        self,
+        awaited: bool,
+        open_channel: Callable[..., tuple[StdioChannel, Listener]],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        waited = 0.3 if awaited else PATIENCE
+        monkeypatch.setattr("gaia.mcp.client.transports.stdio_channel._DRAIN_SECONDS", waited)
         channel, listener = open_channel(child="own_session", child_keeps_pipes=True)
+        listener.awaits = awaited
         assert channel.pid is not None
-        waits: list[float] = []
-        drain = channel._drain
-
-        def noted(timeout: float) -> bool:
-            waits.append(timeout)
-            return drain(timeout)
-
-        monkeypatch.setattr(channel, "_drain", noted)
+        began = time.monotonic()
         psutil.Process(channel.pid).kill()
-        assert listener.ended.wait(PATIENCE)
-        assert len(waits) == 1
+        assert listener.ended.wait(PATIENCE / 2)
+        assert not awaited or time.monotonic() - began >= waited
+        monkeypatch.setattr(channel, "_drain", not_again)
         assert channel.ending(PATIENCE) == Ending(signal="SIGKILL")
-        assert waits[1:] == [0.0]
+        monkeypatch.undo()
 
     @direct
     @posix

@@ -1,0 +1,80 @@
+"""The trace context in the ``_meta`` of a request: written for the other side, and read from what it sent (SEP-414).
+
+The application's propagators do both, baggage included. They may raise anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import baggage, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
+
+if TYPE_CHECKING:
+    from opentelemetry.propagators.textmap import TextMapPropagator
+
+__all__ = ["extract", "inject", "is_standard"]
+
+
+def inject(carrier: dict[str, Any], span: Span, here: Context) -> None:
+    """Write the context of `span`, and the baggage of `here`, where the request was made, into `carrier`."""
+    propagator = (_get_propagator or _find_propagator())()
+    found = span.get_span_context()
+    trace_id = found.trace_id
+    if (
+        (propagator is not _last_standard and not is_standard(propagator))
+        or not trace_id
+        or (here and baggage.get_all(here))
+    ):
+        propagator.inject(carrier, trace.set_span_in_context(span, here))
+        return
+    # What the standard propagators write, in a fifth of the time.
+    carrier["traceparent"] = "00-%032x-%016x-%02x" % (trace_id, found.span_id, found.trace_flags)  # noqa: UP031
+    if found.trace_state:
+        carrier["tracestate"] = found.trace_state.to_header()
+
+
+def extract(meta: Mapping[str, Any] | None) -> Context | None:
+    """The context that the other side sent along; None if there is none that can be used."""
+    if not isinstance(meta, Mapping):
+        return None
+    from opentelemetry import propagate  # as in `_find_propagator`
+
+    # Values that are no text are left out: propagators cannot read them.
+    context = propagate.extract({key: value for key, value in meta.items() if isinstance(value, str)})
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+_get_propagator: Callable[[], TextMapPropagator] | None = None
+
+
+def _find_propagator() -> Callable[[], TextMapPropagator]:
+    global _get_propagator  # noqa: PLW0603 - an import statement that is passed by each call takes a microsecond
+    # Not above: it looks for the propagators of the application, which only tracing needs.
+    from opentelemetry import propagate
+
+    _get_propagator = propagate.get_global_textmap
+    return _get_propagator
+
+
+_last_standard: TextMapPropagator | None = None
+"""The propagator that was found to be the standard one. The application may set another one at any time."""
+
+
+def is_standard(propagator: TextMapPropagator) -> bool:
+    """Whether it is what OpenTelemetry sets by default: the W3C's trace context, then its baggage."""
+    global _last_standard  # noqa: PLW0603 - what is found out once for the process's propagator
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.propagators.composite import CompositePropagator
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    if type(propagator) is not CompositePropagator:
+        return False
+    # The API has no public name for the parts; if the private one changes, the propagator is asked each time.
+    parts = [type(part) for part in getattr(propagator, "_propagators", ())]
+    if parts != [TraceContextTextMapPropagator, W3CBaggagePropagator]:
+        return False
+    _last_standard = propagator
+    return True
