@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,67 +12,25 @@ from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
-from tests.waiting import wait_until
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, ToolCall
 from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from pydantic import Field
 
 from gaia.adapters.langchain import langchain_tools
-from gaia.adapters.langchain_agents import MCPToolsMiddleware
+from tests.adapters.scripted_langchain import Run, ScriptedModel, run_async, run_sync, scripted
 
 Json = dict[str, Any]
-Run = Callable[[Any], list[ToolMessage]]
-
-
-class ScriptedModel(GenericFakeChatModel):
-    """Makes the calls of its script, one a turn, and answers."""
-
-    shown: list[list[str]] = Field(default_factory=list)
-    """The names of the tools at each turn."""
-
-    def bind_tools(self, tools: Any, **_: Any) -> Any:
-        self.shown.append([tool.name for tool in tools])
-        return self
-
-
-def scripted(*steps: tuple[str, Json] | Callable[[], object]) -> ScriptedModel:
-    """`steps` are calls, and functions that are run between them."""
-
-    def turns() -> Iterator[AIMessage]:
-        for number, step in enumerate(steps):
-            if callable(step):
-                step()
-            else:
-                yield AIMessage("", tool_calls=[ToolCall(name=step[0], args=step[1], id=f"call_{number}")])
-        yield AIMessage("done")
-
-    return ScriptedModel(messages=turns())
-
-
-async def awaited(agent: Any, state: Json) -> Any:
-    final = await agent.ainvoke(state)
-    assert asyncio.all_tasks() == {asyncio.current_task()}, "the agent has left a task behind"
-    return final
 
 
 @pytest.fixture(params=["invoke", "ainvoke"])
 def run(request: pytest.FixtureRequest) -> Run:
     """Runs an agent to its end, synchronously or on an event loop; returns what it was told of its calls."""
-
-    def run(agent: Any) -> list[ToolMessage]:
-        state = {"messages": [("user", "go on")]}
-        final = agent.invoke(state) if request.param == "invoke" else asyncio.run(awaited(agent, state))
-        assert final["messages"][-1].content == "done"
-        return [message for message in final["messages"] if isinstance(message, ToolMessage)]
-
-    return run
+    return run_sync if request.param == "invoke" else run_async
 
 
 def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
@@ -189,21 +146,6 @@ def test_arguments_may_have_names_that_langchain_uses(manager: MCPClientManager,
     (message,) = run(create_agent(scripted(("mcp_ledger_configure", arguments)), langchain_tools(manager)))
 
     assert message.artifact["structuredContent"] == arguments
-
-
-def test_the_middleware_follows_the_list_of_tools(manager: MCPClientManager, run: Run) -> None:
-    def until_listed() -> None:
-        assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
-
-    model = scripted(("mcp_ledger_grow", {}), until_listed, ("mcp_ledger_grown_1", {}), ("mcp_ledger_nothing", {}))
-
-    _, grown, unknown = run(create_agent(model, middleware=[MCPToolsMiddleware(manager)]))
-
-    assert grown.status == "success"
-    assert unknown.status == "error"
-    # The model is told of its tools before it plays the script's next step.
-    assert "mcp_ledger_grown_1" not in model.shown[0]
-    assert "mcp_ledger_grown_1" in model.shown[2]
 
 
 def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
