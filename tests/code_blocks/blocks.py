@@ -21,6 +21,14 @@ _WITHOUT_VALUE = {"saves", "continues"}
 _COMMENT = re.compile(r"<!-- example (?P<name>[a-z-]+)(?:: (?P<value>.*\S))? -->")
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # The package that it would be in.
+        return False
+
+
 class UntestableBlock(Exception):
     """A block, or a comment above it, that the tests cannot handle; the message says where and why."""
 
@@ -51,7 +59,7 @@ class Block:
     @property
     def missing(self) -> list[str]:
         """The packages that the block needs, by the names of their modules, and that are not installed."""
-        return [name for name in self.values("needs") if importlib.util.find_spec(name) is None]
+        return [name for name in self.values("needs") if not _is_installed(name)]
 
     @property
     def is_drawn(self) -> bool:

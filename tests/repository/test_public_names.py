@@ -90,6 +90,7 @@ PUBLIC_NAMES = {
     },
     "gaia.adapters.anthropic": {"anthropic_tools", "run_tool_call", "run_tool_call_async"},
     "gaia.adapters.calls": {"Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"},
+    "gaia.adapters.calls_in_doubt": {"CallsInDoubt"},
     "gaia.adapters.openai": {"openai_tools", "run_tool_call", "run_tool_call_async"},
     "gaia.adapters.results": {
         "InvalidArguments",
