@@ -445,6 +445,18 @@ class MCPClientManager:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """The way of a call to each tool that `list_tools` lists, by its namespaced name. Replaced as a whole."""
+        return self._registry.routes
+
+    def route_of(self, name: str) -> Route:
+        """The way of a call to a tool, whether it is listed or not. Raises as `submit_tool` does; may wait seconds."""
+        route = self._registry.routes.get(name) or self._route_to_absent(name)
+        if route is None:
+            raise self._no_route(name)
+        return route
+
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
         if self._registry.is_about_to_start(name):
@@ -468,9 +480,7 @@ class MCPClientManager:
         no server offers, and ServerUnavailable for the tool of a server that is down. Everything that goes wrong later
         is raised by the future.
         """
-        route = self._registry.routes.get(name) or self._route_to_absent(name)
-        if route is None:
-            raise self._no_route(name)
+        route = self.route_of(name)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
             return route.client.tool_calls.submit(route.tool.name, arguments, options)

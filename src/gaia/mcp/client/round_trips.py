@@ -22,7 +22,7 @@ from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_inp
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, Outcome, end
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.input_requests import InputRequests
@@ -119,7 +119,7 @@ class RoundTrips:
                 return answer
         raise too_many_rounds(request)
 
-    def submit(self, request: ClientRequest, lane: Lane) -> CallFuture:
+    def submit(self, request: ClientRequest, lane: Callbacks) -> CallFuture:
         """Make a request without waiting; see `Session`. Ends its observation."""
         try:
             return _Submission(self, request, lane).start()
@@ -164,7 +164,7 @@ class RoundTrips:
 class _Submission:
     """One submitted request. Each of its steps runs when the one before is over, and none waits for user code."""
 
-    def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Lane) -> None:
+    def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Callbacks) -> None:
         self._trips = trips
         self._request = request
         self._rounds = 0

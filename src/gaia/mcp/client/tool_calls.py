@@ -16,7 +16,7 @@ from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.callbacks import CallbackGroup
+from gaia.mcp.client.supervision.callbacks import CallbackGroup, Callbacks
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.context import Listing
@@ -163,10 +163,21 @@ class ToolCalls:
         except NotConnected:
             raise
         except MCPError as error:
-            return failure(error, tool_name, self.catalog.get(tool_name), arguments)
+            return self.failed(error, tool_name, arguments)
 
-    def submit(self, tool_name: str, arguments: Json | None, options: CallOptions) -> CallFuture:
-        return self._trips.submit(self.new_request(tool_name, arguments, options), self._callbacks.lane())
+    def failed(self, error: MCPError, tool_name: str, arguments: Json | None) -> ToolResult:
+        return failure(error, tool_name, self.catalog.get(tool_name), arguments)
+
+    def submit(
+        self, tool_name: str, arguments: Json | None, options: CallOptions, lane: Callbacks | None = None
+    ) -> CallFuture:
+        """See `MCPClient.submit_tool`. The callbacks run on `lane`, by default on the client's callback threads."""
+        return self._trips.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
+
+    @property
+    def waits_in_caller(self) -> bool:
+        """Whether `submit` waits for the answer, because only the transport could do otherwise."""
+        return self._trips.session.waits_in_caller
 
     def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
         """A `tools/call`, unless it is not allowed. Every tool call passes here."""

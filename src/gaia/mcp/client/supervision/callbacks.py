@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import Protocol
 
 from gaia.daemon_pool import DaemonPool
 from gaia.exception_text import exception_text
@@ -19,7 +20,7 @@ from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["CallbackGroup", "CallbackPool", "Lane"]
+__all__ = ["CallbackGroup", "CallbackPool", "Callbacks", "Lane"]
 
 logger = get_logger(__name__)
 
@@ -40,6 +41,13 @@ _MAX_FUTURE_BYTES = 256 * 1024
 """The same for one future, of which there may be as many as calls in flight."""
 
 _JOIN_SECONDS = 2.0
+
+
+class Callbacks(Protocol):
+    """Where the user code of one call runs: a lane, or the event loop of the task that waits for the call."""
+
+    def post(self, task: Task, /, *, size: int = 0) -> object:
+        """Run `task` soon, after all that were posted before; it holds `size` bytes of what the server sent."""
 
 
 class _Source:
@@ -130,7 +138,7 @@ class Lane:
 
     def run(self) -> None:
         """Run what waits, and what comes meanwhile. For the thread that the lane was scheduled on."""
-        while (task := self._next()) is not None:
+        while (task := self.take()) is not None:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
@@ -140,7 +148,8 @@ class Lane:
             # Nothing of a task is kept while the next one is waited for.
             del task
 
-    def _next(self) -> Task | None:
+    def take(self) -> Task | None:
+        """The next task, for the thread that runs the lane; after None the lane is scheduled anew for what comes."""
         with self._lock:
             if not self._sources:
                 self._scheduled = False
