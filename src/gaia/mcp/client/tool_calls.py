@@ -84,7 +84,7 @@ class ToolCalls:
             try:
                 self._cache.forget("tools/list")
                 listing = self.listing_begins()
-                self.listed(self._trips.list_all("tools/list", "tools"), listing)
+                self.listed(self._trips.run(self._trips.list_all("tools/list", "tools")), listing)
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self._name, error=error.message)
                 return ()

@@ -235,6 +235,8 @@ class CallFuture(Future[ToolResult]):
         self.lane = lane
         self._cancel_call: Callable[[CallCancelled], bool] | None = None
         self._cancellation = CallCancelled("cancelled by its owner")
+        self.answer: Outcome = {}
+        """The server's result as it came, once the call has ended without an error."""
         self._unwanted = False
 
     def add_done_callback(self, fn: Callable[[Future[ToolResult]], object]) -> None:
@@ -286,4 +288,5 @@ class CallFuture(Future[ToolResult]):
         if error is not None:
             self.set_exception(error)
         else:
+            self.answer = result
             self.set_result(ToolResult.from_server(result))
