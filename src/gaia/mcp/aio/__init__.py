@@ -5,6 +5,7 @@ same engine, on threads of its own, and no thread waits for a call.
 """
 
 from gaia.mcp.aio.client import AsyncMCPClient
+from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.manager import AsyncMCPClientManager
 
-__all__ = ["AsyncMCPClient", "AsyncMCPClientManager"]
+__all__ = ["AsyncMCPClient", "AsyncMCPClientManager", "EventStream"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gaia.daemon_pool import DaemonPool
 
-__all__ = ["LoopInbox", "release", "running_loop_inbox"]
+__all__ = ["LoopInbox", "WakeUp", "release", "running_loop_inbox"]
 
 Task = Callable[[], object]
 
@@ -102,3 +102,31 @@ def release(future: asyncio.Future[None]) -> None:
     """Have the task go on that awaits `future`; for the loop's thread, or any once the loop is closed."""
     if not future.done() and not future.get_loop().is_closed():
         future.set_result(None)
+
+
+class WakeUp:
+    """Wakes up one task of a loop. Any thread may send it; one that comes while the task is busy is not lost."""
+
+    def __init__(self, inbox: LoopInbox) -> None:
+        self._inbox = inbox
+        self._arrived = False
+        """The loop's thread owns it, and the next one."""
+        self._waiter: asyncio.Future[None] | None = None
+
+    def send(self) -> None:
+        self._inbox.post(self._arrive)
+
+    def _arrive(self) -> None:
+        self._arrived = True
+        if self._waiter is not None:
+            release(self._waiter)
+
+    async def wait(self) -> None:
+        """Wait for the next one; not at all if one came since the last wait."""
+        if not self._arrived:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._arrived = False

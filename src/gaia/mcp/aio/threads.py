@@ -11,8 +11,10 @@ from typing import Any, ParamSpec, TypeVar
 from gaia.cancellation import CancelScope
 from gaia.daemon_pool import DaemonPool
 from gaia.mcp.aio.loop_inbox import release, running_loop_inbox
+from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED
+from gaia.mcp.errors import CallCancelled
 
-__all__ = ["in_thread", "until_done"]
+__all__ = ["in_thread", "stop_soon", "stopping", "until_done"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,6 +42,8 @@ class _Work:
 
     def _run(self) -> None:
         try:
+            if self.scope.cancelled:
+                raise CallCancelled(SCOPE_CANCELLED)
             with self.scope.entered():
                 self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - the task that waits raises it
@@ -67,24 +71,44 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return result
 
 
-async def until_done(
-    function: Callable[[], T], on_cancel: Callable[[], object] = lambda: None, *, stops: bool = False
-) -> T:
+async def until_done(function: Callable[[], T], on_cancel: Callable[[], object]) -> T:
     """Run a function on a thread, and wait for its end in any case.
 
-    If the task is cancelled, `on_cancel` is called, which should have the function end soon; the cancellation goes on
-    when it has. `stops` says that the function ends servers.
+    If the task is cancelled, so are the calls that the function makes, and `on_cancel` is called, which should have it
+    end soon. The task goes on with its cancellation when the function has ended.
     """
-    work = _Work(function, _stopping if stops else _threads)
-    cancelled: asyncio.CancelledError | None = None
-    while not work.ended.done():
-        try:
-            # Unlike the future itself, this can be cancelled without any harm to it.
-            await asyncio.wait([work.ended])
-        except asyncio.CancelledError as error:
-            cancelled = error
-            on_cancel()
+    work = _Work(function, _threads)
+    cancelled = await _end_of(work, on_cancel)
     if cancelled is not None:
         raise cancelled
     result: T = work.outcome()
     return result
+
+
+async def stopping(function: Callable[[], object]) -> None:
+    """Run a function that ends servers, to its end: if the task is cancelled, that goes on when it has ended."""
+    work = _Work(function, _stopping)
+    cancelled = await _end_of(work, None)
+    work.outcome()
+    if cancelled is not None:
+        raise cancelled
+
+
+def stop_soon(function: Callable[[], object]) -> None:
+    """Begin to run a function that ends servers; nothing waits for it."""
+    _stopping.submit(function)
+
+
+async def _end_of(work: _Work, on_cancel: Callable[[], object] | None) -> asyncio.CancelledError | None:
+    """Wait for the end of the work in any case. The cancellation of the task, if there was one."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.ended.done():
+        try:
+            # Unlike an `await` of the future itself, this leaves the future as it is when it is cancelled.
+            await asyncio.wait([work.ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if on_cancel is not None:
+                work.scope.cancel()
+                on_cancel()
+    return cancelled

@@ -20,7 +20,7 @@ from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["CallbackGroup", "CallbackPool", "Callbacks", "Lane"]
+__all__ = ["MAX_LISTENER_BYTES", "CallbackGroup", "CallbackPool", "Callbacks", "Lane"]
 
 logger = get_logger(__name__)
 
@@ -34,7 +34,7 @@ _MAX_GROUP_THREADS = 32
 _MAX_TASKS = 10_000
 """That wait in one lane for one server."""
 
-_MAX_LISTENER_BYTES = 4 * 1024 * 1024
+MAX_LISTENER_BYTES = 4 * 1024 * 1024
 """Of what one server sent, in all tasks that wait for one listener."""
 
 _MAX_FUTURE_BYTES = 256 * 1024
@@ -226,7 +226,7 @@ class CallbackPool:
 
     def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:
         """A lane that waits for no group: for a listener, of which there are as many as the application has made."""
-        return Lane(lambda lane: self._run(lane.run), max_bytes=_MAX_LISTENER_BYTES, on_dropped=on_dropped)
+        return Lane(lambda lane: self._run(lane.run), max_bytes=MAX_LISTENER_BYTES, on_dropped=on_dropped)
 
     def group(self, server: str, limit: int = _MAX_GROUP_THREADS) -> CallbackGroup:
         """Lanes for user code that is about `server`, on at most `limit` threads at a time."""
