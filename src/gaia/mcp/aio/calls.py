@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import msgspec
 from gaia.cancellation import current_scope
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
-from gaia.mcp.aio.loop_inbox import LoopInbox, WakeUp, release, running_loop_inbox
+from gaia.mcp.aio.loop_inbox import WakeUp, release, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread
 from gaia.mcp.client.protocol.exchange import Exchange, Send
 from gaia.mcp.client.round_trips import RoundTrips
@@ -30,6 +31,8 @@ __all__ = ["call_tool", "run", "submit_tool"]
 logger = get_logger(__name__)
 
 T = TypeVar("T")
+
+Task = Callable[[], object]
 
 Submit = Callable[[Callbacks], CallFuture]
 """Submits a request whose callbacks run where it is told."""
@@ -52,10 +55,10 @@ async def call_tool(
 async def submit_tool(tool_calls: ToolCalls, tool_name: Any, arguments: Any, options: CallOptions) -> CallFuture:
     """Call a tool and wait for the end of the call. Raises `MCPError`."""
     if options.on_progress is None:
-        return await _ended(functools.partial(tool_calls.submit, tool_name, arguments, options))
-    reports = _Reports(options.on_progress)
-    options = msgspec.structs.replace(options, on_progress=reports.hold)
-    return await _ended(functools.partial(tool_calls.submit, tool_name, arguments, options), reports)
+        return await _ended(functools.partial(tool_calls.submit, tool_name, arguments, options), _Waiting())
+    reporting = _Reporting(options.on_progress)
+    options = msgspec.structs.replace(options, on_progress=reporting.hold)
+    return await _ended(functools.partial(tool_calls.submit, tool_name, arguments, options), reporting)
 
 
 async def run(trips: RoundTrips, exchange: Exchange[T]) -> T:
@@ -67,7 +70,7 @@ async def run(trips: RoundTrips, exchange: Exchange[T]) -> T:
         while True:
             assert isinstance(step, Send), "only the handshake has other steps"
             try:
-                future = await _ended(functools.partial(trips.submit_step, step))
+                future = await _ended(functools.partial(trips.submit_step, step), _Waiting())
             except MCPError as error:
                 step = exchange.throw(error)
             else:
@@ -77,25 +80,18 @@ async def run(trips: RoundTrips, exchange: Exchange[T]) -> T:
         return outcome
 
 
-async def _ended(submit: Submit, reports: _Reports | None = None) -> CallFuture:
+async def _ended(submit: Submit, waiting: _Waiting | _Reporting) -> CallFuture:
     """Submit a call and wait for its end. Raises `MCPError`.
 
-    If the task is cancelled, or the `CancelScope` that it is in, so is the call, and the server is told. All progress
-    has been reported in this task when this returns.
+    If the task is cancelled, or the `CancelScope` that it is in, so is the call, and the server is told.
     """
     scope = current_scope()
     if scope is not None and scope.cancelled:
         raise CallCancelled(SCOPE_CANCELLED)
-    if reports is None:
-        inbox = running_loop_inbox()
-        future = submit(inbox)
-        end: Awaitable[None] = _end_of(future, inbox)
-    else:
-        future = submit(reports.lane)
-        end = reports.until_end_of(future)
+    future = submit(waiting.callbacks)
     forget = None if scope is None else scope.on_cancel(future.cancel)
     try:
-        await end
+        await waiting.until_end_of(future)
         future.result()
     except concurrent.futures.CancelledError:
         raise CallCancelled(SCOPE_CANCELLED) from None
@@ -106,28 +102,64 @@ async def _ended(submit: Submit, reports: _Reports | None = None) -> CallFuture:
     finally:
         if forget is not None:
             forget()
+        waiting.leave()
     return future
 
 
-def _end_of(future: CallFuture, inbox: LoopInbox) -> asyncio.Future[None]:
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    wake = functools.partial(release, waiter)
-    future.on_end(lambda: inbox.post(wake))
-    return waiter
+class _Waiting:
+    """A task that waits for a call, and then runs what belongs to the end of the call, such as that of its span."""
+
+    def __init__(self) -> None:
+        self._inbox = running_loop_inbox()
+        self._waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: deque[Task] = deque()
+        self._has_left = False
+        """The task sets it and then runs the tasks; other threads add a task and then look at it. One of the two sees
+        the other."""
+
+    @property
+    def callbacks(self) -> Callbacks:
+        return self
+
+    def post(self, task: Task, /, *, size: int = 0) -> None:  # noqa: ARG002 - the signature of a lane
+        # Wakes up nothing: the end of the call does, and comes next.
+        self._tasks.append(task)
+        if self._has_left:
+            self._inbox.post(self._run)
+
+    def until_end_of(self, future: CallFuture) -> asyncio.Future[None]:
+        future.on_end(self._end)
+        return self._waiter
+
+    def leave(self) -> None:
+        """The task goes on: what comes now runs in between, on the loop."""
+        self._has_left = True
+        self._run()
+
+    def _end(self) -> None:
+        self._inbox.post(functools.partial(release, self._waiter))
+
+    def _run(self) -> None:
+        while self._tasks:
+            self._tasks.popleft()()
 
 
-class _Reports:
-    """Reports of progress, on their way to the task that waits for the call. The lane bounds them."""
+class _Reporting:
+    """A task that waits for a call, and reports its progress meanwhile. The lane bounds the reports that wait."""
 
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
-        self._arrived = WakeUp(running_loop_inbox())
-        self.lane = Lane(lambda _: self._arrived.send())
+        self._inbox = running_loop_inbox()
+        self._arrived = WakeUp(self._inbox)
+        self.callbacks = Lane(lambda _: self._schedule())
         self._held: object = None
         """What `on_progress` has returned."""
+        self._has_left = False
+        """Owned by the loop's thread, as all that follows the lane's schedule."""
 
     def hold(self, progress: float, total: float | None, message: str | None) -> None:
-        self._held = self._on_progress(progress, total, message)
+        if not self._has_left:
+            self._held = self._on_progress(progress, total, message)
 
     async def until_end_of(self, future: CallFuture) -> None:
         """Report in this task what the lane has, until the call has ended."""
@@ -135,7 +167,7 @@ class _Reports:
         while True:
             # What was reported before the end is in the lane then.
             is_over = future.done()
-            while (task := self.lane.take()) is not None:
+            while (task := self.callbacks.take()) is not None:
                 task()
                 held, self._held = self._held, None
                 if inspect.isawaitable(held):
@@ -143,6 +175,20 @@ class _Reports:
             if is_over:
                 return
             await self._arrived.wait()
+
+    def leave(self) -> None:
+        """The task goes on: what comes now runs in between, on the loop, and is not reported any more."""
+        self._has_left = True
+        self.callbacks.run()
+
+    def _schedule(self) -> None:
+        self._inbox.post(self._next)
+
+    def _next(self) -> None:
+        if self._has_left:
+            self.callbacks.run()
+        else:
+            self._arrived.arrive()
 
 
 async def _finished(report: Awaitable[object]) -> None:

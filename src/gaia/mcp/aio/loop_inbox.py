@@ -38,7 +38,7 @@ class LoopInbox:
     def loop(self) -> asyncio.AbstractEventLoop | None:
         return self._loop()
 
-    def post(self, task: Task, /, *, size: int = 0) -> None:  # noqa: ARG002 - the signature of a lane
+    def post(self, task: Task) -> None:
         """Run `task` soon. An inbox has no bounds: what many tasks may come of has a lane before it."""
         self._tasks.append(task)
         loop = self._loop()
@@ -114,9 +114,10 @@ class WakeUp:
         self._waiter: asyncio.Future[None] | None = None
 
     def send(self) -> None:
-        self._inbox.post(self._arrive)
+        self._inbox.post(self.arrive)
 
-    def _arrive(self) -> None:
+    def arrive(self) -> None:
+        """The same for the loop's thread."""
         self._arrived = True
         if self._waiter is not None:
             release(self._waiter)
