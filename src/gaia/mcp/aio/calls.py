@@ -137,7 +137,14 @@ class _Waiting:
         self._run()
 
     def _end(self) -> None:
-        self._inbox.post(functools.partial(release, self._waiter))
+        self._inbox.post(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._inbox.is_closed:
+            # The task never will.
+            self.leave()
+        else:
+            release(self._waiter)
 
     def _run(self) -> None:
         while self._tasks:
@@ -163,7 +170,7 @@ class _Reporting:
 
     async def until_end_of(self, future: CallFuture) -> None:
         """Report in this task what the lane has, until the call has ended."""
-        future.on_end(self._arrived.send)
+        future.on_end(self._schedule)
         while True:
             # What was reported before the end is in the lane then.
             is_over = future.done()
@@ -185,8 +192,8 @@ class _Reporting:
         self._inbox.post(self._next)
 
     def _next(self) -> None:
-        if self._has_left:
-            self.callbacks.run()
+        if self._has_left or self._inbox.is_closed:
+            self.leave()
         else:
             self._arrived.arrive()
 

@@ -38,6 +38,12 @@ class LoopInbox:
     def loop(self) -> asyncio.AbstractEventLoop | None:
         return self._loop()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the loop is closed, so that no task of it goes on."""
+        loop = self._loop()
+        return loop is None or loop.is_closed()
+
     def post(self, task: Task) -> None:
         """Run `task` soon. An inbox has no bounds: what many tasks may come of has a lane before it."""
         self._tasks.append(task)
