@@ -167,6 +167,10 @@ class AsyncMCPClient:
         """Offer other folders from now on; see `MCPClient.set_roots`."""
         self.sync.set_roots(roots)
 
+    def announce_roots(self) -> None:
+        """Tell the server that the roots changed, if its protocol has a notification for that."""
+        self.sync.announce_roots()
+
     # Events.
 
     def events(self) -> EventStream:
