@@ -238,9 +238,8 @@ class SupervisedSession:
             connection.notify(method, params)
 
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
-        if (state := self._supervisor.state) in (ServerState.CREATED, ServerState.CLOSED):
-            reason = "call connect() first" if state is ServerState.CREATED else "it was disconnected"
-            raise NotConnected(f"Not connected to server {self._name!r}: {reason}")
+        if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
+            raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
         self._caller.submit(request, future, goes_on)
 
     def watch(self, input_requests: InputRequests) -> None:

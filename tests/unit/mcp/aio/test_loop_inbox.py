@@ -1,10 +1,11 @@
-"""What other threads hand over to an event loop: in order, with one wake-up for many, and whatever becomes of the loop."""
+"""What other threads hand over to an event loop: in order, with one wake-up for many, also to one that is closed."""
 
 import asyncio
 import gc
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -85,9 +86,10 @@ def test_an_exception_of_a_signal_handler_loses_no_wake_up(monkeypatch: pytest.M
     async def main() -> None:
         loop = asyncio.get_running_loop()
         inbox, ended = LoopInbox(loop), loop.create_future()
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(loop, "call_soon_threadsafe", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-            inbox.post(lambda: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon_threadsafe", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                inbox.post(lambda: None)
         inbox.post(lambda: release(ended))
         await asyncio.wait_for(ended, PATIENCE)
 
