@@ -89,6 +89,7 @@ PUBLIC_NAMES = {
         "UrlElicitationRequired",
     },
     "gaia.dashboard": {"Dashboard"},
+    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "EventStream"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
         "AuthorizationRequest",
