@@ -53,7 +53,7 @@ _SECTIONS = {
         "asyncio",
         "Calls that are awaited one after the other, in a program with nothing else on its event loop, beside the same "
         "calls from synchronous code; and a thousand tasks that each call again as soon as they have an answer. "
-        "*Traced*: each call has a span, which is passed to OpenTelemetry's batch processor, whose exporter discards it.",
+        "*Traced*: each call has a span, which OpenTelemetry's batch processor gets, and whose exporter discards it.",
     ),
     "tracing": _Words(
         "Tracing",
