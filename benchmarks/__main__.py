@@ -21,7 +21,7 @@ from benchmarks.contenders import ALL, PEERS, Contender
 from benchmarks.driver_process import DriverFailed
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
-from benchmarks.measures import footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
+from benchmarks.measures import awaited, footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
 from benchmarks.results import Run, UnusableResults
 from benchmarks.session import Effort, Session
 
@@ -29,6 +29,7 @@ _MEASURES: dict[str, Callable[[Session], None]] = {
     "latency": latency.measure,
     "throughput": throughput.measure,
     "http": http.measure,
+    "asyncio": awaited.measure,
     "tracing": tracing.measure,
     "steps": steps.measure,
     "start": start.measure,

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 __all__ = [
     "ALL",
+    "AWAITED",
+    "AWAITED_TRACED",
     "FLOOR",
     "GAIA",
     "HTTP_CLIENT",
@@ -18,6 +20,8 @@ __all__ = [
     "PIPE_WITH_THREAD",
     "RAW_SOCKET",
     "SANDBOXED",
+    "SDK",
+    "SDK_TRACED",
     "SHOWN",
     "SOCKET_WITH_JSON",
     "SPAN_AROUND_CALL",
@@ -67,6 +71,11 @@ UNSAMPLED = Contender(
 TRACED = Contender("gaia-mcp-traced", "gaia-mcp, all traces sampled", "gaia_traced_driver.py")
 METERED = Contender("gaia-mcp-metered", "gaia-mcp, metrics only", "gaia_traced_driver.py", arguments=("--metrics",))
 
+AWAITED = Contender("gaia-mcp-awaited", "gaia-mcp, awaited", "gaia_async_driver.py")
+AWAITED_TRACED = Contender(
+    "gaia-mcp-awaited-traced", "gaia-mcp, awaited, traced", "gaia_async_driver.py", arguments=("--traced",)
+)
+
 WITHOUT_CONTENT = Contender(
     "gaia-mcp-no-content", "gaia-mcp, traced, no content", "gaia_traced_driver.py", arguments=("NO_CONTENT",)
 )
@@ -88,8 +97,13 @@ TRANSPORT_OVER_HTTP = Contender("gaia-mcp-transport-http", "gaia-mcp, HTTP trans
 _SDK = ("mcp>=2.3",)
 _FASTMCP = ("fastmcp>=4",)
 
+SDK = Contender("mcp", "mcp, async", "mcp_driver.py", _SDK)
+SDK_TRACED = Contender(
+    "mcp-traced", "mcp, async, traced", "mcp_driver.py", (*_SDK, "opentelemetry-sdk>=1.30"), ("--traced",)
+)
+
 PEERS = (
-    Contender("mcp", "mcp, async", "mcp_driver.py", _SDK),
+    SDK,
     Contender("mcp-portal", "mcp, from sync code", "mcp_driver.py", _SDK, ("--portal",)),
     Contender("fastmcp", "fastmcp, async", "fastmcp_driver.py", _FASTMCP),
     Contender("fastmcp-portal", "fastmcp, from sync code", "fastmcp_driver.py", _FASTMCP, ("--portal",)),
@@ -116,6 +130,8 @@ SHOWN = (
     WITHOUT_CONTENT,
     WITH_CONTENT,
     METERED,
+    AWAITED,
+    AWAITED_TRACED,
     OVER_HTTP,
     SANDBOXED,
     PIPE_WITH_JSON,
@@ -123,6 +139,7 @@ SHOWN = (
     SOCKET_WITH_JSON,
     TRANSPORT,
     TRANSPORT_OVER_HTTP,
+    SDK_TRACED,
     *PEERS,
 )
 """The order of tables and plots."""

@@ -49,6 +49,12 @@ _SECTIONS = {
         "*http.client* is that of the standard library with a ready-made body. Each of many callers of the raw "
         "socket is a connection of its own that one thread writes to and reads from.",
     ),
+    "asyncio": _Words(
+        "asyncio",
+        "Calls that are awaited one after the other, in a program with nothing else on its event loop, beside the same "
+        "calls from synchronous code; and a thousand tasks that each call again as soon as they have an answer. "
+        "*Traced*: each call has a span, which OpenTelemetry's batch processor gets, and whose exporter discards it.",
+    ),
     "tracing": _Words(
         "Tracing",
         "A program without a tracer, one whose sampler drops all traces, and one that records a span of every call and "

@@ -112,6 +112,7 @@ PUBLIC_NAMES = {
         "record",
         "replay",
     },
+    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "EventStream"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
         "AuthorizationRequest",

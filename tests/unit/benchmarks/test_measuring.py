@@ -10,6 +10,8 @@ import pytest
 from benchmarks import __main__ as program
 from benchmarks import contenders, echo_server, environments
 from benchmarks.contenders import (
+    AWAITED,
+    AWAITED_TRACED,
     FLOOR,
     GAIA,
     HTTP_CLIENT,
@@ -32,7 +34,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.driver_process import DriverFailed, DriverProcess
 from benchmarks.http_echo_server import HttpEchoServer
-from benchmarks.measures import footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
+from benchmarks.measures import awaited, footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
 from benchmarks.results import Run
 from benchmarks.session import Effort, Session
 from gaia.mcp import demo_server
@@ -160,6 +162,21 @@ class TestMeasures:
 
         assert len(session.run.rows) == 9
         assert all(row.more_is_better and len(row.values) == 2 for row in session.run.rows)
+
+    def test_of_awaited_calls(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(awaited, "_SECONDS", 0.02)
+        monkeypatch.setattr(awaited, "_CALLERS", 20)
+        awaited.measure(session)
+
+        plain = session.run.find("asyncio: 64 B, two cores: p50")
+        traced = session.run.find("asyncio: 64 B, one core, traced: p50")
+        crowd = session.run.find("asyncio: 20 tasks at once: calls")
+        assert plain is not None
+        assert plain.values.keys() == {GAIA.key, AWAITED.key}
+        assert traced is not None
+        assert traced.values.keys() == {TRACED.key, AWAITED_TRACED.key}
+        assert crowd is not None
+        assert crowd.values.keys() == {AWAITED.key}
 
     def test_of_tracing(self, session: Session) -> None:
         tracing.measure(session)
