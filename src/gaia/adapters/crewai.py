@@ -1,0 +1,80 @@
+"""The tools of MCP servers for CrewAI: `crewai_tools`, and `refresh` for an agent whose tools change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gaia.adapters.arguments import accepts_null, arguments_model, inlined_schema, without_nulls
+from gaia.adapters.results import text_for_model
+from gaia.mcp import MCPClientManager, MCPTool, ToolResult
+from gaia.mcp.aio import AsyncMCPClientManager
+
+try:
+    from crewai.tools import BaseTool
+    from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
+except ImportError as error:
+    raise ImportError("gaia.adapters.crewai needs CrewAI: pip install 'crewai>=1.15.30'") from error
+
+__all__ = ["MCPServerTool", "crewai_tools", "refresh"]
+
+
+def crewai_tools(manager: MCPClientManager | AsyncMCPClientManager) -> list[BaseTool]:
+    """The tools that `manager` offers at this moment, for the ``tools`` of an agent or a task; thread-safe.
+
+    They have the names that `manager.list_tools` gives them, which CrewAI shows to models in lower case, can be called
+    synchronously and from any event loop, and go on to work when their server has been restarted.
+    """
+    awaited = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
+    return [MCPServerTool(awaited, tool) for tool in awaited.sync.list_tools()]
+
+
+def refresh(tools: list[BaseTool], manager: MCPClientManager | AsyncMCPClientManager) -> None:
+    """Put the tools that `manager` offers now into an agent's or a task's ``tools``, in which those of others stay."""
+    fresh = crewai_tools(manager)
+    sync = manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
+    tools[:] = [one for one in tools if not (isinstance(one, MCPServerTool) and one._manager.sync is sync)] + fresh
+
+
+def never_cached(_arguments: Any = None, _result: Any = None) -> bool:
+    """For ``cache_function``: by default CrewAI answers an equal call with the result of the earlier one."""
+    return False
+
+
+class MCPServerTool(BaseTool):
+    """One tool. Its result is a text; what goes wrong is a ``ToolFailure``, which CrewAI records.
+
+    It raises no exceptions, because CrewAI calls a tool that does again, up to five times.
+    """
+
+    cache_function: Callable[..., bool] = never_cached
+    _manager: AsyncMCPClientManager
+    _tool: MCPTool
+    _schema: dict[str, Any]
+
+    def __init__(self, manager: AsyncMCPClientManager, tool: MCPTool) -> None:
+        schema = inlined_schema(tool)
+        properties = {
+            # CrewAI makes all arguments required. One that may be left out is then one that may be null.
+            name: value if name in schema["required"] or accepts_null(value) else {"anyOf": [value, {"type": "null"}]}
+            for name, value in schema["properties"].items()
+        }
+        super().__init__(
+            name=tool.namespaced_name or tool.name,
+            description=tool.description or tool.title or tool.name,
+            args_schema=arguments_model(schema | {"properties": properties}),
+        )
+        self._manager, self._tool, self._schema = manager, tool, schema
+
+    def _run(self, /, **arguments: Any) -> Any:
+        return self._output(self._manager.sync.call_tool(self.name, without_nulls(self._schema, arguments)))
+
+    async def _arun(self, /, **arguments: Any) -> Any:
+        return self._output(await self._manager.call_tool(self.name, without_nulls(self._schema, arguments)))
+
+    def _output(self, result: ToolResult) -> Any:
+        text = text_for_model(result, safe_to_repeat=self._tool.safe_to_repeat)
+        if not result.is_error:
+            return text
+        failure = {name: result[name] for name in ("error_type", "delivery") if name in result}
+        return ToolFailure(message=text, reason=ToolFailureReason.MCP_ERROR, details=failure)
