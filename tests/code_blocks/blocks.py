@@ -51,7 +51,7 @@ class Block:
     @property
     def missing(self) -> list[str]:
         """The packages that the block needs, by the names of their modules, and that are not installed."""
-        return [name for name in self.values("needs") if importlib.util.find_spec(name) is None]
+        return [name for name in self.values("needs") if not _is_installed(name)]
 
     @property
     def is_drawn(self) -> bool:
@@ -94,6 +94,14 @@ def blocks_of(text: str, page: str) -> list[Block]:
 def pages(root: Path) -> list[Path]:
     """README.md and all pages below docs."""
     return [root / "README.md", *sorted(path for path in (root / "docs").rglob("*.md") if "_build" not in path.parts)]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Not even the package that it would be in.
+        return False
 
 
 def _directive(comment: str, place: str) -> tuple[str, str]:
