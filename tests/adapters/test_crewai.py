@@ -14,6 +14,7 @@ from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests import leak_check
 from tests.adapters.conftest import Killer, Ledger
+from tests.tracing import Tracing
 
 # Before CrewAI is imported: it would report its use over the network.
 os.environ.update(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", CREWAI_TESTING="true")
@@ -214,3 +215,14 @@ def test_an_agent_has_the_tools_that_the_manager_offers_now(manager: MCPClientMa
 
 def _model() -> ScriptedModel:
     return ScriptedModel(model="scripted", steps=[], native=True)
+
+
+def test_the_span_of_a_call_is_a_child_of_the_applications(
+    manager: MCPClientManager, native: Run, tracing: Tracing
+) -> None:
+    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
+        native(crewai_tools(manager), ("mcp_ledger_add", {"a": 1, "b": 2}))
+
+    (call,) = tracing.wait_for("tools/call add")
+    assert call.parent is not None
+    assert call.parent.span_id == parent.get_span_context().span_id

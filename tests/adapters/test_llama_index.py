@@ -14,6 +14,7 @@ from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
 from tests.waiting import PATIENCE
 
 pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed: pip install llama-index-core")
@@ -132,6 +133,9 @@ def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, 
 
     asyncio.run(cancelled())
 
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
 
 def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
     async def awaited() -> ToolOutput:
@@ -139,6 +143,16 @@ def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
 
     assert tool_named("mcp_ledger_add", manager)(a=1, b=2).content == '{"sum": 3}'
     assert asyncio.run(awaited()).content == '{"sum": 3}'
+
+
+def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
+    async def main() -> str:
+        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
+            (add,) = [tool for tool in llama_index_tools(manager) if tool.metadata.name == "mcp_ledger_add"]
+            output = await add.acall(a=1, b=2)
+            return str(output.content)
+
+    assert asyncio.run(main()) == '{"sum": 3}'
 
 
 def test_a_tool_can_be_called_on_several_loops(manager: MCPClientManager) -> None:
@@ -181,3 +195,12 @@ def test_an_agent_with_the_retriever_has_the_tools_that_the_manager_offers_now(m
     assert "mcp_ledger_add" in names()
     manager.remove_server("ledger")
     assert names() == []
+
+
+def test_the_span_of_a_call_is_a_child_of_the_applications(manager: MCPClientManager, tracing: Tracing) -> None:
+    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
+        run(manager, [("mcp_ledger_add", {"a": 1, "b": 2})])
+
+    (call,) = tracing.wait_for("tools/call add")
+    assert call.parent is not None
+    assert call.parent.span_id == parent.get_span_context().span_id

@@ -6,34 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 from gaia.adapters.arguments import accepts_null, arguments_model, inlined_schema, without_nulls
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
 from gaia.adapters.results import text_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
-from gaia.mcp.aio import AsyncMCPClientManager
 
 try:
     from crewai.tools import BaseTool
     from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
 except ImportError as error:
-    raise ImportError("gaia.adapters.crewai needs CrewAI: pip install 'crewai>=1.15.30'") from error
+    raise ImportError("gaia.adapters.crewai needs CrewAI: pip install crewai, 1.15.30 or newer") from error
 
 __all__ = ["MCPServerTool", "crewai_tools", "refresh"]
 
 
-def crewai_tools(manager: MCPClientManager | AsyncMCPClientManager) -> list[BaseTool]:
+def crewai_tools(manager: Manager) -> list[BaseTool]:
     """The tools that `manager` offers at this moment, for the ``tools`` of an agent or a task; thread-safe.
 
     They have the names that `manager.list_tools` gives them, which CrewAI shows to models in lower case, can be called
     synchronously and from any event loop, and go on to work when their server has been restarted.
     """
-    awaited = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
-    return [MCPServerTool(awaited, tool) for tool in awaited.sync.list_tools()]
+    return [MCPServerTool(synchronous(manager), tool) for tool in synchronous(manager).list_tools()]
 
 
-def refresh(tools: list[BaseTool], manager: MCPClientManager | AsyncMCPClientManager) -> None:
-    """Put the tools that `manager` offers now into an agent's or a task's ``tools``, in which those of others stay."""
-    fresh = crewai_tools(manager)
-    sync = manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
-    tools[:] = [one for one in tools if not (isinstance(one, MCPServerTool) and one._manager.sync is sync)] + fresh
+def refresh(tools: list[BaseTool], manager: Manager) -> None:
+    """Put the tools that `manager` offers now into an agent's or a task's ``tools``, in which those of others stay.
+
+    It counts from the next task on. It is for the thread that uses the agent.
+    """
+    others = [tool for tool in tools if not (isinstance(tool, MCPServerTool) and tool.is_of(manager))]
+    tools[:] = others + crewai_tools(manager)
 
 
 def never_cached(_arguments: Any = None, _result: Any = None) -> bool:
@@ -48,11 +49,11 @@ class MCPServerTool(BaseTool):
     """
 
     cache_function: Callable[..., bool] = never_cached
-    _manager: AsyncMCPClientManager
+    _manager: MCPClientManager
     _tool: MCPTool
     _schema: dict[str, Any]
 
-    def __init__(self, manager: AsyncMCPClientManager, tool: MCPTool) -> None:
+    def __init__(self, manager: MCPClientManager, tool: MCPTool) -> None:
         schema = inlined_schema(tool)
         properties = {
             # CrewAI makes all arguments required. One that may be left out is then one that may be null.
@@ -66,11 +67,16 @@ class MCPServerTool(BaseTool):
         )
         self._manager, self._tool, self._schema = manager, tool, schema
 
+    def is_of(self, manager: Manager) -> bool:
+        """Whether this tool is one of `manager`'s."""
+        return self._manager is synchronous(manager)
+
     def _run(self, /, **arguments: Any) -> Any:
-        return self._output(self._manager.sync.call_tool(self.name, without_nulls(self._schema, arguments)))
+        return self._output(self._manager.call_tool(self.name, without_nulls(self._schema, arguments)))
 
     async def _arun(self, /, **arguments: Any) -> Any:
-        return self._output(await self._manager.call_tool(self.name, without_nulls(self._schema, arguments)))
+        arguments = without_nulls(self._schema, arguments)
+        return self._output(await call_tool_async(self._manager, self.name, arguments))
 
     def _output(self, result: ToolResult) -> Any:
         text = text_for_model(result, safe_to_repeat=self._tool.safe_to_repeat)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gaia.adapters.arguments import arguments_model
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
 from gaia.adapters.results import content_for_model, input_schema
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
-from gaia.mcp.aio import AsyncMCPClientManager
 
 try:
     from llama_index.core.base.llms.types import ImageBlock, TextBlock
@@ -19,21 +19,20 @@ except ImportError as error:
 __all__ = ["MCPToolRetriever", "llama_index_tools"]
 
 
-def llama_index_tools(manager: MCPClientManager | AsyncMCPClientManager) -> list[FunctionTool]:
+def llama_index_tools(manager: Manager) -> list[FunctionTool]:
     """The tools that `manager` offers at this moment, for the `tools` of an agent or of a model; thread-safe.
 
     They have the names that `manager.list_tools` gives them, can be called synchronously and from any event loop, and
     go on to work when their server has been restarted. A result's ``blocks`` have its texts and images, its
     ``raw_output`` is the whole `ToolResult`, and ``is_error`` says whether something went wrong.
     """
-    awaited = manager if isinstance(manager, AsyncMCPClientManager) else AsyncMCPClientManager.over(manager)
-    return [_function_tool(awaited, tool) for tool in awaited.sync.list_tools()]
+    return [_function_tool(synchronous(manager), tool) for tool in synchronous(manager).list_tools()]
 
 
 class MCPToolRetriever(ObjectRetriever[FunctionTool]):
     """All tools that a manager offers, for the ``tool_retriever`` of an agent, which asks for them at each step."""
 
-    def __init__(self, manager: MCPClientManager | AsyncMCPClientManager) -> None:
+    def __init__(self, manager: Manager) -> None:
         self._manager = manager
 
     def retrieve(self, str_or_query_bundle: Any) -> list[FunctionTool]:  # noqa: ARG002 - the query chooses nothing
@@ -43,7 +42,7 @@ class MCPToolRetriever(ObjectRetriever[FunctionTool]):
         return self.retrieve(str_or_query_bundle)
 
 
-def _function_tool(manager: AsyncMCPClientManager, tool: MCPTool) -> FunctionTool:
+def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
     name = tool.namespaced_name or tool.name
 
     def output(result: ToolResult, arguments: dict[str, Any]) -> ToolOutput:
@@ -57,10 +56,10 @@ def _function_tool(manager: AsyncMCPClientManager, tool: MCPTool) -> FunctionToo
         return ToolOutput(name, blocks=blocks, raw_input=arguments, raw_output=result, is_error=result.is_error)
 
     def call(**arguments: Any) -> ToolOutput:
-        return output(manager.sync.call_tool(name, arguments), arguments)
+        return output(manager.call_tool(name, arguments), arguments)
 
     async def acall(**arguments: Any) -> ToolOutput:
-        return output(await manager.call_tool(name, arguments), arguments)
+        return output(await call_tool_async(manager, name, arguments), arguments)
 
     def whole(made: ToolOutput) -> ToolOutput:
         return made

@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from gaia.adapters.arguments import flat_properties, inlined_schema, without_nulls
+from gaia.adapters.calls import Manager, synchronous
 from gaia.adapters.results import content_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPError, MCPTool
 
@@ -19,7 +20,7 @@ except ImportError as error:
 __all__ = ["MCPServerTool", "refresh", "smolagents_tools"]
 
 
-def smolagents_tools(manager: MCPClientManager, *, raise_errors: bool = False) -> list[MCPServerTool]:
+def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MCPServerTool]:
     """The tools that `manager` offers at this moment, for the `tools` of an agent; thread-safe.
 
     They have the names that `manager.list_tools` gives them, with ``_`` for ``-``, because smolagents wants
@@ -29,21 +30,21 @@ def smolagents_tools(manager: MCPClientManager, *, raise_errors: bool = False) -
     this text, which ends the code that a ``CodeAgent`` runs. A ``ToolCallingAgent`` would then lose the results of the
     calls beside it, and tell the model to try again.
     """
-    offered = manager.list_tools()
+    offered = synchronous(manager).list_tools()
     names = [str(tool.namespaced_name) for tool in offered]
     tools: dict[str, MCPServerTool] = {}
     for tool, name in zip(offered, names, strict=True):
         identifier = name.replace("-", "_")
         while identifier != name and (identifier in tools or identifier in names):
             identifier += "_"
-        tools[identifier] = MCPServerTool(manager, tool, identifier, raise_errors=raise_errors)
+        tools[identifier] = MCPServerTool(synchronous(manager), tool, identifier, raise_errors=raise_errors)
     return list(tools.values())
 
 
-def refresh(tools: dict[str, Tool], manager: MCPClientManager, *, raise_errors: bool = False) -> None:
+def refresh(tools: dict[str, Tool], manager: Manager, *, raise_errors: bool = False) -> None:
     """Give an agent the tools that `manager` offers now; `tools` is its ``tools``, in which those of others stay."""
     for name, tool in list(tools.items()):
-        if isinstance(tool, MCPServerTool) and tool.manager is manager:
+        if isinstance(tool, MCPServerTool) and tool.manager is synchronous(manager):
             del tools[name]
     tools.update({tool.name: tool for tool in smolagents_tools(manager, raise_errors=raise_errors)})
 
