@@ -88,7 +88,7 @@ class Run:
         return output.tasks_output[0]
 
 
-@pytest.fixture(params=[(False, False), (False, True), (True, False), (True, True)], ids=str)
+@pytest.fixture(params=[(False, False), (False, True), (True, True)], ids=["text", "text-awaited", "native-awaited"])
 def run(request: pytest.FixtureRequest) -> Run:
     return Run(*request.param)
 
@@ -121,11 +121,11 @@ def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
 
 
 def test_a_server_killed_between_calls_is_back_for_the_next_one(
-    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+    manager: MCPClientManager, native: Run, killer: Killer, ledger: Ledger
 ) -> None:
     first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
 
-    output = run(crewai_tools(manager), first, killer.kill, second)
+    output = native(crewai_tools(manager), first, killer.kill, second)
 
     assert output.tool_failures == []
     assert ledger.lines == ["first", "second"]
@@ -165,15 +165,15 @@ def test_an_equal_call_is_made_and_not_answered_from_the_cache(manager: MCPClien
     assert '{"value": 2}' in run.shown
 
 
-def test_an_optional_argument_may_be_null_and_is_then_not_sent(manager: MCPClientManager, run: Run) -> None:
+def test_an_optional_argument_may_be_null_and_is_then_not_sent(manager: MCPClientManager, native: Run) -> None:
     tools = crewai_tools(manager)
     (described,) = convert_tools_to_openai_schema([tool_named("mcp_ledger_fail", manager)])[0]
     message = described["function"]["parameters"]["properties"]["message"]
 
-    run(tools, ("mcp_ledger_fail", {"message": None}))
+    native(tools, ("mcp_ledger_fail", {"message": None}))
 
     assert {"type": "null"} in message["anyOf"]
-    assert "Error: this tool always fails" in run.shown
+    assert "Error: this tool always fails" in native.shown
 
 
 def test_an_exception_of_the_model_repeats_the_task_and_not_the_call(
@@ -189,6 +189,17 @@ def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
 
     assert tool.run(a=1, b=2) == '{"sum": 3}'
     assert asyncio.run(tool.arun(a=1, b=2)) == '{"sum": 3}'
+
+
+def test_crews_can_be_copied_and_tools_be_written_down(manager: MCPClientManager) -> None:
+    tools = crewai_tools(manager)
+    agent = Agent(role="clerk", goal="help", backstory="none", llm=_model(), tools=tools)
+    task = Task(description="go on", expected_output="an answer", agent=agent)
+
+    outputs = Crew(agents=[agent], tasks=[task]).kickoff_for_each(inputs=[{}, {}])
+
+    assert [output.raw for output in outputs] == ["done", "done"]
+    assert [json.loads(tool.model_dump_json())["name"] for tool in tools] == [tool.name for tool in tools]
 
 
 def test_pictures_are_named(manager: MCPClientManager) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gaia.adapters.arguments import accepts_null, arguments_model, inlined_schema, without_nulls
@@ -48,7 +47,6 @@ class MCPServerTool(BaseTool):
     It raises no exceptions, because CrewAI calls a tool that does again, up to five times.
     """
 
-    cache_function: Callable[..., bool] = never_cached
     _manager: MCPClientManager
     _tool: MCPTool
     _schema: dict[str, Any]
@@ -64,6 +62,7 @@ class MCPServerTool(BaseTool):
             name=tool.namespaced_name or tool.name,
             description=tool.description or tool.title or tool.name,
             args_schema=arguments_model(schema | {"properties": properties}),
+            cache_function=never_cached,
         )
         self._manager, self._tool, self._schema = manager, tool, schema
 
