@@ -104,6 +104,14 @@ def pages(root: Path) -> list[Path]:
     return [root / "README.md", *sorted(path for path in (root / "docs").rglob("*.md") if "_build" not in path.parts)]
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Not even the package that it would be in.
+        return False
+
+
 def _directive(comment: str, place: str) -> tuple[str, str]:
     match = _COMMENT.fullmatch(comment.strip())
     if match is None:

@@ -89,6 +89,13 @@ PUBLIC_NAMES = {
         "UrlElicitationRequired",
     },
     "gaia.adapters.anthropic": {"anthropic_tools", "run_tool_call", "run_tool_call_async"},
+    "gaia.adapters.arguments": {
+        "accepts_null",
+        "arguments_model",
+        "flat_properties",
+        "inlined_schema",
+        "without_nulls",
+    },
     "gaia.adapters.calls": {"Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"},
     "gaia.adapters.calls_in_doubt": {"CallsInDoubt"},
     "gaia.adapters.openai": {"openai_tools", "run_tool_call", "run_tool_call_async"},
