@@ -9,6 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+WITHOUT_FRAMEWORK = {"__init__", "anthropic", "openai", "results"}
+"""Modules of `gaia.adapters` that need no framework; all environments test them."""
+
 LINTERS = {"lint", "types", "imports", "workflows"}
 """What looks at the code and runs nothing of it."""
 
@@ -60,7 +63,23 @@ def test_the_workflow_has_all_pythons_and_its_environments_exist(environments: s
     assert {*listed[1].split(", "), *re.findall(r"tox run -e (\w+)", text)} <= environments
 
 
-def test_contributors_are_told_of_every_environment(environments: set[str]) -> None:
-    rows = re.findall(r"^\| `(\w+)`.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+def test_each_adapter_is_tested_with_its_framework_in_one_environment() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    names = [
+        re.split("[>=]", requirement)[0].replace("-", "_")
+        for name, group in groups.items()
+        if name.startswith("adapters")
+        for requirement in group
+        if isinstance(requirement, str)
+    ]
+    adapters = {file.stem for file in (ROOT / "src" / "gaia" / "adapters").glob("*.py")} - WITHOUT_FRAMEWORK
 
-    assert set(rows) == environments | {"py313"}
+    assert len(names) == len(set(names))
+    assert {adapter for adapter in adapters if not any(name.startswith(adapter) for name in names)} == set()
+
+
+def test_contributors_are_told_of_every_environment(environments: set[str]) -> None:
+    table = re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    rows = {name for names in table for name in re.findall(r"[\w-]+", names)}
+
+    assert rows == environments | {"py313", "py314"}
