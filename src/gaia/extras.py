@@ -18,6 +18,7 @@ from typing import Final
 __all__ = ["EXTRAS", "install_command", "missing"]
 
 _HTTP = "httptools>=0.6.4,<1"
+_SDK = "opentelemetry-sdk>=1.30,<2"
 _SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", "h11>=0.14,<1")
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -25,9 +26,13 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "http": (_HTTP,),
         "oauth": (_HTTP, "httpx2>=2.16", "mcp>=2.3,<3"),
         "llm": ("openai>=1.60",),
-        "otel": ("opentelemetry-exporter-otlp-proto-http>=1.30,<2", "opentelemetry-exporter-prometheus>=0.51b0,<1"),
+        "otel": (
+            _SDK,
+            "opentelemetry-exporter-otlp-proto-http>=1.30,<2",
+            "opentelemetry-exporter-prometheus>=0.51b0,<1",
+        ),
         "serve": ("mcp>=2.3,<3", *_SERVING),
-        "dashboard": _SERVING,
+        "dashboard": (*_SERVING, _SDK),
     }
 )
 """The requirements of each extra, as pyproject.toml has them (a test compares them)."""

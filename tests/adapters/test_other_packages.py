@@ -1,4 +1,7 @@
-"""gaia-mcp beside frameworks that bring a version of the `mcp` SDK of their own: 1.x, 2.x, or none."""
+"""gaia-mcp beside frameworks that bring a version of the `mcp` SDK of their own: 1.x, 2.x, or none.
+
+Nor does it need the SDK of OpenTelemetry, which some frameworks require in an older version.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PROGRAM = """
 import json, sys
 
 if "absent" in sys.argv:
-    sys.modules["mcp"] = None  # An import of it fails.
+    sys.modules["mcp"] = sys.modules["opentelemetry.sdk"] = None  # Imports of them fail.
 
 from gaia.mcp import MCPClientManager
 
