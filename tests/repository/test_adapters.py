@@ -1,0 +1,71 @@
+"""Adapters for agent frameworks stay small, use what all users may use, and are documented and told of where they end."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from tests.repository.test_public_names import PUBLIC_NAMES
+
+ROOT = Path(__file__).parents[2]
+SHARED = {"__init__", "arguments", "results"}
+"""Modules of `gaia.adapters` that are no adapters."""
+
+ADAPTERS = sorted(path for path in (ROOT / "src/gaia/adapters").glob("*.py") if path.stem not in SHARED)
+WITHOUT_FRAMEWORK = {"anthropic", "openai"}
+MOST_LINES = 80
+
+adapters = pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: path.stem)
+
+
+def lines_of_code(path: Path) -> int:
+    """Without blank lines, comments and docstrings."""
+    drawn = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    with tokenize.open(path) as file:
+        text = file.read()
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    with tokenize.open(path) as file:
+        tokens = [token for token in tokenize.generate_tokens(file.readline) if token.type not in drawn]
+    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - docstrings)
+
+
+@adapters
+def test_an_adapter_is_small(path: Path) -> None:
+    assert lines_of_code(path) < MOST_LINES
+
+
+@adapters
+def test_an_adapter_uses_public_names_only(path: Path) -> None:
+    imports = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+    own = [node for node in imports if node.module is not None and node.module.partition(".")[0] == "gaia"]
+    used = {(node.module, alias.name) for node in own for alias in node.names}
+
+    assert {(module, name) for module, name in used if name not in PUBLIC_NAMES.get(str(module), set())} == set()
+
+
+@adapters
+def test_an_adapter_has_a_page_and_says_what_to_install(path: Path) -> None:
+    page = ROOT / "docs" / "adapters" / f"{path.stem}.md"
+
+    assert page.exists()
+    assert f"gaia.adapters.{path.stem}" in page.read_text("utf-8")
+    if path.stem not in WITHOUT_FRAMEWORK:
+        assert re.search(r"needs [\w-]+: pip install [\w\[\]-]+", path.read_text("utf-8"))
+        assert "pip install" in page.read_text("utf-8")
+
+
+def test_lines_of_code_are_counted_without_comments_and_docstrings(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        '"""A\nmodule."""\n\n# A comment.\nx = (\n    1,\n)  # three lines\n\n\ndef f():\n    """Doc."""\n    return x\n'
+    )
+    assert lines_of_code(file) == 5
