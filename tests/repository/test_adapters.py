@@ -1,4 +1,4 @@
-"""Adapters for agent frameworks stay small, use what all users may use, and are documented and told of where they end."""
+"""Adapters for agent frameworks are small, use public names only, have a page, and say what to install."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def test_an_adapter_has_a_page_and_says_what_to_install(path: Path) -> None:
 def test_lines_of_code_are_counted_without_comments_and_docstrings(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
-        '"""A\nmodule."""\n\n# A comment.\nx = (\n    1,\n)  # three lines\n\n\ndef f():\n    """Doc."""\n    return x\n'
+        '"""Of a\nmodule."""\n\n# A comment.\nx = (\n    1,\n)  # three\n\n\ndef f():\n    """Of f."""\n    return x\n'
     )
     assert lines_of_code(file) == 5
