@@ -112,9 +112,8 @@ def openai_agents_call(tools: list[Any]) -> AsyncCall:
 
 @asynccontextmanager
 async def openai_agents_own(argv: list[str]) -> AsyncIterator[AsyncCall]:
-    from agents.mcp import MCPServerStdio
-
     from agents import Agent, RunContextWrapper
+    from agents.mcp import MCPServerStdio
 
     async with MCPServerStdio({"command": argv[0], "args": argv[1:]}, cache_tools_list=True) as server:
         agent = Agent(name="echo", mcp_servers=[server])

@@ -65,7 +65,7 @@ def test_the_workflow_has_all_pythons_and_its_environments_exist(environments: s
 def test_each_adapter_is_tested_with_its_framework_in_one_environment() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     names = [
-        re.split("[>=]", requirement)[0].replace("-", "_")
+        re.split(r"[\[>=]", requirement)[0].replace("-", "_")
         for name, group in groups.items()
         if name.startswith("adapters")
         for requirement in group
