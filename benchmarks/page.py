@@ -93,7 +93,7 @@ _SECTIONS = {
     "adapters": _Words(
         "Agent frameworks",
         "A tool of a server, called as the framework's agents call it: from the framework's own MCP client, and from "
-        "gaia-mcp through its [adapter](install.md#beside-other-packages), in environments with the same packages. "
+        "gaia-mcp through its [adapter](adapters/index.md), in environments with the same packages. "
         "Frameworks differ in how much they do around a call. The server is killed between two calls, and the tool is "
         "called repeatedly, without any recovery code; at the first good answer the server is killed again. The second "
         "restart of a supervised server in a row waits for its backoff.",
