@@ -133,7 +133,8 @@ FRAMEWORKS = (
     *_framework("google_adk", "Google ADK", ("google-adk[mcp]>=2.13",), own="its client"),
     *_framework("strands", "Strands", ("strands-agents>=1.62",), own="its client"),
     *_framework("crewai", "CrewAI", ("crewai>=1.15", "crewai-tools[mcp]>=1.15"), own="its client"),
-    *_framework("smolagents", "smolagents", ("smolagents[mcp]>=1.26",), own="its client"),
+    # Its client imports modules that version 2 of the SDK removed.
+    *_framework("smolagents", "smolagents", ("smolagents[mcp]>=1.26", "mcp<2"), own="its client"),
     *_framework(
         "llama_index",
         "LlamaIndex",
