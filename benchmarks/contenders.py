@@ -124,7 +124,7 @@ FRAMEWORKS = (
     *_framework(
         "langchain",
         "LangChain",
-        ("langchain-mcp-adapters>=0.3", "langchain>=1.4"),
+        ("langchain>=1.4", "langchain-mcp-adapters>=0.3"),
         own="its client, a session per call",
         session="its client, one session",
     ),

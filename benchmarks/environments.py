@@ -41,8 +41,9 @@ def interpreter_for(contender: Contender) -> Path:
     interpreter = folder / "bin" / "python"
     finished = folder / "requirements.json"
     if not finished.exists():
+        venv.create(folder, with_pip=True, clear=True)
         # The pip that comes with a Python may be years old, and those take long to resolve what frameworks require.
-        venv.create(folder, with_pip=True, clear=True, upgrade_deps=True)
+        _install(interpreter, ("--upgrade", "pip"))
         _install(interpreter, contender.requirements)
         finished.write_text(recipe)
     return interpreter
