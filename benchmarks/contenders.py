@@ -10,6 +10,7 @@ __all__ = [
     "AWAITED",
     "AWAITED_TRACED",
     "FLOOR",
+    "FRAMEWORKS",
     "GAIA",
     "HTTP_CLIENT",
     "METERED",
@@ -114,7 +115,48 @@ PEERS = (
 )
 
 ALL = (FLOOR, GAIA, *PEERS)
-"""The contenders of every measure."""
+"""The contenders of every measure but that of agent frameworks."""
+
+
+def _framework(name: str, title: str, requirements: tuple[str, ...], **own: str) -> tuple[Contender, ...]:
+    """Its own clients, as `framework_driver.py` calls them, by what is shown of them; and gaia-mcp's adapter."""
+    clients = {**own, "adapter": "gaia-mcp"}
+    return tuple(
+        Contender(
+            f"{name}-{client}",
+            f"{title}: {shown}",
+            "framework_driver.py",
+            # gaia-mcp from this checkout.
+            (*requirements, "-e", "."),
+            (name, client),
+        )
+        for client, shown in clients.items()
+    )
+
+
+FRAMEWORKS = (
+    *_framework(
+        "langchain",
+        "LangChain",
+        ("langchain>=1.4", "langchain-mcp-adapters>=0.3"),
+        own="its client, a session per call",
+        session="its client, one session",
+    ),
+    *_framework("pydantic_ai", "pydantic-ai", ("pydantic-ai-slim[mcp]>=2.68",), own="its client"),
+    *_framework("openai_agents", "OpenAI Agents", ("openai-agents>=0.24",), own="its client"),
+    *_framework("google_adk", "Google ADK", ("google-adk[mcp]>=2.13",), own="its client"),
+    *_framework("strands", "Strands", ("strands-agents>=1.62",), own="its client"),
+    *_framework("crewai", "CrewAI", ("crewai>=1.15", "crewai-tools[mcp]>=1.15"), own="its client"),
+    # Its client imports modules that version 2 of the SDK removed.
+    *_framework("smolagents", "smolagents", ("smolagents[mcp]>=1.26", "mcp<2"), own="its client"),
+    *_framework(
+        "llama_index",
+        "LlamaIndex",
+        ("llama-index-core>=0.14", "llama-index-tools-mcp>=0.4"),
+        own="its client, a session per call",
+    ),
+)
+"""Agents' tools: from a framework's own MCP client, and from gaia-mcp by its adapter, in the same environment."""
 
 _FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN)
 
@@ -141,6 +183,7 @@ SHOWN = (
     TRANSPORT_OVER_HTTP,
     SDK_TRACED,
     *PEERS,
+    *FRAMEWORKS,
 )
 """The order of tables and plots."""
 

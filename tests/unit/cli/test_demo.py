@@ -80,6 +80,18 @@ def test_people_get_the_same_in_words(run: Callable[..., Any]) -> None:
     assert result.stdout.splitlines()[-1].startswith("Everything held")
 
 
+@pytest.mark.process
+def test_without_the_sdk_of_opentelemetry_it_shows_no_spans(
+    monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("gaia.telemetry.configuration.sdk_is_installed", lambda: False)
+    document = invoke_json("demo")
+
+    assert document["ok"] is True
+    assert [step["name"] for step in document["steps"]] == [name for name in STEPS if name != "overhead_traced"]
+    assert [step["spans"] for step in document["steps"] if "spans" in step] == [[]] * 5
+
+
 def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:
     monkeypatch.setattr(demo, "_tour", lambda: (demo.Step(name, name != "crash", [name], {}) for name in STEPS))
     result = invoke("demo")
