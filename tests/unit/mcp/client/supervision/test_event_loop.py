@@ -4,7 +4,7 @@ import threading
 
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.supervision.event_loop import EventLoop, Timer, Timers
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.waiting import PATIENCE
 
 
