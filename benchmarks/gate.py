@@ -111,6 +111,10 @@ _CAUSES = {
         "A call wakes three threads one after the other (the server's, the reader, the caller) where the raw pipe "
         "wakes two, so the ratio on two cores follows what a wake-up costs on the machine."
     ),
+    ("latency: 64 B, one core: p50", GAIA): (
+        "Handing the answer over from the thread that reads to the caller takes more than the pipe and the server "
+        "together, see the steps of a call, and all else some five microseconds. The figure follows the machine."
+    ),
     ("http: JSON answers, 64 B, two cores: p50", GAIA): (
         "On two cores a call mostly waits until the server's core and then the client's wake up, and a core that slept "
         "runs code at half its speed: the standard library's client alone takes as long there as a whole call of "
@@ -119,6 +123,9 @@ _CAUSES = {
     ("tracing: added to the p50 of a call of 64 B: one core", TRACED): (
         "OpenTelemetry's own span takes half as long again around a call as in a loop of spans alone, see its row: the "
         "call in between uses the processor's caches for other things."
+    ),
+    ("tracing: added to the p50 of a call of 64 B: two cores", TRACED): (
+        "OpenTelemetry's own span around a call takes half of it, see its row."
     ),
     ("tracing: added to the p50 of a call of 64 B: one core", UNSAMPLED): (
         "OpenTelemetry's own span takes nearly all of the goal around a call, even if it is not sampled, see its row. "
