@@ -143,6 +143,8 @@ class HandshakeMachine(RuleBasedStateMachine):
         loop = supervisor._loop
         if supervisor._is_over():
             return False
+        # What every turn begins with.
+        loop._watch_arrived()
         deadline = loop.timers.next_deadline()
         if deadline is not None and deadline <= self.clock.monotonic():
             supervisor._fire_timers()
