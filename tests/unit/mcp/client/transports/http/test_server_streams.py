@@ -10,6 +10,7 @@ import pytest
 
 from gaia.mcp import MCPClient
 from gaia.mcp.client.transports.http.channel import HttpChannel
+from gaia.mcp.client.transports.http.server_streams import ServerStream
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
 from tests.waiting import PATIENCE, wait_until
@@ -195,6 +196,21 @@ class TestTheFirstRequests:
         client.disconnect()
         connecting.join(PATIENCE / 4)
         assert not connecting.is_alive()
+
+    def test_those_that_waited_are_not_sent_on_a_channel_that_ends(
+        self, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server = serve()
+
+        def lose(stream: ServerStream) -> None:
+            assert wait_until(lambda: stream._sink._held)  # type: ignore[attr-defined]
+            stream._sink.session_forgotten()
+
+        monkeypatch.setattr(ServerStream, "wait_until_answered", lose)
+        client = MCPClient.from_config("web", {"url": server.url})
+        assert not client.connect()
+        client.disconnect()
+        assert server.of("tools/list") == []
 
 
 class TestForgottenSession:
