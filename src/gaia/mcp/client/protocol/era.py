@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ class ClientIdentity(msgspec.Struct, frozen=True):
         return {"name": self.name, "version": self.version}
 
 
-class Era:
+class Era(ABC):
     """How to talk to servers of one era. Stateless, and shared between threads."""
 
     is_stateless = False
@@ -47,12 +48,12 @@ class Era:
             return []
         return (yield from paginate("tools/list", "tools"))
 
+    @abstractmethod
     def listen(self, profile: ServerProfile, resources: Sequence[str]) -> Exchange[None] | None:
         """Ask to be told of changes, and end when the server ends that; None in an era in which servers tell unasked.
 
         `resources` are the URIs of the resources whose changes are of interest.
         """
-        raise NotImplementedError
 
     def ping(self, timeout: float) -> Exchange[None]:
         """Ends normally if the server answers anything at all, and raises `CallTimeout` if it does not.

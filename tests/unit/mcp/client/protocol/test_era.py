@@ -1,5 +1,6 @@
 """What both eras have in common: listing tools, pinging, and what is kept of a server's description of itself."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ Json = dict[str, Any]
 
 class SomeEra(Era):
     _ping = Send("cheap", {"a": 1}, timeout=99.0)
+
+    def listen(self, _profile: ServerProfile, _resources: Sequence[str]) -> None:
+        """Its servers tell unasked."""
 
 
 def profile(**changes: Any) -> ServerProfile:

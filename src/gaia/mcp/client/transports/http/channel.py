@@ -308,6 +308,9 @@ class HttpChannel:
             stream.wait_until_answered()
         with self._lock:
             held, self._held = self._held, None
+            if self._draining is not None:
+                # The next channel gets what has not been sent, see `send`.
+                return
         for item in held or ():
             self._submit(item)
 

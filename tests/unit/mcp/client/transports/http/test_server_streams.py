@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from gaia.http_client import HttpConnection
 from gaia.mcp import MCPClient
+from gaia.mcp.client.rpc.channel import Outgoing
 from gaia.mcp.client.transports.http.channel import HttpChannel
+from gaia.mcp.client.transports.http.server_streams import ServerStream
 from tests.servers.http_server import Exchange, ScriptedServer
 from tests.unit.mcp.client.transports.http.conftest import TEXT, Connect, Serve, text_of
 from tests.waiting import PATIENCE, wait_until
@@ -195,6 +198,38 @@ class TestTheFirstRequests:
         client.disconnect()
         connecting.join(PATIENCE / 4)
         assert not connecting.is_alive()
+
+    def test_those_that_waited_are_not_sent_on_a_channel_that_ends(
+        self, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server, begun = serve(), threading.Event()
+        sent: list[str | None] = []
+        initialized, submit, end = HttpChannel._initialized, HttpChannel._submit, HttpChannel._end_when_drained
+
+        def lose(stream: ServerStream) -> None:
+            assert wait_until(lambda: stream._sink._held)  # type: ignore[attr-defined]
+            stream._sink.session_forgotten()
+
+        def begin(channel: HttpChannel) -> None:
+            initialized(channel)
+            begun.set()
+
+        def note(channel: HttpChannel, item: Outgoing) -> None:
+            sent.append(item.method)
+            submit(channel, item)
+
+        def end_later(channel: HttpChannel, connection: HttpConnection) -> None:
+            assert begun.wait(PATIENCE)
+            end(channel, connection)
+
+        monkeypatch.setattr(ServerStream, "wait_until_answered", lose)
+        monkeypatch.setattr(HttpChannel, "_initialized", begin)
+        monkeypatch.setattr(HttpChannel, "_submit", note)
+        monkeypatch.setattr(HttpChannel, "_end_when_drained", end_later)
+        client = MCPClient.from_config("web", {"url": server.url, "protocol": "handshake"})
+        assert not client.connect()
+        client.disconnect()
+        assert sent == ["initialize", "notifications/initialized"]
 
 
 class TestForgottenSession:
