@@ -206,7 +206,7 @@ class TestCancellation:
 
 
 class TestClosedLoops:
-    def test_a_loop_that_is_closed_disturbs_nobody_else(self, faked: Faked) -> None:
+    def test_a_loop_that_is_closed_disturbs_no_other_call(self, faked: Faked) -> None:
         loop = asyncio.new_event_loop()
         task = loop.create_task(faked.client.call_tool("echo"))
         loop.run_until_complete(faked.calls(1))
