@@ -22,11 +22,12 @@ from gaia.mcp import ToolResult
 __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
 
 
-def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[dict[str, Any]]:
+def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
     """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
 
     The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
-    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode.
+    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the
+    API have the type `Any`, here and below, so that a type checker takes them for those of the package ``openai``.
     """
     functions = [
         {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
@@ -38,7 +39,7 @@ def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -
     return [{"type": "function", "strict": False, **function} for function in functions]
 
 
-def run_tool_call(manager: Manager, tool_call: Any) -> dict[str, Any]:
+def run_tool_call(manager: Manager, tool_call: Any) -> Any:
     """Make a call that the model asks for, and return what to add to the conversation. Thread-safe.
 
     `tool_call`, an object or a dict, is one of ``message.tool_calls`` of a chat completion, or an item of a response's
@@ -52,7 +53,7 @@ def run_tool_call(manager: Manager, tool_call: Any) -> dict[str, Any]:
     return _answer(manager, tool_call, call_tool(manager, name, arguments))
 
 
-async def run_tool_call_async(manager: Manager, tool_call: Any) -> dict[str, Any]:
+async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
     """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
     name, arguments = _requested(tool_call)
     return _answer(manager, tool_call, await call_tool_async(manager, name, arguments))
