@@ -78,7 +78,9 @@ def faults() -> list[FakeCall]:
     return server.calls
 
 
-def cassettes(manager: MCPClientManager, file: Path) -> str:
+def cassettes(manager: MCPClientManager, awaited: AsyncMCPClientManager, file: Path) -> str:
+    with record(awaited, file) as of_a_loop:
+        assert_type(of_a_loop, AsyncMCPClientManager)
     with record(manager, file) as recorded:
         assert_type(recorded, MCPClientManager)
     with replay(file) as servers, MCPClientManager(servers) as replayed:
