@@ -54,7 +54,7 @@ async def run_tool_call_async(manager: Manager, tool_use: Any) -> Any:
 
 
 def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
-    kind = _member(tool_use, "type")
+    kind = tool_use.get("type") if isinstance(tool_use, Mapping) else getattr(tool_use, "type", None)
     if kind != "tool_use":
         raise ValueError(f"expected a block of the type 'tool_use', not {kind!r}")
     return _member(tool_use, "name"), _member(tool_use, "input")

@@ -28,7 +28,11 @@ def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -
     The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
     for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the
     API have the type `Any`, here and below, so that a type checker takes them for those of the package ``openai``.
+
+    Raises ValueError for another `api`.
     """
+    if api not in ("chat", "responses"):
+        raise ValueError(f"api: must be 'chat' or 'responses', got {api!r}")
     functions = [
         {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
         for tool in synchronous(manager).list_tools()
@@ -60,7 +64,7 @@ async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
 
 
 def _requested(tool_call: Any) -> tuple[str, str]:
-    kind = _member(tool_call, "type")
+    kind = tool_call.get("type") if isinstance(tool_call, Mapping) else getattr(tool_call, "type", None)
     if kind not in ("function", "function_call"):
         raise ValueError(f"expected a call of the type 'function' or 'function_call', not {kind!r}")
     function = _member(tool_call, "function") if kind == "function" else tool_call
