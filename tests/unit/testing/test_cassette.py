@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,11 @@ def test_a_cassette_that_is_not_there(tmp_path: Path) -> None:
         Cassette.read(tmp_path / "absent.json")
 
 
+def with_exchange(**members: Any) -> str:
+    start = {"exchanges": [{"request": "ping", **members}]}
+    return json.dumps({"cassette": 1, "servers": {"a": {"starts": [start]}}})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -89,6 +95,11 @@ def test_a_cassette_that_is_not_there(tmp_path: Path) -> None:
             '{"cassette": 1, "servers": {"a": {"starts": [{"exchanges": [{"request": 1}]}]}}}',
             r"\.starts\[0\]\.exchanges\[0\]\.request",
         ),
+        (with_exchange(), "server 'a', starts.0.: ping: expected one of result, error"),
+        (with_exchange(result={}, crashed=True), "ping: expected one of result, error"),
+        (with_exchange(crashed=True), "ping has crashed the server, and there is no end"),
+        (with_exchange(result={}, meanwhile=[{}]), "a step: expected one of notification and request"),
+        (with_exchange(result={}, afterwards=[{"request": "a", "notification": "b"}]), "a step: expected one of"),
     ],
 )
 def test_what_is_no_cassette_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -12,7 +12,7 @@ from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending, Frame
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.errors import AnswerLost, CallCancelled, StartFailed
+from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, StartFailed
 from gaia.testing import FakeClock
 from gaia.testing.cassette import Exchange, RecordedEnding, Start, Step
 from gaia.testing.tape import RecordingState, Tape
@@ -262,3 +262,17 @@ def test_everything_is_passed_on(server: Server) -> None:
     assert server.channel.redact("text") == "text"
     assert server.connection.session_id is None
     assert [message["method"] for message in server.inner.received] == ["initialize", "tools/list"]
+
+
+@pytest.mark.parametrize(
+    ("result", "words"), [(5, "the result of tools/call is not an object"), ('{"a":' * 300 + "1" + "}" * 300, "nested")]
+)
+def test_an_answer_that_is_unusable_has_failed(server: Server, result: int | str, words: str) -> None:
+    server.send(3, "tools/call", {"name": "a"})
+    server.listener.message_received(f'{{"jsonrpc": "2.0", "id": 3, "result": {result}}}'.encode())
+    (exchange,) = server.calls()
+    assert exchange.failed is not None
+    again = exchange.failed.error()
+    assert isinstance(again, InvalidResponse)
+    assert words in again.message
+    assert not exchange.unanswered
