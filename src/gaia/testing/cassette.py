@@ -25,9 +25,9 @@ __all__ = [
     "SUBSCRIBE",
     "SUBSCRIBED",
     "Cassette",
-    "Exchange",
     "Failure",
     "RecordedEnding",
+    "RecordedExchange",
     "RecordedServer",
     "Start",
     "Step",
@@ -88,7 +88,7 @@ class Failure(_Part):
         return error
 
 
-class Exchange(_Part):
+class RecordedExchange(_Part):
     """One request of the client, and what became of it: exactly one of the last five."""
 
     request: str
@@ -125,7 +125,7 @@ class Start(_Part):
     """Why it could not be started; then there is nothing else."""
     meanwhile: list[Step] = []
     """What the server sent before it was asked for more than its tools."""
-    exchanges: list[Exchange] = []
+    exchanges: list[RecordedExchange] = []
     end: RecordedEnding | None = None
     """None if the client stopped it, or the recording ended."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gaia.mcp.client.difference import difference
 from gaia.mcp.redaction import MASK
-from gaia.testing.cassette import Exchange, is_greeting, is_listing
+from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
 
 __all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]
 
@@ -64,7 +64,7 @@ def _fits(parts: list[str], text: str) -> bool:
     return True
 
 
-def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[Exchange]) -> str:
+def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:
     """What is told of a request that nothing is left for in the cassette; `place` is the cassette and the server.
 
     `recorded` are all exchanges with the server, in the cassette's order.

@@ -27,8 +27,8 @@ from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,
-    Exchange,
     Failure,
+    RecordedExchange,
     Start,
     Step,
     is_greeting,
@@ -63,7 +63,7 @@ class _Pending(msgspec.Struct):
     """A request of the client, as far as it got."""
 
     item: Outgoing
-    exchange: Exchange
+    exchange: RecordedExchange
 
     @property
     def is_call(self) -> bool:
@@ -125,7 +125,7 @@ class Tape:
                     step.answer = {key: message[key] for key in ("result", "error") if key in message}
                 return
             params = {} if is_greeting(item.method) else without_meta(message.get("params"))
-            pending = _Pending(item, Exchange(request=item.method, params=params, crashed=self._ended))
+            pending = _Pending(item, RecordedExchange(request=item.method, params=params, crashed=self._ended))
             self._requests.append(pending)
             self._by_id[str(item.id)] = pending
 

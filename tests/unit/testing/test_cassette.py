@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.errors import AnswerLost, ConfigError, HttpError, MCPError
-from gaia.testing.cassette import Cassette, Exchange, Failure, RecordedEnding, RecordedServer, Start, Step
+from gaia.testing.cassette import Cassette, Failure, RecordedEnding, RecordedExchange, RecordedServer, Start, Step
 
 CASSETTE = Cassette(
     cassette=1,
@@ -23,16 +23,16 @@ CASSETTE = Cassette(
                 Start(
                     meanwhile=[Step(notification="notifications/message", params={"data": "hello"})],
                     exchanges=[
-                        Exchange(request="initialize", result={}),
-                        Exchange(
+                        RecordedExchange(request="initialize", result={}),
+                        RecordedExchange(
                             request="tools/call",
                             params={"name": "now"},
                             meanwhile=[Step(request="elicitation/create", answer={"result": {"action": "accept"}})],
                             afterwards=[Step(notification="notifications/tools/list_changed", subscribed=True)],
                             error={"code": -1, "message": "ø"},
                         ),
-                        Exchange(request="tools/call", params={"name": "end"}, crashed=True),
-                        Exchange(request="tools/call", params={"name": "hang"}, unanswered=True),
+                        RecordedExchange(request="tools/call", params={"name": "end"}, crashed=True),
+                        RecordedExchange(request="tools/call", params={"name": "hang"}, unanswered=True),
                     ],
                     end=RecordedEnding(exit_code=1),
                 ),
@@ -61,7 +61,7 @@ def test_the_file_is_json_for_people(tmp_path: Path) -> None:
 def test_numbers_that_are_no_json_are_null(tmp_path: Path) -> None:
     file = tmp_path / "time.json"
     result = {"structuredContent": {"mean": [math.nan, math.inf, 1.5]}}
-    start = Start(exchanges=[Exchange(request="tools/call", result=result)])
+    start = Start(exchanges=[RecordedExchange(request="tools/call", result=result)])
     Cassette(cassette=1, servers={"s": RecordedServer(starts=[start])}).write(file)
     (exchange,) = Cassette.read(file).servers["s"].starts[0].exchanges
     assert exchange.result == {"structuredContent": {"mean": [None, None, 1.5]}}

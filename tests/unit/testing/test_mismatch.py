@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gaia.testing import mismatch
-from gaia.testing.cassette import Exchange
+from gaia.testing.cassette import RecordedExchange
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
 
@@ -14,9 +14,12 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"name": tool, "arguments": arguments}
 
 
-def recorded(*calls: dict[str, Any]) -> list[Exchange]:
-    greeting = [Exchange(request="initialize", result={}), Exchange(request="tools/list", result={"tools": []})]
-    return [*greeting, *(Exchange(request="tools/call", params=params, result={}) for params in calls)]
+def recorded(*calls: dict[str, Any]) -> list[RecordedExchange]:
+    greeting = [
+        RecordedExchange(request="initialize", result={}),
+        RecordedExchange(request="tools/list", result={"tools": []}),
+    ]
+    return [*greeting, *(RecordedExchange(request="tools/call", params=params, result={}) for params in calls)]
 
 
 class TestEquals:

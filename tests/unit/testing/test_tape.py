@@ -14,7 +14,7 @@ from gaia.mcp.client.rpc.channel import Ending, Frame
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, StartFailed
 from gaia.testing import FakeClock
-from gaia.testing.cassette import Exchange, RecordedEnding, Start, Step
+from gaia.testing.cassette import RecordedEnding, RecordedExchange, Start, Step
 from gaia.testing.tape import RecordingState, Tape
 from tests.fake_transport import FakeChannel
 
@@ -63,7 +63,7 @@ class Server:
         assert start is not None
         return start
 
-    def calls(self) -> list[Exchange]:
+    def calls(self) -> list[RecordedExchange]:
         return self.start().exchanges[2:]
 
 
@@ -80,9 +80,9 @@ def test_requests_with_their_results(server: Server) -> None:
     server.send(3, "tools/call", {"name": "a", "_meta": {"progressToken": 3}})
     # Some servers send ids back as texts.
     server.answer("3", {"content": []})
-    assert server.calls() == [Exchange(request="tools/call", params={"name": "a"}, result={"content": []})]
+    assert server.calls() == [RecordedExchange(request="tools/call", params={"name": "a"}, result={"content": []})]
     greeting, listing = server.start().exchanges[:2]
-    assert greeting == Exchange(request="initialize", result=TOOLS)
+    assert greeting == RecordedExchange(request="initialize", result=TOOLS)
     assert listing.result == {"tools": []}
 
 
@@ -112,7 +112,7 @@ def test_an_answer_after_the_client_gave_up(server: Server) -> None:
     call = server.send(3, "tools/call", {"name": "a"})
     call.finish(error=CallCancelled("enough"))
     server.answer(3, {"content": []})
-    assert server.calls() == [Exchange(request="tools/call", params={"name": "a"}, unanswered=True)]
+    assert server.calls() == [RecordedExchange(request="tools/call", params={"name": "a"}, unanswered=True)]
 
 
 def test_rounds_of_questions(server: Server) -> None:
