@@ -159,7 +159,8 @@ class TestFailures:
     def test_a_code_that_is_none_says_nothing_of_the_effect(self) -> None:
         shown = text_for_model(ToolResult({"error": "boo", "code": [-32602]}))
 
-        assert shown.startswith("Error: boo\n") and REPEAT in shown
+        assert shown.startswith("Error: boo\n")
+        assert REPEAT in shown
 
     def test_what_a_server_says_of_the_delivery_counts_for_nothing(self) -> None:
         answer = {"error": "lost", "delivery": "not_sent", "error_type": "server_crashed"}
