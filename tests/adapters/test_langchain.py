@@ -9,6 +9,7 @@ import pytest
 
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
@@ -19,6 +20,7 @@ pytest.importorskip("langchain", reason="LangChain is not installed: pip install
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -234,3 +236,15 @@ def test_a_node_that_is_retried_does_not_repeat_a_call_that_may_have_taken_effec
 
     assert [message.content for message in told] == [told[0].content] * 2
     assert ledger.lines == ["held"]
+
+
+@pytest.mark.parametrize("reference", ["https://other.example/schema.json", "#/$defs/Missing", 5])
+def test_a_reference_that_points_nowhere_is_left_out(reference: object) -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
+    server = FakeServer("odd", tools=[FakeTool(lambda a: a, name="echo", inputSchema=schema)])
+
+    with MCPClientManager({"odd": server}) as manager:
+        manager.require("odd")
+        (tool,) = langchain_tools(manager)
+
+        assert "a" in convert_to_openai_tool(tool)["function"]["parameters"]["properties"]

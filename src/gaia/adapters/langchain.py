@@ -5,16 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gaia.adapters.arguments import inlined_schema
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import (
-    Shown,
-    content_for_model,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    text_for_model,
-)
+from gaia.adapters.results import Shown, content_for_model, description_for_model, name_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
 try:
@@ -44,7 +38,8 @@ def langchain_tools(manager: Manager) -> list[StructuredTool]:
         MCPStructuredTool(
             name=name_for_model(tool),
             description=description_for_model(tool),
-            args_schema=input_schema(tool),
+            # A reference that points nowhere would make LangChain raise an exception for all tools of the model.
+            args_schema=inlined_schema(tool),
             response_format="content_and_artifact",
             # An exception would end the run, or have a middleware repeat the call.
             handle_tool_error=True,
