@@ -17,11 +17,23 @@ import psutil
 
 from benchmarks import echo_server, machine, page, readme
 from benchmarks.comparison import Change, compare
-from benchmarks.contenders import ALL, PEERS, Contender
+from benchmarks.contenders import ALL, FRAMEWORKS, PEERS, Contender
 from benchmarks.driver_process import DriverFailed
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
-from benchmarks.measures import footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
+from benchmarks.measures import (
+    adapters,
+    awaited,
+    footprint,
+    http,
+    latency,
+    recovery,
+    sandbox,
+    start,
+    steps,
+    throughput,
+    tracing,
+)
 from benchmarks.results import Run, UnusableResults
 from benchmarks.session import Effort, Session
 
@@ -29,12 +41,14 @@ _MEASURES: dict[str, Callable[[Session], None]] = {
     "latency": latency.measure,
     "throughput": throughput.measure,
     "http": http.measure,
+    "asyncio": awaited.measure,
     "tracing": tracing.measure,
     "steps": steps.measure,
     "start": start.measure,
     "footprint": footprint.measure,
     "recovery": recovery.measure,
     "sandbox": sandbox.measure,
+    "adapters": adapters.measure,
 }
 _PROJECT = Path(__file__).parents[1]
 _FOUND, _USAGE, _UNMEASURABLE = 1, 2, 3
@@ -82,7 +96,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "action", nargs="?", choices=["run", "setup"], default="run", help="setup: only install the peers"
     )
-    names = [contender.key for contender in ALL]
+    names = [contender.key for contender in (*ALL, *FRAMEWORKS)]
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="one measure; may be repeated")
     parser.add_argument("--contender", action="append", choices=names, help="one contender; may be repeated")
     parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the raw pipe; installs nothing")
@@ -95,17 +109,27 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--update-docs", action="store_true", help="write docs/benchmarks.* and the README's figures")
     options = parser.parse_args(arguments)
     options.only = options.only or [*_MEASURES]
-    excluded = {peer.key for peer in PEERS} if options.no_peers else set()
+    excluded = {each.key for each in (*PEERS, *FRAMEWORKS)} if options.no_peers else set()
     wanted = options.contender or names
-    options.contenders = [each for each in ALL if each.key in wanted and each.key not in excluded]
+    options.contenders = [each for each in _measured(options.only) if each.key in wanted and each.key not in excluded]
     return options
+
+
+def _measured(measures: list[str]) -> list[Contender]:
+    """The contenders of these measures; no others have to be installed."""
+    frameworks = "adapters" in measures
+    return [*(ALL if set(measures) != {"adapters"} else ()), *(FRAMEWORKS if frameworks else ())]
 
 
 def _command(options: argparse.Namespace) -> str:
     """The command line that repeats the measurement, without the options for output and comparison."""
     words = ["python", "-m", "benchmarks"]
     words += [f"--only {name}" for name in options.only if len(options.only) < len(_MEASURES)]
-    words += [f"--contender {each.key}" for each in options.contenders if len(options.contenders) < len(ALL)]
+    words += [
+        f"--contender {each.key}"
+        for each in options.contenders
+        if len(options.contenders) < len(_measured(options.only))
+    ]
     words += ["--quick"] if options.quick else []
     words += [f"--rounds {options.rounds}"] if options.rounds else []
     return " ".join(words)

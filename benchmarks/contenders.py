@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 __all__ = [
     "ALL",
+    "AWAITED",
+    "AWAITED_TRACED",
     "FLOOR",
+    "FRAMEWORKS",
     "GAIA",
     "HTTP_CLIENT",
     "METERED",
@@ -18,6 +21,8 @@ __all__ = [
     "PIPE_WITH_THREAD",
     "RAW_SOCKET",
     "SANDBOXED",
+    "SDK",
+    "SDK_TRACED",
     "SHOWN",
     "SOCKET_WITH_JSON",
     "SPAN_AROUND_CALL",
@@ -67,6 +72,11 @@ UNSAMPLED = Contender(
 TRACED = Contender("gaia-mcp-traced", "gaia-mcp, all traces sampled", "gaia_traced_driver.py")
 METERED = Contender("gaia-mcp-metered", "gaia-mcp, metrics only", "gaia_traced_driver.py", arguments=("--metrics",))
 
+AWAITED = Contender("gaia-mcp-awaited", "gaia-mcp, awaited", "gaia_async_driver.py")
+AWAITED_TRACED = Contender(
+    "gaia-mcp-awaited-traced", "gaia-mcp, awaited, traced", "gaia_async_driver.py", arguments=("--traced",)
+)
+
 WITHOUT_CONTENT = Contender(
     "gaia-mcp-no-content", "gaia-mcp, traced, no content", "gaia_traced_driver.py", arguments=("NO_CONTENT",)
 )
@@ -88,8 +98,13 @@ TRANSPORT_OVER_HTTP = Contender("gaia-mcp-transport-http", "gaia-mcp, HTTP trans
 _SDK = ("mcp>=2.3",)
 _FASTMCP = ("fastmcp>=4",)
 
+SDK = Contender("mcp", "mcp, async", "mcp_driver.py", _SDK)
+SDK_TRACED = Contender(
+    "mcp-traced", "mcp, async, traced", "mcp_driver.py", (*_SDK, "opentelemetry-sdk>=1.30"), ("--traced",)
+)
+
 PEERS = (
-    Contender("mcp", "mcp, async", "mcp_driver.py", _SDK),
+    SDK,
     Contender("mcp-portal", "mcp, from sync code", "mcp_driver.py", _SDK, ("--portal",)),
     Contender("fastmcp", "fastmcp, async", "fastmcp_driver.py", _FASTMCP),
     Contender("fastmcp-portal", "fastmcp, from sync code", "fastmcp_driver.py", _FASTMCP, ("--portal",)),
@@ -100,7 +115,48 @@ PEERS = (
 )
 
 ALL = (FLOOR, GAIA, *PEERS)
-"""The contenders of every measure."""
+"""The contenders of every measure but that of agent frameworks."""
+
+
+def _framework(name: str, title: str, requirements: tuple[str, ...], **own: str) -> tuple[Contender, ...]:
+    """Its own clients, as `framework_driver.py` calls them, by what is shown of them; and gaia-mcp's adapter."""
+    clients = {**own, "adapter": "gaia-mcp"}
+    return tuple(
+        Contender(
+            f"{name}-{client}",
+            f"{title}: {shown}",
+            "framework_driver.py",
+            # gaia-mcp from this checkout.
+            (*requirements, "-e", "."),
+            (name, client),
+        )
+        for client, shown in clients.items()
+    )
+
+
+FRAMEWORKS = (
+    *_framework(
+        "langchain",
+        "LangChain",
+        ("langchain>=1.4", "langchain-mcp-adapters>=0.3"),
+        own="its client, a session per call",
+        session="its client, one session",
+    ),
+    *_framework("pydantic_ai", "pydantic-ai", ("pydantic-ai-slim[mcp]>=2.68",), own="its client"),
+    *_framework("openai_agents", "OpenAI Agents", ("openai-agents>=0.24",), own="its client"),
+    *_framework("google_adk", "Google ADK", ("google-adk[mcp]>=2.13",), own="its client"),
+    *_framework("strands", "Strands", ("strands-agents>=1.62",), own="its client"),
+    *_framework("crewai", "CrewAI", ("crewai>=1.15", "crewai-tools[mcp]>=1.15"), own="its client"),
+    # Its client imports modules that version 2 of the SDK removed.
+    *_framework("smolagents", "smolagents", ("smolagents[mcp]>=1.26", "mcp<2"), own="its client"),
+    *_framework(
+        "llama_index",
+        "LlamaIndex",
+        ("llama-index-core>=0.14", "llama-index-tools-mcp>=0.4"),
+        own="its client, a session per call",
+    ),
+)
+"""Agents' tools: from a framework's own MCP client, and from gaia-mcp by its adapter, in the same environment."""
 
 _FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN)
 
@@ -116,6 +172,8 @@ SHOWN = (
     WITHOUT_CONTENT,
     WITH_CONTENT,
     METERED,
+    AWAITED,
+    AWAITED_TRACED,
     OVER_HTTP,
     SANDBOXED,
     PIPE_WITH_JSON,
@@ -123,7 +181,9 @@ SHOWN = (
     SOCKET_WITH_JSON,
     TRANSPORT,
     TRANSPORT_OVER_HTTP,
+    SDK_TRACED,
     *PEERS,
+    *FRAMEWORKS,
 )
 """The order of tables and plots."""
 

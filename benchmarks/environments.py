@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ __all__ = ["CannotInstall", "interpreter_for", "variables_for", "version_of"]
 
 _INSTALL_SECONDS = 600
 _LAST_LINES = 3
+_PROJECT = Path(__file__).parents[1]
 
 
 class CannotInstall(RuntimeError):
@@ -40,6 +42,8 @@ def interpreter_for(contender: Contender) -> Path:
     finished = folder / "requirements.json"
     if not finished.exists():
         venv.create(folder, with_pip=True, clear=True)
+        # The pip that comes with a Python may be years old, and those take long to resolve what frameworks require.
+        _install(interpreter, ("--upgrade", "pip"))
         _install(interpreter, contender.requirements)
         finished.write_text(recipe)
     return interpreter
@@ -63,7 +67,7 @@ def version_of(contender: Contender, interpreter: Path) -> str:
             if contender.key == "gaia-mcp"
             else f"Python {sys.version.split()[0]}"
         )
-    name = contender.requirements[0].split(">")[0]
+    name = re.split(r"[\[<>=]", contender.requirements[0])[0]
     code = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
     found = subprocess.run([interpreter, "-I", "-c", code, name], check=True, capture_output=True, text=True)
     return f"{name} {found.stdout.strip()}"
@@ -74,7 +78,7 @@ def _install(interpreter: Path, requirements: tuple[str, ...]) -> None:
     with tempfile.TemporaryFile("w+") as output:
         try:
             code = subprocess.run(
-                command, check=False, stdout=output, stderr=output, timeout=_INSTALL_SECONDS
+                command, check=False, cwd=_PROJECT, stdout=output, stderr=output, timeout=_INSTALL_SECONDS
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1

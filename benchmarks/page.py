@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import markdown
-from benchmarks.contenders import GAIA, SHOWN, floor_among
+from benchmarks.contenders import FRAMEWORKS, GAIA, SHOWN, floor_among
 from benchmarks.figures import ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
@@ -16,6 +16,10 @@ from benchmarks.results import Row, Run
 from benchmarks.words import amount_with_spread
 
 __all__ = ["gate_table", "table", "text", "write"]
+
+
+_OURS = {GAIA.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
+"""What stands out in tables."""
 
 
 class _Words(NamedTuple):
@@ -48,6 +52,12 @@ _SECTIONS = {
         "stream. The raw socket is the floor: it writes a ready-made request and reads the answer without parsing it. "
         "*http.client* is that of the standard library with a ready-made body. Each of many callers of the raw "
         "socket is a connection of its own that one thread writes to and reads from.",
+    ),
+    "asyncio": _Words(
+        "asyncio",
+        "Calls that are awaited one after the other, in a program with nothing else on its event loop, beside the same "
+        "calls from synchronous code; and a thousand tasks that each call again as soon as they have an answer. "
+        "*Traced*: each call has a span, which OpenTelemetry's batch processor gets, and whose exporter discards it.",
     ),
     "tracing": _Words(
         "Tracing",
@@ -85,6 +95,14 @@ _SECTIONS = {
         "pipe does not recover: its figure is what a server of this kind needs for its start, its handshake and an "
         "answer. With a stand-by a second process is ready when the first is lost; after the second kill there may be "
         "none yet.",
+    ),
+    "adapters": _Words(
+        "Agent frameworks",
+        "A tool of a server, called as the framework's agents call it: from the framework's own MCP client, and from "
+        "gaia-mcp through its [adapter](adapters/index.md), in environments with the same packages. "
+        "Frameworks differ in how much they do around a call. The server is killed between two calls, and the tool is "
+        "called repeatedly, without any recovery code; at the first good answer the server is killed again. The second "
+        "restart of a supervised server in a row waits for its backoff.",
     ),
     "sandbox": _Words(
         "Sandbox",
@@ -183,7 +201,7 @@ def _cell(row: Row, contender: str) -> str:
 
 
 def _bold(words: str, contender: str) -> str:
-    return f"**{words}**" if contender == GAIA.key else words
+    return f"**{words}**" if contender in _OURS else words
 
 
 def _has_plot(rows: list[Row]) -> bool:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 
-from benchmarks.contenders import Contender
+from benchmarks.contenders import FRAMEWORKS, Contender
 from benchmarks.driver_process import DriverFailed, DriverProcess
 from benchmarks.environments import CannotInstall
 from benchmarks.results import Run
@@ -39,7 +39,8 @@ class Session:
         self.run = run
         self.effort = effort
         self.server = server
-        self._contenders = contenders
+        self._contenders = [each for each in contenders if each not in FRAMEWORKS]
+        self.frameworks = [each for each in contenders if each in FRAMEWORKS]
         self._began = time.monotonic()
 
     def able(self, section: str, among: Sequence[Contender] | None = None) -> list[Contender]:

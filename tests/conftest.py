@@ -17,8 +17,8 @@ import pytest
 
 import gaia
 from gaia import log
+from gaia.testing import FakeClock
 from tests import leak_check
-from tests.fake_clock import FakeClock
 from tests.servers import fault_server as fault_server_module
 from tests.servers.fault_server import Scenario
 from tests.servers.processes import program

@@ -24,7 +24,7 @@ from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import Authorization
 from gaia.mcp.errors import MCPError
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import PATIENCE, wait_until
 

@@ -1,4 +1,4 @@
-"""The optional packages of gaia-mcp, and the command that installs them.
+"""The optional packages of gaia-mcp: which of them are missing here, and the command that installs them.
 
 The command names the packages themselves, not ``gaia-mcp[http]``: it has to work for an installation from a checkout,
 from a wheel or from an index alike. It is for the Python that runs this, whatever ``pip`` is first on the PATH.
@@ -7,15 +7,18 @@ from a wheel or from an index alike. It is for the Python that runs this, whatev
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["EXTRAS", "install_command"]
+__all__ = ["EXTRAS", "install_command", "missing"]
 
 _HTTP = "httptools>=0.6.4,<1"
+_SDK = "opentelemetry-sdk>=1.30,<2"
 _SERVING = ("starlette>=0.40", "uvicorn>=0.30,<1", "h11>=0.14,<1")
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -23,9 +26,13 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "http": (_HTTP,),
         "oauth": (_HTTP, "httpx2>=2.16", "mcp>=2.3,<3"),
         "llm": ("openai>=1.60",),
-        "otel": ("opentelemetry-exporter-otlp-proto-http>=1.30,<2", "opentelemetry-exporter-prometheus>=0.51b0,<1"),
+        "otel": (
+            _SDK,
+            "opentelemetry-exporter-otlp-proto-http>=1.30,<2",
+            "opentelemetry-exporter-prometheus>=0.51b0,<1",
+        ),
         "serve": ("mcp>=2.3,<3", *_SERVING),
-        "dashboard": _SERVING,
+        "dashboard": (*_SERVING, _SDK),
     }
 )
 """The requirements of each extra, as pyproject.toml has them (a test compares them)."""
@@ -41,3 +48,44 @@ def install_command(extra: str) -> str:
     else:
         command = [sys.executable, "-m", "pip", "install"]
     return shlex.join([*command, *EXTRAS[extra]])
+
+
+def missing(extra: str, *packages: str) -> str | None:
+    """What keeps `packages` of `extra` from being used, and the command that installs them; None if nothing does.
+
+    A package that another one has brought in a version that the extra excludes is as good as missing: agent frameworks
+    require versions of ``mcp`` that lack what is used here.
+    """
+    absent = [name for name in packages if importlib.util.find_spec(name) is None]
+    if absent:
+        names = ", ".join(absent)
+        return f"{names}, which is not installed (extra {extra!r} of gaia-mcp); run: {install_command(extra)}"
+    for requirement in EXTRAS[extra]:
+        name = re.match(r"[\w-]+", requirement)
+        if name is not None and name[0] in packages and (found := _excluded(name[0], requirement)) is not None:
+            return (
+                f"{requirement}, and {name[0]} {found} is installed (extra {extra!r} of gaia-mcp); "
+                f"in an environment where no other package needs {name[0]} {found}, run: {install_command(extra)}"
+            )
+    return None
+
+
+def _excluded(name: str, requirement: str) -> str | None:
+    """The installed version, if the bounds of `requirement` exclude it."""
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+    lowest, above = (re.search(rf"{sign}([\d.]+)", requirement) for sign in (">=", "<"))
+    too_old = lowest is not None and _numbers(found) < _numbers(lowest[1])
+    too_new = above is not None and _numbers(found) >= _numbers(above[1])
+    return found if too_old or too_new else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of a version: 2.3.0rc1 is (2, 3)."""
+    release = re.match(r"\d+(\.\d+)*", version)
+    numbers = [] if release is None else [int(number) for number in release[0].split(".")]
+    while numbers and numbers[-1] == 0:
+        del numbers[-1]
+    return tuple(numbers)

@@ -30,8 +30,8 @@ from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.errors import MCPError, StartFailed
+from gaia.testing import FakeClock
 from tests.chaos.profile import Profile
-from tests.fake_clock import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, handshake_answers, stateless_answers
 
 JUNK = [
@@ -143,6 +143,8 @@ class HandshakeMachine(RuleBasedStateMachine):
         loop = supervisor._loop
         if supervisor._is_over():
             return False
+        # What every turn begins with.
+        loop._watch_arrived()
         deadline = loop.timers.next_deadline()
         if deadline is not None and deadline <= self.clock.monotonic():
             supervisor._fire_timers()

@@ -23,7 +23,7 @@ from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
 from gaia.mcp.errors import ServerUnavailable, StartFailed
 from gaia.mcp.mixin import MCPClientMixin
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
 from tests.recorder import Recorder
 from tests.servers.answers import text

@@ -5,6 +5,7 @@ CONTRIBUTING.md, "Code blocks of the documentation", describes the comments.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,19 @@ from markdown_it import MarkdownIt
 
 _DATA = frozenset({"json", "toml", "yaml", "ini"})
 _DRAWN = frozenset({"text", "mermaid"})
-_RUN = {"saves", "before", "env", "input", "exit", "shows", "until", "background", "model"}
+_RUN = {"needs", "saves", "before", "env", "input", "exit", "shows", "until", "background", "model"}
 _DIRECTIVES = {"python": _RUN | {"continues"}, "console": _RUN | {"skip"}}
 _ANYWHERE = {"not-run", "file"}
 _WITHOUT_VALUE = {"saves", "continues"}
 _COMMENT = re.compile(r"<!-- example (?P<name>[a-z-]+)(?:: (?P<value>.*\S))? -->")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # The package that it would be in.
+        return False
 
 
 class UntestableBlock(Exception):
@@ -46,6 +55,11 @@ class Block:
     def value(self, name: str) -> str | None:
         """The value of the comment of this name, or None without one; empty if it has none."""
         return next(iter(self.values(name)), None)
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that the block needs, by the names of their modules, and that are not installed."""
+        return [name for name in self.values("needs") if not _is_installed(name)]
 
     @property
     def is_drawn(self) -> bool:
@@ -88,6 +102,14 @@ def blocks_of(text: str, page: str) -> list[Block]:
 def pages(root: Path) -> list[Path]:
     """README.md and all pages below docs."""
     return [root / "README.md", *sorted(path for path in (root / "docs").rglob("*.md") if "_build" not in path.parts)]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Not even the package that it would be in.
+        return False
 
 
 def _directive(comment: str, place: str) -> tuple[str, str]:

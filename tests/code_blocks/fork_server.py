@@ -118,11 +118,15 @@ def receive(connection: socket.socket) -> Job:
 
 def main() -> None:
     """Import, listen, and say so on standard output."""
-    for package in PACKAGES:
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-            importlib.import_module(module.name)
-    for name in MODULES:
-        importlib.import_module(name)
+    modules = [
+        module.name
+        for package in PACKAGES
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}.")
+    ]
+    for name in (*modules, *MODULES):
+        # Beside a framework there may be none of the packages of the extras, or another version of mcp.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     # What is there now is not looked at again when a job ends, which would take longer than most jobs.
     gc.collect()
     gc.freeze()

@@ -94,7 +94,7 @@ class Reader:
         if name := block.value("file"):
             self._save(name, block.code)
             return
-        if block.value("not-run") is not None or block.language not in ("python", "console"):
+        if block.value("not-run") is not None or block.missing or block.language not in ("python", "console"):
             return
         model.replies[:] = [Reply(calls=[_model_call(value)]) for value in block.values("model")]
         model.replies += [Reply(MODEL_ANSWER)] * 10
@@ -150,6 +150,10 @@ class Reader:
             "DOCS": str(ROOT / "docs"),
             "PIP_NO_INDEX": "1",
             "no_proxy": "127.0.0.1,localhost",
+            "OPENAI_BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "none",
+            "ANTHROPIC_BASE_URL": model.base_url.removesuffix("/v1"),
+            "ANTHROPIC_API_KEY": "none",
             "GAIA_LLM_BASE_URL": model.base_url,
             "GAIA_LLM_MODEL": "scripted",
             "GAIA_LLM_API_KEY": "none",

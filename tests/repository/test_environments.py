@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repository.test_adapters import FRAMEWORKS
+
 ROOT = Path(__file__).parents[2]
 
 LINTERS = {"lint", "types", "imports", "workflows"}
@@ -60,7 +62,24 @@ def test_the_workflow_has_all_pythons_and_its_environments_exist(environments: s
     assert {*listed[1].split(", "), *re.findall(r"tox run -e (\w+)", text)} <= environments
 
 
-def test_contributors_are_told_of_every_environment(environments: set[str]) -> None:
-    rows = re.findall(r"^\| `(\w+)`.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+def test_each_adapter_is_tested_with_its_framework_in_one_environment() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    names = [
+        re.split(r"[\[>=]", requirement)[0].replace("-", "_")
+        for name, group in groups.items()
+        if name.startswith("adapters")
+        for requirement in group
+        if isinstance(requirement, str)
+    ]
+    assert len(names) == len(set(names))
+    # Of one or two words: `langchain_agents` is for langchain, `llama_index` for llama-index-core.
+    tested = {"_".join(name.split("_")[:words]) for name in names for words in (1, 2)}
+    adapters = {path.stem for path in FRAMEWORKS}
+    assert {adapter for adapter in adapters if not {adapter, adapter.partition("_")[0]} & tested} == set()
 
-    assert set(rows) == environments | {"py313"}
+
+def test_contributors_are_told_of_every_environment(environments: set[str]) -> None:
+    table = re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    rows = {name for names in table for name in re.findall(r"[\w-]+", names)}
+
+    assert rows == environments | {"py313", "py314"}

@@ -20,6 +20,9 @@ EXCEPTIONS = {
     "mcp/client/supervision/server_requests.py": "taken without waiting",
     "mcp/client/transports/pipe_writer.py": "never waited for by a thread that has it: see `send`",
     "mcp/doctor/endpoint.py": "threads of one examination",
+    "testing/fake_clock.py": "threads of a test",
+    "testing/fake_session.py": "threads of a test",
+    "testing/offering.py": "threads of a test",
 }
 """Modules, by their paths."""
 

@@ -1,4 +1,7 @@
-"""A module's tests are found by its name and place: ``src/gaia/a/b.py`` is tested in ``tests/unit/a/test_b.py``."""
+"""A module's tests are found by its name and place: ``src/gaia/a/b.py`` is tested in ``tests/unit/a/test_b.py``.
+
+The adapters for agent frameworks are tested in ``tests/adapters`` instead, which environments with the frameworks run.
+"""
 
 import ast
 from pathlib import Path
@@ -21,6 +24,9 @@ def modules(root: Path) -> set[str]:
 
 def place_of_tests(module: str) -> str:
     path = Path(module)
+    with_framework = f"tests/adapters/test_{path.name}"
+    if path.parent == Path("adapters") and (ROOT / with_framework).exists():
+        return with_framework
     return ("tests/unit" / path.parent / f"test_{path.name}").as_posix()
 
 

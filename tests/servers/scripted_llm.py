@@ -1,5 +1,7 @@
 """An endpoint that speaks OpenAI's chat completions and says what it is told to: the other side of agents in tests.
 
+It answers OpenAI's responses and Anthropic's messages, too; these not as streams.
+
 It listens on loopback, in threads of the test's process, so a test can hold it up and let it go with events. Each
 request is recorded, and answered with the next `Reply`; a request too many is an error that says so.
 """
@@ -132,14 +134,15 @@ class _Handler(BaseHTTPRequestHandler):
             reply.hold.wait(MAX_HOLD)
         # The client may be gone.
         with contextlib.suppress(OSError):
-            if self.path != "/v1/chat/completions":
+            make = _BODIES.get(self.path.partition("?")[0])
+            if make is None:
                 self._send_whole(404, json.dumps({"error": {"message": f"no {self.path} here"}}), {})
             elif reply.body is not None:
                 self._send_whole(reply.status, reply.body, reply.headers)
             elif request.get("stream"):
                 self._stream(reply, len(endpoint.requests) * 100)
             else:
-                self._send_whole(200, json.dumps(_completion(reply, len(endpoint.requests) * 100)), {})
+                self._send_whole(200, json.dumps(make(reply, len(endpoint.requests) * 100)), {})
 
     def _send_whole(self, status: int, body: str, headers: dict[str, str]) -> None:
         data = body.encode()
@@ -187,6 +190,40 @@ def _completion(reply: Reply, first_id: int) -> Json:
         "choices": [choice],
         "usage": reply.usage_counts(),
     }
+
+
+def _response(reply: Reply, first_id: int) -> Json:
+    calls = [
+        {"type": "function_call", "id": f"item_{call['id']}", "call_id": call["id"], **call["function"]}
+        for call in reply.message(first_id).get("tool_calls", ())
+    ]
+    text = {"type": "output_text", "text": reply.text, "annotations": []}
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
+    head = {"id": "r", "object": "response", "created_at": 0, "model": "scripted", "status": "completed"}
+    settings = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    return {**head, **settings, "output": [*([message] if reply.text else []), *calls]}
+
+
+def _message(reply: Reply, first_id: int) -> Json:
+    calls = [
+        {"type": "tool_use", "id": f"call_{first_id + number}", "name": name, "input": arguments}
+        for number, (name, arguments) in enumerate(reply.calls)
+    ]
+    texts = [{"type": "text", "text": reply.text}] if reply.text else []
+    prompt, answer = reply.usage
+    return {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "scripted",
+        "content": [*texts, *calls],
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": prompt, "output_tokens": answer},
+    }
+
+
+_BODIES = {"/v1/chat/completions": _completion, "/v1/responses": _response, "/v1/messages": _message}
 
 
 def _chunk(delta: Json, finish_reason: str | None = None) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shlex
 import subprocess
@@ -10,7 +11,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from gaia.extras import EXTRAS, install_command
+from gaia.extras import EXTRAS, install_command, missing
 from tests.waiting import PATIENCE
 
 
@@ -40,3 +41,49 @@ def test_an_environment_without_pip_was_made_by_uv(monkeypatch: pytest.MonkeyPat
         *("uv", "pip", "install", "--python", sys.executable),
         "openai>=1.60",
     ]
+
+
+def test_nothing_is_missing_where_the_tests_run() -> None:
+    assert [missing(extra, *_packages(extra)) for extra in ("oauth", "serve", "dashboard")] == [None, None, None]
+
+
+def _packages(extra: str) -> list[str]:
+    names = (requirement.partition(">")[0] for requirement in EXTRAS[extra])
+    return ["opentelemetry.sdk" if name == "opentelemetry-sdk" else name for name in names]
+
+
+def test_what_is_missing_is_named_with_the_extra_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "mcp" else find_spec(name))
+    assert missing("serve", "uvicorn") is None
+    assert missing("serve", "mcp", "uvicorn") == (
+        f"mcp, which is not installed (extra 'serve' of gaia-mcp); run: {install_command('serve')}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "is_usable"),
+    [
+        *(("1.30.0", False), ("2.1.1", False), ("2.3", True), ("2.3.0rc1", True), ("2.10", True), ("3.0.0", False)),
+        ("unversioned", False),
+    ],
+)
+def test_a_version_that_the_extra_excludes_is_as_good_as_none(
+    version: str, is_usable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    lack = missing("oauth", "mcp")
+    if is_usable:
+        assert lack is None
+    else:
+        assert lack is not None
+        assert lack.startswith(f"mcp>=2.3,<3, and mcp {version} is installed (extra 'oauth' of gaia-mcp)")
+        assert lack.endswith(f"no other package needs mcp {version}, run: {install_command('oauth')}")
+
+
+def test_a_module_without_a_version_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert missing("oauth", "mcp", "httpx2") is None

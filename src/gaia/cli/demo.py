@@ -131,13 +131,21 @@ class _Guide:
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
         """Every step, until an unexpected error, which is then a step of its own."""
+        from gaia.telemetry.configuration import sdk_missing
+
         try:
             yield self._start(config)
             yield self._list_tools()
             # Before tracing is switched on, which it is once and for all: without it is how most programs run.
             yield self._overhead("overhead", "What supervision adds to a call, untraced")
-            yield from self._calls()
-            yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
+            spans = None
+            if (missing := sdk_missing()) is None:
+                spans = _recorded_spans()
+            else:
+                yield Step("no_spans", True, ["Leave out the spans of the calls", missing], {"missing": missing})
+            yield from self._calls(spans)
+            if spans is not None:
+                yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
         except RuntimeError as error:
             yield Step("error", False, ["It came to an end", str(error)], {"error": str(error)})
 
@@ -153,14 +161,7 @@ class _Guide:
         ]
         return Step("start", status.generation == 1, lines, facts | {"protocol_version": status.protocol_version})
 
-    def _calls(self) -> Iterator[Step]:
-        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-        from gaia.telemetry.configuration import tracer_provider
-
-        spans = InMemorySpanExporter()
-        tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
+    def _calls(self, spans: InMemorySpanExporter | None) -> Iterator[Step]:
         yield self._call(spans, "add", {"a": 2, "b": 3}, lambda result: result["structuredContent"] == {"sum": 5})
         yield self._call(spans, "echo", {"text": "hello"}, lambda result: result.text == "hello")
         yield self._call(spans, "sleep", {"seconds": 0.3}, lambda result: not result.is_error, progress=True)
@@ -190,7 +191,7 @@ class _Guide:
 
     def _call(
         self,
-        spans: InMemorySpanExporter,
+        spans: InMemorySpanExporter | None,
         tool: str,
         arguments: dict[str, Any],
         holds: Callable[[ToolResult], bool],
@@ -205,14 +206,14 @@ class _Guide:
         began = time.perf_counter()
         result = self._invoke(tool, arguments, **({"on_progress": report} if progress else {}))
         seconds, recorded = time.perf_counter() - began, take_calls(spans)
-        ok = not result.is_error and holds(result) and bool(reports) == progress and len(recorded) == 1
+        ok = not result.is_error and holds(result) and bool(reports) == progress and len(recorded) == _one(spans)
         lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
         if progress:
             lines.append(f"progress: {_list(reports)}")
         facts = {"tool": tool, "seconds": seconds, "result": result, "progress": reports, "spans": recorded}
         return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
 
-    def _crash(self, spans: InMemorySpanExporter) -> Step:
+    def _crash(self, spans: InMemorySpanExporter | None) -> Step:
         result = self._invoke("crash", {"exit_code": 3})
         recorded = take_calls(spans)
         ok = (result.get("error_type"), result.get("delivery")) == ("server_crashed", "unknown")
@@ -223,9 +224,9 @@ class _Guide:
             "(it was written, so it may have had its effect; it is not repeated)",
         ]
         facts = {"result": result, "spans": recorded}
-        return Step("crash", ok and len(recorded) == 1, lines + _span_lines(recorded), facts)
+        return Step("crash", ok and len(recorded) == _one(spans), lines + _span_lines(recorded), facts)
 
-    def _recover(self, spans: InMemorySpanExporter, before: ServerStatus) -> Step:
+    def _recover(self, spans: InMemorySpanExporter | None, before: ServerStatus) -> Step:
         step = self._call(spans, "echo", {"text": "hello again"}, lambda result: not result.is_error)
         restarted, after = self._restarted(), self._status()
         ok = step.ok and restarted is not None and after.generation == before.generation + 1 and after.pid != before.pid
@@ -263,8 +264,27 @@ def _text_of(result: ToolResult) -> str:
     return f"error: {result.error}" if result.is_error else f"→ {result.text}"
 
 
-def take_calls(spans: InMemorySpanExporter) -> list[dict[str, Any]]:
+def _recorded_spans() -> InMemorySpanExporter:
+    """Where the spans of this process go from now on."""
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from gaia.telemetry.configuration import tracer_provider
+
+    spans = InMemorySpanExporter()
+    tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
+    return spans
+
+
+def _one(spans: InMemorySpanExporter | None) -> int:
+    """How many spans a call has."""
+    return 0 if spans is None else 1
+
+
+def take_calls(spans: InMemorySpanExporter | None) -> list[dict[str, Any]]:
     """The spans of the tool calls that have ended since the last time, as JSON values."""
+    if spans is None:
+        return []
     # The spans of handshakes and of the restart end on other threads, at times that no step waits for.
     ended = [span for span in spans.get_finished_spans() if span.name.startswith("tools/call")]
     spans.clear()

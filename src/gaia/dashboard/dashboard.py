@@ -38,7 +38,7 @@ class Dashboard:
         leaves the level as it is. Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and
         `UnsafeOptions` for an empty token.
         """
-        require("starlette", "uvicorn", extra="dashboard")
+        require("starlette", "uvicorn", "opentelemetry.sdk", extra="dashboard")
         from gaia.dashboard.app import DashboardApp
 
         options = options or HttpOptions(port=DEFAULT_PORT)

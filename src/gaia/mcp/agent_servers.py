@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.server_config import ServerConfig, require_servers
 from gaia.mcp.client.tool_filter import ALLOW_ALL
+from gaia.mcp.client.transports.in_process import InProcessServer
 from gaia.mcp.registration import RegisteredTools, Registry
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def check_entry(name: str, entry: object) -> None:
         raise ValueError(  # noqa: TRY004 - the specification says ValueError
             f"MCP server {name!r} needs a config dict such as {{'command': 'uvx'}}, got {type(entry).__name__}"
         )
-    if not entry.get("command") and not entry.get("url"):
+    if not entry.get("command") and not entry.get("url") and InProcessServer.KEY not in entry:
         raise ValueError(f"The config of MCP server {name!r} needs a 'command' (or the 'url' of a running server)")
 
 

@@ -56,6 +56,7 @@ class MCPError(Exception):
     def __init__(self, message: str, *, delivery: Delivery = "not_sent") -> None:
         super().__init__(message)
         self.delivery: Delivery = delivery
+        """Whether the server may have acted: ``"not_sent"`` or ``"unknown"``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Constructors of subclasses take more than the message, which alone is in `args`.

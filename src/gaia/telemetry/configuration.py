@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from gaia.telemetry.metrics_page import MetricsPage
 
-__all__ = ["Telemetry", "configure", "tracer_provider"]
+__all__ = ["Telemetry", "configure", "sdk_missing", "tracer_provider"]
 
 _SERVICE: Final = "gaia"
 
@@ -82,13 +83,15 @@ def configure(
 
     `content_hook` and `reuse_execute_tool_spans`: see `set_content_hook` and the function of that name.
 
-    Raises `ConfigError` for a destination that cannot be used, if the extra ``gaia-mcp[otel]`` is needed and
-    missing, and if the process has a provider already.
+    Raises `ConfigError` for a destination that cannot be used, if the extra ``gaia-mcp[otel]`` is missing, and if
+    the process has a provider already.
     """
     if traces is None and prometheus_port is None:
         raise ConfigError('there is nothing to record: give traces="console", "otlp" or a path, or prometheus_port')
     if sample_ratio is not None and not 0 <= sample_ratio <= 1:
         raise ConfigError(f"sample_ratio: must be between 0 and 1, not {sample_ratio!r}")
+    if (missing := sdk_missing()) is not None:
+        raise ConfigError(missing)
     _require_no_provider(traces=traces is not None, metrics=traces == "otlp" or prometheus_port is not None)
     resource = _resource(service_name)
     otlp = _Otlp(endpoint, None if headers is None else dict(headers), export_timeout)
@@ -114,6 +117,15 @@ def configure(
     content.set_content_hook(content_hook)
     spans.reuse_execute_tool_spans(reuse_execute_tool_spans)
     return telemetry
+
+
+def sdk_missing() -> str | None:
+    """What to tell a user where OpenTelemetry drops all spans and metrics, because it has no SDK; None where it has."""
+    return None if importlib.util.find_spec("opentelemetry.sdk") is not None else _missing("the OpenTelemetry SDK")
+
+
+def _missing(what: str) -> str:
+    return f"{what} is not installed (extra 'otel' of gaia-mcp); run: {install_command('otel')}"
 
 
 def tracer_provider() -> TracerProvider:
@@ -188,7 +200,7 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError as error:
-            raise ConfigError(f"the OTLP exporter is not installed; run: {install_command('otel')}") from error
+            raise ConfigError(_missing("the OTLP exporter")) from error
         return BatchSpanProcessor(OTLPSpanExporter(otlp.url("traces"), headers=otlp.headers, timeout=otlp.timeout))
     if not traces.endswith(".jsonl"):
         raise ConfigError(f'traces: must be "console", "otlp" or a path that ends in .jsonl, not {traces!r}')
@@ -213,7 +225,7 @@ def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
 
         from gaia.telemetry.metrics_page import MetricsPage
     except ImportError as error:
-        raise ConfigError(f"the Prometheus exporter is not installed; run: {install_command('otel')}") from error
+        raise ConfigError(_missing("the Prometheus exporter")) from error
     try:
         page = MetricsPage(port)
     except OSError as error:

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import __main__ as program
 from benchmarks import contenders, echo_server, environments
 from benchmarks.contenders import (
+    AWAITED,
+    AWAITED_TRACED,
     FLOOR,
     GAIA,
     HTTP_CLIENT,
@@ -32,7 +34,19 @@ from benchmarks.contenders import (
 )
 from benchmarks.driver_process import DriverFailed, DriverProcess
 from benchmarks.http_echo_server import HttpEchoServer
-from benchmarks.measures import footprint, http, latency, recovery, sandbox, start, steps, throughput, tracing
+from benchmarks.measures import (
+    adapters,
+    awaited,
+    footprint,
+    http,
+    latency,
+    recovery,
+    sandbox,
+    start,
+    steps,
+    throughput,
+    tracing,
+)
 from benchmarks.results import Run
 from benchmarks.session import Effort, Session
 from gaia.mcp import demo_server
@@ -160,6 +174,21 @@ class TestMeasures:
 
         assert len(session.run.rows) == 9
         assert all(row.more_is_better and len(row.values) == 2 for row in session.run.rows)
+
+    def test_of_awaited_calls(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(awaited, "_SECONDS", 0.02)
+        monkeypatch.setattr(awaited, "_CALLERS", 20)
+        awaited.measure(session)
+
+        plain = session.run.find("asyncio: 64 B, two cores: p50")
+        traced = session.run.find("asyncio: 64 B, one core, traced: p50")
+        crowd = session.run.find("asyncio: 20 tasks at once: calls")
+        assert plain is not None
+        assert plain.values.keys() == {GAIA.key, AWAITED.key}
+        assert traced is not None
+        assert traced.values.keys() == {TRACED.key, AWAITED_TRACED.key}
+        assert crowd is not None
+        assert crowd.values.keys() == {AWAITED.key}
 
     def test_of_tracing(self, session: Session) -> None:
         tracing.measure(session)
@@ -373,6 +402,7 @@ class TestCommandLine:
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         peer = Contender("mcp", "mcp, async", "mcp_driver.py", ("no-such-package-of-anybody",))
         monkeypatch.setattr(program, "ALL", (peer,))
+        monkeypatch.setattr(program, "FRAMEWORKS", ())
 
         assert program.main(["setup"]) == 0
         assert "mcp, async is missing: pip install no-such-package-of-anybody failed" in capsys.readouterr().err
@@ -391,3 +421,40 @@ def test_only_peers_get_an_environment_of_their_own(monkeypatch: pytest.MonkeyPa
     assert environments.variables_for(GAIA)["PYTHONPATH"] == "src"
     assert all("PYTHONPATH" not in environments.variables_for(peer) for peer in contenders.PEERS)
     assert environments.interpreter_for(GAIA) == Path(sys.executable)
+
+
+@pytest.mark.process
+class TestAdapters:
+    def test_calls_and_recoveries_of_frameworks_are_measured(self, session: Session) -> None:
+        # Any client will do.
+        session.frameworks = [GAIA]
+        adapters.measure(session)
+
+        figures = {row.column: row.values[GAIA.key] for row in session.run.rows}
+        assert set(figures) == {"p50 of a call", "next good answer", "killed again at once"}
+        assert all(min(values) > 0 for values in figures.values())
+
+    def test_what_calls_take_is_known_of_one_that_does_not_recover(self, session: Session) -> None:
+        session.frameworks = [GAIA]
+        session.fail("adapters", GAIA, "it did not recover")
+        adapters.measure(session)
+
+        assert [row.column for row in session.run.rows] == ["p50 of a call"]
+
+
+def test_frameworks_are_installed_only_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[list[Contender]] = []
+
+    def prepared(run: Run, contenders: list[Contender]) -> list[Contender]:
+        wanted.append(contenders)
+        return []
+
+    monkeypatch.setattr(program, "_prepared", prepared)
+    monkeypatch.setattr(echo_server, "build", lambda: Path("echo-server"))
+    for words in (["--only", "latency"], ["--only", "adapters"], ["--no-peers"]):
+        program.main(["setup", *words])
+
+    latency_only, frameworks_only, own = wanted
+    assert latency_only == list(contenders.ALL)
+    assert frameworks_only == list(contenders.FRAMEWORKS)
+    assert own == [FLOOR, GAIA]

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,23 @@ def test_people_get_the_same_in_words(run: Callable[..., Any]) -> None:
     for words in ("delivery unknown", "generation 2", "downtime", "span tools/call add", "times the raw pipe"):
         assert words in result.stdout
     assert result.stdout.splitlines()[-1].startswith("Everything held")
+
+
+@pytest.mark.process
+def test_without_the_sdk_of_opentelemetry_it_shows_no_spans_and_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
+) -> None:
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    document = invoke_json("demo")
+
+    assert document["ok"] is True
+    names = [name for name in STEPS if name != "overhead_traced"]
+    names.insert(names.index("overhead") + 1, "no_spans")
+    assert [step["name"] for step in document["steps"]] == names
+    (missing,) = [step["missing"] for step in document["steps"] if step["name"] == "no_spans"]
+    assert "(extra 'otel' of gaia-mcp); run: " in missing
+    assert [step["spans"] for step in document["steps"] if "spans" in step] == [[]] * 5
 
 
 def test_what_does_not_hold_fails(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]) -> None:

@@ -137,7 +137,7 @@ def test_every_key_of_ours_is_taken_over_that_others_do_not_mean_otherwise(tmp_p
 
     assert candidate.problem is None
     assert candidate.entry == entry
-    assert {*ServerConfig.__struct_encode_fields__} - {*importers._KEPT} == {"name", "timeout", "auth"}
+    assert {*ServerConfig.__struct_encode_fields__} - {*importers._KEPT} == {"name", "timeout", "auth", "inProcess"}
 
 
 def test_a_sandbox_is_kept_and_one_of_another_form_is_not_dropped(tmp_path: Path) -> None:

@@ -238,6 +238,13 @@ class TestMistakes:
 
 
 class TestImport:
+    def test_without_the_sdk_the_error_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # As if it were not installed.
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+        message = r"the OpenTelemetry SDK is not installed \(extra 'otel' of gaia-mcp\); run: .*opentelemetry-sdk"
+        with pytest.raises(ConfigError, match=message):
+            telemetry.configure("console")
+
     @pytest.mark.process
     def test_it_loads_no_sdk_and_sets_nothing(self) -> None:
         script = (

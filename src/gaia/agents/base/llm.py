@@ -90,7 +90,8 @@ class OpenAIChat:
             import openai
         except ImportError as error:
             raise LLMNotInstalled(
-                f"Agent.run needs the package openai, which is not installed; run: {install_command('llm')}"
+                "Agent.run needs openai, which is not installed (extra 'llm' of gaia-mcp); "
+                f"run: {install_command('llm')}"
             ) from error
         self._openai: Any = openai
         self._streams: list[Any] = []

@@ -12,6 +12,7 @@ from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
+from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
@@ -153,6 +154,8 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """The approved definitions of a server, by its name, for clients without pins of their own."""
     on_authorization: OnAuthorization | None = None
     """For clients whose login has none of its own."""
+    taps: Taps = msgspec.field(default_factory=Taps)
+    """Where servers are recorded, if they are."""
     on_event: Callable[[Event], None] = lambda _: None
     """Told of each event, on the thread that it happens on."""
     on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None

@@ -26,6 +26,7 @@ from gaia.mcp.client.server_config import (
     require_servers,
     unknown_keys,
 )
+from gaia.mcp.client.transports.in_process import InProcessServer
 from gaia.mcp.client.trust import ProjectFile, TrustStore
 from gaia.mcp.errors import ConfigError
 
@@ -173,6 +174,10 @@ class MCPConfig:
         if self._strict and (remarks := remarks_on_keys(entry)):
             raise ConfigError(f"server {name!r}: {'; '.join(remarks)}")
         file = self.config_file if save else None
+        if file is not None and InProcessServer.KEY in entry:
+            raise ConfigError(
+                f"server {name!r} lives in this program, so it cannot be saved to {file}; add it with save=False"
+            )
         _log_unknown_keys(file, {name: entry})
         if file is not None:
             known = keep_variables(entry, self._merged.entries.get(name), os.environ)
@@ -347,6 +352,9 @@ def _as_json(name: object, config: object) -> Any:
     """The entry as it will be read back: a copy, of JSON's types only."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"add_server: expected a server name, got {name!r}; give a string that is not empty")
+    if isinstance(config, Mapping) and isinstance(server := config.get(InProcessServer.KEY), InProcessServer):
+        rest = {key: value for key, value in config.items() if key != InProcessServer.KEY}
+        return {InProcessServer.KEY: server, **_as_json(name, rest)}
     try:
         return json.loads(json.dumps(config, allow_nan=False, default=_from_mapping))
     except (TypeError, ValueError, RecursionError) as error:

@@ -61,6 +61,7 @@ class DirectSession:
         return ServerState.CLOSED if self._closed else ServerState.CREATED
 
     keeps_trying = False
+    waits_in_caller = True
 
     def connect(self, *, keep_trying: bool = False) -> bool:
         """`keep_trying` has no effect: no thread of ours uses the transport."""

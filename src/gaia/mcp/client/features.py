@@ -6,14 +6,16 @@ from typing import Any
 
 from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.pinning.lock_file import pins_of_prompts
+from gaia.mcp.client.protocol.exchange import Exchange, Send
 from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
 
-__all__ = ["ServerFeatures"]
+__all__ = ["LOG_LEVELS", "ServerFeatures"]
 
-_LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""The severities of log messages, rising."""
 
 Json = dict[str, Any]
 
@@ -21,78 +23,92 @@ Json = dict[str, Any]
 class ServerFeatures:
     """Resources, prompts, completions and log messages of one server; see `MCPClient` for each method.
 
-    Thread-safe. Methods raise the exceptions of `gaia.mcp.errors`.
+    Thread-safe. Each method is an exchange: `RoundTrips.run` runs it in a thread, and `gaia.mcp.aio` on an event loop.
+    It raises the exceptions of `gaia.mcp.errors`.
     """
 
     def __init__(self, trips: RoundTrips, subscriptions: Subscriptions, prompt_gate: PinGate) -> None:
-        """`trips` makes the requests. The changes and log messages that the client wants go into `subscriptions`."""
+        """The changes and log messages that the client wants go into `subscriptions`."""
         self._trips = trips
         self._subscriptions = subscriptions
         self._prompt_gate = prompt_gate
 
-    def list_resources(self) -> list[Json]:
-        return self._trips.list_all("resources/list", "resources")
+    @property
+    def prompts_are_pinned(self) -> bool:
+        """Whether what is about prompts reads the lock file of the pins between two steps."""
+        return self._prompt_gate.mode != "off"
 
-    def list_resource_templates(self) -> list[Json]:
+    def list_resources(self) -> Exchange[list[Json]]:
+        return (yield from self._trips.list_all("resources/list", "resources"))
+
+    def list_resource_templates(self) -> Exchange[list[Json]]:
         try:
-            return self._trips.list_all("resources/templates/list", "resourceTemplates")
+            return (yield from self._trips.list_all("resources/templates/list", "resourceTemplates"))
         except JsonRpcError as error:
             # Many servers that have resources have no templates, and do not know this method.
             if error.code != METHOD_NOT_FOUND:
                 raise
             return []
 
-    def read_resource(self, uri: str) -> Json:
-        return self._trips.send("resources/read", {"uri": uri})
+    def read_resource(self, uri: str) -> Exchange[Json]:
+        return (yield from _result_of(Send("resources/read", {"uri": uri})))
 
-    def subscribe_resource(self, uri: str) -> None:
+    def subscribe_resource(self, uri: str) -> Exchange[None]:
         if self._lacks("resources", "subscribe"):
             raise NotOffered("the server does not tell changes of its resources")
         if not self._trips.is_stateless:
-            self._trips.send("resources/subscribe", {"uri": uri})
+            yield Send("resources/subscribe", {"uri": uri})
         self._subscriptions.add_resource(uri)
         self._trips.session.subscriptions_changed()
 
-    def unsubscribe_resource(self, uri: str) -> None:
+    def unsubscribe_resource(self, uri: str) -> Exchange[None]:
         if uri not in self._subscriptions.resources:
             return
         self._subscriptions.remove_resource(uri)
         if not self._trips.is_stateless:
-            self._trips.send("resources/unsubscribe", {"uri": uri})
+            yield Send("resources/unsubscribe", {"uri": uri})
         self._trips.session.subscriptions_changed()
 
-    def list_prompts(self) -> list[Json]:
-        listed = self._trips.list_all("prompts/list", "prompts")
-        if self._prompt_gate.mode == "off":
+    def list_prompts(self) -> Exchange[list[Json]]:
+        listed: list[Json] = yield from self._trips.list_all("prompts/list", "prompts")
+        if not self.prompts_are_pinned:
             return listed
         pins = pins_of_prompts(listed)
         withheld = self._prompt_gate.review_pins(pins, pins)
         # As they were compared: of two with one name the last one counts.
         return [pin.definition for name, pin in pins.items() if name not in withheld]
 
-    def get_prompt(self, name: str, arguments: dict[str, str] | None) -> Json:
-        return self.request_prompt({"name": name, "arguments": arguments or {}}, None)
+    def get_prompt(self, name: str, arguments: dict[str, str] | None) -> Exchange[Json]:
+        return (yield from self.request_prompt({"name": name, "arguments": arguments or {}}, None))
 
-    def request_prompt(self, params: Json, timeout: float | None) -> Json:
+    def request(self, method: str, params: Json | None, timeout: float | None) -> Exchange[Json]:
+        """Any request but a tool call. `timeout` is in seconds."""
+        if method == "prompts/get":
+            return (yield from self.request_prompt(params or {}, timeout))
+        return (yield from _result_of(Send(method, params, timeout)))
+
+    def request_prompt(self, params: Json, timeout: float | None) -> Exchange[Json]:
         """A `prompts/get`, unless the prompt is not approved. Every request for a prompt passes here."""
         name = params.get("name")
-        if self._prompt_gate.blocks and name not in [prompt["name"] for prompt in self.list_prompts()]:
-            raise self._prompt_gate.refusal(str(name))
-        return self._trips.send("prompts/get", params, timeout, target=name if isinstance(name, str) else None)
+        if self._prompt_gate.blocks:
+            offered = yield from self.list_prompts()
+            if name not in [prompt["name"] for prompt in offered]:
+                raise self._prompt_gate.refusal(str(name))
+        return (yield from _result_of(Send("prompts/get", params, timeout, name if isinstance(name, str) else None)))
 
-    def complete(self, ref: Json, argument: dict[str, str], context: dict[str, str] | None) -> Json:
+    def complete(self, ref: Json, argument: dict[str, str], context: dict[str, str] | None) -> Exchange[Json]:
         params: Json = {"ref": ref, "argument": argument}
         if context is not None:
             params["context"] = {"arguments": context}
-        return self._trips.send("completion/complete", params)
+        return (yield from _result_of(Send("completion/complete", params)))
 
-    def set_logging_level(self, level: str) -> None:
-        if level not in _LOG_LEVELS:
-            raise ValueError(f"level: expected one of {', '.join(_LOG_LEVELS)}, got {level!r}")
+    def set_logging_level(self, level: str) -> Exchange[None]:
+        if level not in LOG_LEVELS:
+            raise ValueError(f"level: expected one of {', '.join(LOG_LEVELS)}, got {level!r}")
         if self._lacks("logging"):
             raise NotOffered("the server does not offer log messages")
         if not self._trips.is_stateless:
-            self._trips.send("logging/setLevel", {"level": level})
+            yield Send("logging/setLevel", {"level": level})
         self._subscriptions.set_log_level(level)
         self._trips.session.subscriptions_changed()
 
@@ -105,3 +121,8 @@ class ServerFeatures:
         if member is None:
             return capability not in profile.capabilities
         return not (isinstance(declared, dict) and declared.get(member))
+
+
+def _result_of(step: Send) -> Exchange[Json]:
+    result: Json = yield step
+    return result

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
+import msgspec
+
 from gaia.log import enable_debug
 from gaia.mcp.client.abandonment import WeakHooks, stop_when_dropped
 from gaia.mcp.client.authorization.config import OnAuthorization
@@ -85,7 +87,8 @@ class MCPClient:
         """What the constructor was given, or `from_config` has made."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
-        self._listeners = Listeners()
+        self.listeners = Listeners()
+        """Told of the events of this server."""
         features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
@@ -93,6 +96,7 @@ class MCPClient:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
+        self._clock = clock
         self._assemble(ClientOptions(features=features, **settings), SharedServices.of_one_client(name, clock, rng))
 
     def _assemble(self, options: ClientOptions, services: SharedServices) -> None:
@@ -114,7 +118,8 @@ class MCPClient:
         trips = RoundTrips(
             self._session, self._server_requests, self._cache, self._observer, services.clock, services.steps
         )
-        self._trips = trips
+        self.trips = trips
+        """Makes the requests."""
         self.tool_calls = ToolCalls(
             self.name, options, services, trips, self._observer, self._cache, callbacks, hooks.happened
         )
@@ -125,7 +130,8 @@ class MCPClient:
             store = services.pins if pins is None else lambda _: pins
             return PinGate(name, options.pin_tools or "off", lambda: store(name), hooks.happened, kind)
 
-        self._features = ServerFeatures(trips, self.subscriptions, gate("prompts"))
+        self.features = ServerFeatures(self.trips, self.subscriptions, gate("prompts"))
+        """The part that has resources, prompts and log messages, as exchanges."""
         self._instructions_gate = gate("instructions")
 
     # Other constructors.
@@ -154,7 +160,8 @@ class MCPClient:
         timeout = server.timeout if "timeout" in config else timeout
         settings = settings_of(server, pins, own_restart="restart" in config)
         transport = transport_for(server, timeout, debug, on_authorization)
-        return cls(name, transport, debug, on_elicitation=on_elicitation, **settings)
+        clock = None if server.in_process is None else server.in_process.clock
+        return cls(name, transport, debug, on_elicitation=on_elicitation, clock=clock, **settings)
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:
@@ -170,6 +177,9 @@ class MCPClient:
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
+        if self._clock is not None:
+            # It counts in a manager as well.
+            services = msgspec.structs.replace(services, clock=self._clock)
         self._assemble(self._options.or_else(defaults), services)
 
     # Connecting and disconnecting.
@@ -204,12 +214,13 @@ class MCPClient:
         replaced = self._session.replace()
         if replaced is not None:
             return replaced
-        self.disconnect()
+        self._session.disconnect(self._forget)
         return self.connect(keep_trying=keep_trying)
 
     def disconnect(self) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
         self._session.disconnect(self._forget)
+        self.listeners.end()
 
     def _forget(self) -> None:
         self._server_requests.withdraw_all()
@@ -268,7 +279,7 @@ class MCPClient:
         `EventsDropped`. Returns a function that ends the subscription. Clients of a manager report to the manager's
         listeners too.
         """
-        return self._listeners.subscribe(listener, self._services.callbacks)
+        return self.listeners.subscribe(listener, self._services.callbacks)
 
     # What is known about the server.
 
@@ -423,47 +434,45 @@ class MCPClient:
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
         """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
-        name = (params or {}).get("name")
         if method == "tools/call":
-            arguments = (params or {}).get("arguments")
-            return self._trips.request(self.tool_calls.new_request(name, arguments, CallOptions(timeout)))
-        if method == "prompts/get":
-            return self._features.request_prompt(params or {}, timeout)
-        return self._trips.send(method, params, timeout)
+            params = params or {}
+            options = CallOptions(timeout)
+            return self.trips.request(self.tool_calls.new_request(params.get("name"), params.get("arguments"), options))
+        return self.trips.run(self.features.request(method, params, timeout))
 
     def list_resources(self) -> list[dict[str, Any]]:
         """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
-        return self._features.list_resources()
+        return self.trips.run(self.features.list_resources())
 
     def list_resource_templates(self) -> list[dict[str, Any]]:
         """``{"uriTemplate": …, "name": …}`` each, and what the server adds of title, description, mimeType.
 
         Empty for a server that does not know the method, as many do that have resources.
         """
-        return self._features.list_resource_templates()
+        return self.trips.run(self.features.list_resource_templates())
 
     def read_resource(self, uri: str) -> dict[str, Any]:
         """``{"contents": [{"uri": …, "mimeType": …, "text": … or "blob": …}]}``; a blob is in Base64."""
-        return self._features.read_resource(uri)
+        return self.trips.run(self.features.read_resource(uri))
 
     def subscribe_resource(self, uri: str) -> None:
         """Receive a `ResourceUpdated` event for each change of a resource, until it is unsubscribed.
 
         Restarts of the server do not end it. Raises NotOffered if the server does not tell changes.
         """
-        self._features.subscribe_resource(uri)
+        self.trips.run(self.features.subscribe_resource(uri))
 
     def unsubscribe_resource(self, uri: str) -> None:
         """End `subscribe_resource`; harmless if the resource was not subscribed."""
-        self._features.unsubscribe_resource(uri)
+        self.trips.run(self.features.unsubscribe_resource(uri))
 
     def list_prompts(self) -> list[dict[str, Any]]:
         """``{"name": …, "title": …, "description": …, "arguments": [{"name": …, "required": …}]}`` each."""
-        return self._features.list_prompts()
+        return self.trips.run(self.features.list_prompts())
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
         """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
-        return self._features.get_prompt(name, arguments)
+        return self.trips.run(self.features.get_prompt(name, arguments))
 
     def complete(
         self, ref: dict[str, Any], argument: dict[str, str], *, context: dict[str, str] | None = None
@@ -473,7 +482,7 @@ class MCPClient:
         `ref` is ``{"type": "ref/prompt", "name": …}`` or ``{"type": "ref/resource", "uri": …}``; `context` are the
         arguments that have values already.
         """
-        return self._features.complete(ref, argument, context)
+        return self.trips.run(self.features.complete(ref, argument, context))
 
     def set_logging_level(self, level: str) -> None:
         """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
@@ -481,7 +490,7 @@ class MCPClient:
         `level` is one of debug, info, notice, warning, error, critical, alert, emergency; anything else is a
         ValueError. Raises NotOffered if the server does not send log messages.
         """
-        self._features.set_logging_level(level)
+        self.trips.run(self.features.set_logging_level(level))
 
     # What the supervisor calls, on its thread (`SupervisionHooks`), with `refusal_of` and `subscriptions`.
 
@@ -494,4 +503,4 @@ class MCPClient:
     def happened(self, event: Event) -> None:
         self._cache.happened(event)
         self._services.on_event(event)
-        self._listeners.publish(event)
+        self.listeners.publish(event)

@@ -23,8 +23,9 @@ from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Absence, Readiness, absence_of
+from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
 from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
@@ -40,14 +41,14 @@ from gaia.mcp.client.supervision.events import Event, Listener, Listeners, Serve
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_calls import failure
+from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["MCPClientManager"]
+__all__ = ["MCPClientManager", "require_wait"]
 
 logger = get_logger(__name__)
 
@@ -122,14 +123,19 @@ class MCPClientManager:
             restart_policy=restart_policy, pin_tools=pin_tools, output_validation=output_validation, features=features
         )
         """For what the entries of servers leave open."""
+        self.taps = Taps()
+        """Where servers are recorded, if they are."""
         self._services = SharedServices(
             **threads_for("manager"),
             tool_filter=tool_filter,
             on_authorization=on_authorization,
+            taps=self.taps,
         )
-        self._listeners = Listeners()
+        self.listeners = Listeners()
+        """Told of the events of all servers."""
         self._registry = ServerRegistry(self._joined)
-        self._readiness = Readiness()
+        self.readiness = Readiness()
+        """Changes with the conditions of the servers."""
         self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
@@ -201,7 +207,7 @@ class MCPClientManager:
             if client is not None:
                 self._registry.drop(name, client)
                 client.disconnect()
-        self._readiness.changed()
+        self.readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
@@ -279,7 +285,7 @@ class MCPClientManager:
         ``starting`` during an attempt. Calling this again tries it at once. A server whose configuration cannot be
         used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
-        _require_wait(timeout)
+        require_wait(timeout)
         # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
         entries, problems = self.config.get_servers(), self.config.problems
         self._registry.expect(self.config.get_entries())
@@ -333,7 +339,8 @@ class MCPClientManager:
             if starter is not threading.current_thread():
                 starter.join()
         self._services.close()
-        self._readiness.changed()
+        self.readiness.changed()
+        self.listeners.end()
 
     def wait_ready(self, timeout: float | None = None) -> bool:
         """Wait until all servers that were loaded or added are ready, at most `timeout` seconds (None: no limit).
@@ -344,14 +351,10 @@ class MCPClientManager:
         call `load_from_config` first. Before that, and if no server was added either, it is False at once unless the
         configuration has no servers to start. Raises ValueError for a `timeout` that is no duration.
         """
-        _require_wait(timeout)
-
-        def is_over() -> bool:
-            absences = self._absences(self._awaited())
-            return not absences or any(absence.is_final for absence in absences)
-
-        self._readiness.wait(is_over, timeout)
-        return not self._absences(self._awaited())
+        require_wait(timeout)
+        goal = self.all_ready()
+        self.readiness.wait(goal.is_over, timeout)
+        return goal.outcome()
 
     def require(self, *names: str, timeout: float | None = 30.0) -> None:
         """Wait until the servers `names` are ready, by default all that are configured and not disabled.
@@ -361,12 +364,31 @@ class MCPClientManager:
         itself; see `wait_ready`. Does not start servers: call `load_from_config` first. Raises ValueError for a
         `timeout` that is no duration.
         """
-        _require_wait(timeout)
-        if not names:
-            names = tuple(self._enabled())
-        self._readiness.wait(lambda: all(absence.is_final for absence in self._absences(names)), timeout)
-        if missing := self._absences(names):
-            raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
+        require_wait(timeout)
+        goal = self.presence_of(names)
+        self.readiness.wait(goal.is_over, timeout)
+        goal.outcome()
+
+    # What the two wait for; tasks wait for it in another way than threads.
+
+    def all_ready(self) -> Goal[bool]:
+        """For `wait_ready`."""
+
+        def is_over() -> bool:
+            absences = self._absences(self._awaited())
+            return not absences or any(absence.is_final for absence in absences)
+
+        return Goal(is_over, lambda: not self._absences(self._awaited()))
+
+    def presence_of(self, names: tuple[str, ...]) -> Goal[None]:
+        """For `require`."""
+        names = names or tuple(self._enabled())
+
+        def check() -> None:
+            if missing := self._absences(names):
+                raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
+
+        return Goal(lambda: all(absence.is_final for absence in self._absences(names)), check)
 
     def _awaited(self) -> list[str]:
         """The servers that `wait_ready` waits for: those that were started, or else those that could be."""
@@ -445,11 +467,24 @@ class MCPClientManager:
             # The server was removed after the route had been found.
             return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
 
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """The way of a call to each tool that `list_tools` lists, by its namespaced name. Replaced as a whole."""
+        return self._registry.routes
+
+    def route_of(self, name: str) -> Route:
+        """The way of a call to a tool, whether it is listed or not. Raises as `submit_tool` does; may wait seconds."""
+        route = self._registry.routes.get(name) or self._route_to_absent(name)
+        if route is None:
+            raise self._no_route(name)
+        return route
+
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
+        require_tool_name(name)
         if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
-            self._readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)
+            self.readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)
         return self._registry.route_to_absent(name)
 
     def submit_tool(
@@ -468,9 +503,7 @@ class MCPClientManager:
         no server offers, and ServerUnavailable for the tool of a server that is down. Everything that goes wrong later
         is raised by the future.
         """
-        route = self._registry.routes.get(name) or self._route_to_absent(name)
-        if route is None:
-            raise self._no_route(name)
+        route = self.route_of(name)
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         try:
             return route.client.tool_calls.submit(route.tool.name, arguments, options)
@@ -508,7 +541,7 @@ class MCPClientManager:
         server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
         that ends the subscription.
         """
-        return self._listeners.subscribe(listener, self._services.callbacks)
+        return self.listeners.subscribe(listener, self._services.callbacks)
 
     # Making clients, and what they report.
 
@@ -545,10 +578,10 @@ class MCPClientManager:
         try:
             return self._registry.connect(name, client, keep_trying=keep_trying)
         finally:
-            self._readiness.changed()
+            self.readiness.changed()
 
     def _joined(self, name: str, tools: tuple[MCPTool, ...]) -> None:
-        self._listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
+        self.listeners.publish(ToolsChanged(name, added=tuple(sorted(tool.name for tool in tools))))
 
     def _happened(self, name: str, client: MCPClient, event: Event) -> None:
         """Something has happened to a server; called on its supervisor's thread, or on one that connects its client."""
@@ -558,14 +591,14 @@ class MCPClientManager:
         elif isinstance(event, ToolsChanged) and self._registry.is_starting(name):
             # A listener would ask for tools that cannot be called yet. It is told when the server has joined.
             return
-        self._listeners.publish(event)
+        self.listeners.publish(event)
         if tools:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
-            self._readiness.changed()
+            self.readiness.changed()
 
 
-def _require_wait(timeout: float | None) -> None:
+def require_wait(timeout: float | None) -> None:
     """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
     if timeout not in (None, 0):
         require_seconds("timeout", timeout)

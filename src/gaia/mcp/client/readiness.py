@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 from gaia.locks import Latch
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import ServerUnavailable
 
-__all__ = ["Absence", "Readiness", "absence_of"]
+__all__ = ["Absence", "Goal", "Readiness", "absence_of"]
+
+T = TypeVar("T")
 
 _USABLE = {ServerState.READY, ServerState.EXITED}
 """A server that has exited by itself is started by the next call."""
@@ -58,25 +61,42 @@ def absence_of(
     return Absence(ServerUnavailable.of(name, reason, status.retry_in), is_final)
 
 
+class Goal(NamedTuple, Generic[T]):
+    """What a thread or a task waits for."""
+
+    is_over: Callable[[], bool]
+    """Whether there is nothing to wait for any more."""
+    outcome: Callable[[], T]
+    """What the wait has come to, or raises the reason why it failed; for any moment, when time is up too."""
+
+
 class Readiness:
-    """Lets threads wait until the servers of a manager are in some condition. Thread-safe."""
+    """Lets threads and tasks wait until the servers of a manager are in some condition. Thread-safe."""
 
     def __init__(self) -> None:
-        self._waiting: set[Latch] = set()
-        """One for each thread that waits, which adds and removes it itself; others copy the set."""
+        self._waiting: set[Callable[[], object]] = set()
+        """What wakes up each thread or task that waits, which adds and removes it itself; others copy the set."""
 
     def changed(self) -> None:
         """The condition of a server may have changed."""
-        for latch in list(self._waiting):
-            latch.open()
+        for wake in list(self._waiting):
+            wake()
+
+    @contextlib.contextmanager
+    def watched(self, wake: Callable[[], object]) -> Iterator[None]:
+        """In the block, `wake` is called after each change, on any thread; it must be quick, and must not raise."""
+        self._waiting.add(wake)
+        try:
+            yield
+        finally:
+            self._waiting.discard(wake)
 
     def wait(self, is_over: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until `is_over` says so, at most `timeout` seconds (None: for ever). Whether it does."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             latch = Latch()
-            self._waiting.add(latch)
-            try:
+            with self.watched(latch.open):
                 # A change after this look opens the latch.
                 if is_over():
                     return True
@@ -84,5 +104,3 @@ class Readiness:
                 if remaining is not None and remaining <= 0:
                     return False
                 latch.wait(remaining)
-            finally:
-                self._waiting.discard(latch)

@@ -7,7 +7,7 @@ their own time (`ServerRequests`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,13 +16,13 @@ from gaia.daemon_pool import DaemonPool, PoolExhausted
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.exchange import Send, drive, paginate
+from gaia.mcp.client.protocol.exchange import Exchange, Send, drive, paginate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired, needs_input
 from gaia.mcp.client.response_cache import CACHEABLE, ResponseCache
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.session import Session
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED, CallFuture, Outcome, end
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.input_requests import InputRequests
@@ -32,6 +32,8 @@ from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPErr
 __all__ = ["RoundTrips"]
 
 logger = get_logger(__name__)
+
+T = TypeVar("T")
 
 NOTHING: Outcome = {}
 
@@ -52,7 +54,7 @@ class RoundTrips:
         self.session = session
         self.steps = steps
         self.server_requests = server_requests
-        self._cache = cache
+        self.cache = cache
         self._observer = observer
         self._clock = clock
 
@@ -63,11 +65,11 @@ class RoundTrips:
         try:
             keep: Callable[[Outcome], None] | None = None
             if request.method in CACHEABLE:
-                cached = self._cache.get(request.method, request.params)
+                cached = self.cache.get(request.method, request.params)
                 if cached is not None:
                     result = cached
                     return result
-                keep = self._cache.keeper(request.method, request.params)
+                keep = self.cache.keeper(request.method, request.params)
             answer = self.session.request(request)
             if "resultType" in answer and self.is_unfinished(answer):
                 # A result that answers of the application went into must not be used again.
@@ -87,26 +89,25 @@ class RoundTrips:
                 request.observation.ended(failure, result)
         return result
 
-    def send(
-        self, method: str, params: dict[str, Any] | None = None, timeout: float | None = None, target: str | None = None
-    ) -> Outcome:
-        """Make any request but a tool call, and wait for its result. `timeout` is in seconds. Raises `MCPError`."""
-        observation = self._observer.begin(method, params, target=target)
-        options = CallOptions(timeout)
-        return self.request(ClientRequest(method, observation.prepare(params), options, observation=observation))
+    def run(self, exchange: Exchange[T]) -> T:
+        """Run an exchange in this thread; its timeouts are in seconds. Raises `MCPError`."""
+        return drive(exchange, lambda step: self.request(self._new_request(step)))
 
-    def list_all(self, method: str, key: str) -> list[Any]:
-        """The items of all pages of a listing; `key` is what a page calls them. Raises `MCPError`."""
+    def list_all(self, method: str, key: str) -> Exchange[list[Any]]:
+        """The items of all pages of a listing; `key` is what a page calls them."""
         try:
-            return drive(paginate(method, key), self._send_step)
+            return (yield from paginate(method, key))
         except JsonRpcError as error:
             # A cursor of a page that was kept may mean nothing any more ("Caching").
-            if error.code != INVALID_PARAMS or not self._cache.forget(method):
+            if error.code != INVALID_PARAMS or not self.cache.forget(method):
                 raise
-            return drive(paginate(method, key), self._send_step)
+            return (yield from paginate(method, key))
 
-    def _send_step(self, step: Send) -> Outcome:
-        return self.send(step.method, step.params, step.timeout)
+    def _new_request(self, step: Send) -> ClientRequest:
+        """The request of a step, which is never a tool call."""
+        observation = self._observer.begin(step.method, step.params, target=step.target)
+        params = observation.prepare(step.params)
+        return ClientRequest(step.method, params, CallOptions(step.timeout), observation=observation)
 
     def _continue(self, request: ClientRequest, answer: Outcome) -> Outcome:
         """The result, after the first answer to a request turned out not to be one."""
@@ -119,7 +120,11 @@ class RoundTrips:
                 return answer
         raise too_many_rounds(request)
 
-    def submit(self, request: ClientRequest, lane: Lane) -> CallFuture:
+    def submit_step(self, step: Send, lane: Callbacks) -> CallFuture:
+        """Make the request of one step of an exchange without waiting."""
+        return self.submit(self._new_request(step), lane)
+
+    def submit(self, request: ClientRequest, lane: Callbacks) -> CallFuture:
         """Make a request without waiting; see `Session`. Ends its observation."""
         try:
             return _Submission(self, request, lane).start()
@@ -164,13 +169,22 @@ class RoundTrips:
 class _Submission:
     """One submitted request. Each of its steps runs when the one before is over, and none waits for user code."""
 
-    def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Lane) -> None:
+    def __init__(self, trips: RoundTrips, request: ClientRequest, lane: Callbacks) -> None:
         self._trips = trips
         self._request = request
         self._rounds = 0
         self._future = CallFuture(lane)
+        self._keep: Callable[[Outcome], None] | None = None
+        """What to do with the result of the first round, if it may be used again."""
 
     def start(self) -> CallFuture:
+        method, params = self._request.method, self._request.params
+        if method in CACHEABLE:
+            cached = self._trips.cache.get(method, params)
+            if cached is not None:
+                self._end(None, cached)
+                return self._future
+            self._keep = self._trips.cache.keeper(method, params)
         self._send(self._request)
         return self._future
 
@@ -184,8 +198,13 @@ class _Submission:
             self._trips.note_urls(error)
         if error is not None:
             return False
+        keep, self._keep = self._keep, None
         if self._trips.is_unfinished(answer):
+            # A result that answers of the application went into must not be used again.
             self._next(lambda: self._ask_for_input(answer))
+        elif keep is not None and self._trips.is_stateless:
+            # It is encoded for the cache, which the thread that ends the round has no time for.
+            self._next(lambda: self._keep_and_end(keep, answer))
         elif self._request.check is not None:
             self._next(lambda: self._check(answer))
         else:
@@ -209,6 +228,10 @@ class _Submission:
         except PoolExhausted:
             # No thread can be started. This one, which ended the step before, is late then; the future is not lost.
             guarded()
+
+    def _keep_and_end(self, keep: Callable[[Outcome], None], result: Outcome) -> None:
+        keep(result)
+        self._end(None, result)
 
     def _check(self, result: Outcome) -> None:
         check(self._request, result)

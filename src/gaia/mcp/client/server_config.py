@@ -14,6 +14,7 @@ from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
+from gaia.mcp.client.transports.in_process import InProcessServer
 from gaia.mcp.client.transports.sandbox.settings import Sandbox, memory_bytes
 from gaia.mcp.errors import ConfigError
 from gaia.telemetry.content import MODES, CaptureMode
@@ -58,6 +59,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """None and an empty list differ: a command without any `args` is split into words."""
     env: dict[str, str] | None = None
     cwd: str | None = None
+    in_process: InProcessServer | None = None
+    """A server that lives in this program, in place of a command and a url. In entries in memory only."""
     type: ServerType | None = None
     url: str | None = None
     headers: dict[str, str] | None = None
@@ -131,7 +134,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def __post_init__(self) -> None:
         has_command, has_url = bool((self.command or "").strip()), bool((self.url or "").strip())
-        if not has_command and not has_url:
+        if self.in_process is not None:
+            self._check_in_process(has_command or has_url)
+        elif not has_command and not has_url:
             raise ValueError("command: missing; give the command that starts the server, or the url of a running one")
         if self.type is None and has_command and has_url:
             raise ValueError('type: there is both a command and a url; remove one, or say "stdio" or "http" here')
@@ -139,7 +144,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError('command: missing; a server of type "stdio" needs one')
         if self.type not in (None, "stdio") and not has_url:
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
-        if self.transport != "stdio":
+        if self.transport in ("http", "sse"):
             self._check_without_process()
         if self.standby and self.restart.restart == "never":
             raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
@@ -161,9 +166,19 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.max_memory is not None:
             raise ValueError("max_memory: only for a server with a command; this one has a url")
 
+    def _check_in_process(self, is_elsewhere: bool) -> None:
+        if is_elsewhere or self.type is not None:
+            raise ValueError("in_process: the server lives in this program; remove command, url and type")
+        if self.sandbox:
+            raise ValueError("sandbox: only a server with a command can be started in one; this one has no process")
+        if self.max_memory is not None:
+            raise ValueError("max_memory: only for a server with a command; this one has no process")
+
     @property
-    def transport(self) -> Literal["stdio", "http", "sse"]:
-        """How the server is reached: what `type` says, or else what `command` and `url` imply."""
+    def transport(self) -> Literal["stdio", "http", "sse", "in-process"]:
+        """How the server is reached: what `type` says, or else what `command`, `url` and `in_process` imply."""
+        if self.in_process is not None:
+            return "in-process"
         if self.type is None:
             return "stdio" if (self.command or "").strip() else "http"
         return "http" if self.type == "streamable-http" else self.type
@@ -257,6 +272,7 @@ _WORDS = {
     "object": "an object",
     "dict": "an object",
     "null": "null",
+    "InProcessServer": "a server object, which no file can hold",
     "NoneType": "null",
 }
 _PLACE = r" - at (`key` in )?`\$(.*)`$"

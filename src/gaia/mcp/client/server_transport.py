@@ -35,6 +35,8 @@ def transport_for(
 
     `on_authorization` takes a person to where they log in. Raises ValueError for a command that cannot be used.
     """
+    if server.in_process is not None:
+        return server.in_process.transport(timeout)
     if server.transport == "stdio":
         return StdioTransport(
             server.command or "",

@@ -46,6 +46,10 @@ class Session(Protocol):
         """Seconds, for requests without a timeout of their own; infinite if only the transport knows."""
 
     @property
+    def waits_in_caller(self) -> bool:
+        """Whether `submit` waits for the answer in its own thread."""
+
+    @property
     def state(self) -> ServerState: ...
 
     @property
@@ -97,6 +101,8 @@ class Session(Protocol):
 
 class SupervisedSession:
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
+
+    waits_in_caller = False
 
     def __init__(self, context: SupervisionContext) -> None:
         self._name = context.name
@@ -284,6 +290,7 @@ def new_session(
             clock=clock,
             rng=services.rng,
             observer=observer,
+            taps=services.taps,
             executor=callbacks.lane().post,
         )
     )

@@ -16,7 +16,7 @@ from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.supervision.callbacks import CallbackGroup
+from gaia.mcp.client.supervision.callbacks import CallbackGroup, Callbacks
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
 from gaia.mcp.client.supervision.context import Listing
@@ -26,7 +26,7 @@ from gaia.mcp.client.tool_catalog import SortedTools, ToolCatalog
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 
-__all__ = ["ToolCalls", "failure"]
+__all__ = ["ToolCalls", "failure", "require_tool_name"]
 
 logger = get_logger(__name__)
 
@@ -84,7 +84,7 @@ class ToolCalls:
             try:
                 self._cache.forget("tools/list")
                 listing = self.listing_begins()
-                self.listed(self._trips.list_all("tools/list", "tools"), listing)
+                self.listed(self._trips.run(self._trips.list_all("tools/list", "tools")), listing)
             except MCPError as error:
                 logger.warning("tools_list_failed", server=self._name, error=error.message)
                 return ()
@@ -163,15 +163,25 @@ class ToolCalls:
         except NotConnected:
             raise
         except MCPError as error:
-            return failure(error, tool_name, self.catalog.get(tool_name), arguments)
+            return self.failed(error, tool_name, arguments)
 
-    def submit(self, tool_name: str, arguments: Json | None, options: CallOptions) -> CallFuture:
-        return self._trips.submit(self.new_request(tool_name, arguments, options), self._callbacks.lane())
+    def failed(self, error: MCPError, tool_name: str, arguments: Json | None) -> ToolResult:
+        return failure(error, tool_name, self.catalog.get(tool_name), arguments)
+
+    def submit(
+        self, tool_name: str, arguments: Json | None, options: CallOptions, lane: Callbacks | None = None
+    ) -> CallFuture:
+        """See `MCPClient.submit_tool`. The callbacks run on `lane`, by default on the client's callback threads."""
+        return self._trips.submit(self.new_request(tool_name, arguments, options), lane or self._callbacks.lane())
+
+    @property
+    def waits_in_caller(self) -> bool:
+        """Whether `submit` waits for the answer, because only the transport could do otherwise."""
+        return self._trips.session.waits_in_caller
 
     def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
         """A `tools/call`, unless it is not allowed. Every tool call passes here."""
-        if not isinstance(tool_name, str):
-            raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
+        require_tool_name(tool_name)
         if arguments is None:
             arguments = {}
         elif not isinstance(arguments, dict):
@@ -208,6 +218,12 @@ class ToolCalls:
         if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None
         return self._options.max_timeout if options.max_timeout is None else options.max_timeout
+
+
+def require_tool_name(name: Any) -> None:
+    """Raise ValueError for a name that is no string."""
+    if not isinstance(name, str):
+        raise ValueError(f"the tool's name must be a string, not {name!r}")  # noqa: TRY004 - see call_tool
 
 
 def failure(error: MCPError, tool_name: str, tool: MCPTool | None, arguments: Mapping[str, Any] | None) -> ToolResult:

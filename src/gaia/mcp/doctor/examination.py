@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -134,7 +134,11 @@ class _Examination:
             return
         yield _check_config(config, server)
         stdio = server.transport == "stdio"
-        preparations = check_program(expanded) if stdio else check_endpoint(expanded.url or "", expanded.headers or {})
+        preparations: Iterable[Check] = ()
+        if stdio:
+            preparations = check_program(expanded)
+        elif server.in_process is None:
+            preparations = check_endpoint(expanded.url or "", expanded.headers or {})
         for check in preparations:
             yield check
             if check.verdict is Verdict.FAIL and check.name != "versions":

@@ -23,7 +23,7 @@ from gaia.mcp.errors import (
     Overloaded,
     ServerCrashed,
 )
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 
 Json = dict[str, Any]
 CALL = ClientRequest("tools/call", {"name": "echo"})

@@ -8,11 +8,12 @@ import pytest
 
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.features import ServerFeatures
+from gaia.mcp.client.protocol.exchange import Send
 from gaia.mcp.client.supervision.events import PromptsChanged, ResourcesChanged, ResourceUpdated
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport, handshake_answers, stateless_answers
 from tests.recorder import Recorder
 from tests.waiting import wait_until
@@ -215,23 +216,24 @@ class TestTemplates:
 
 
 class TestThePartAlone:
-    """`ServerFeatures` over requests that a mock makes."""
+    """The exchanges of `ServerFeatures`, without anything that makes their requests."""
 
     @pytest.fixture
     def trips(self) -> Mock:
-        return Mock(**{"session.profile": None, "send.return_value": {"messages": []}})
+        return Mock(**{"session.profile": None})
 
     def test_a_prompt_is_requested_by_its_name_which_traces_are_told(self, trips: Mock) -> None:
         features = ServerFeatures(trips, Subscriptions(), Mock(blocks=False))
-        assert features.get_prompt("greet", None) == {"messages": []}
-        trips.send.assert_called_once_with("prompts/get", {"name": "greet", "arguments": {}}, None, target="greet")
+        exchange = features.get_prompt("greet", None)
+        assert next(exchange) == Send("prompts/get", {"name": "greet", "arguments": {}}, target="greet")
 
     def test_what_is_wanted_before_the_first_handshake_is_told_to_the_session(self, trips: Mock) -> None:
         subscriptions = Subscriptions()
         features = ServerFeatures(trips, subscriptions, Mock())
-        features.subscribe_resource("file:///a")
-        features.set_logging_level("error")
+        subscribe, set_level = features.subscribe_resource("file:///a"), features.set_logging_level("error")
+        trips.is_stateless = True
+        assert list(subscribe) == list(set_level) == []
         assert (subscriptions.resources, subscriptions.log_level) == (("file:///a",), "error")
         assert trips.session.subscriptions_changed.call_count == 2
-        features.unsubscribe_resource("file:///b")
+        assert list(features.unsubscribe_resource("file:///b")) == []
         assert trips.session.subscriptions_changed.call_count == 2

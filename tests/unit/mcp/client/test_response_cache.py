@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.events import (
     ServerState,
     StateChanged,
 )
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport, handshake_answers, stateless_answers
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from gaia.cancellation import CancelScope
 from gaia.mcp.client import MCPClient
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.errors import CallCancelled, CallTimeout, InputMissing, InvalidResponse, MCPError, ServerCrashed
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel, FakeTransport, stateless_answers
 from tests.waiting import PATIENCE
 

@@ -21,7 +21,7 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import CallTimeout, NotConnected, StartFailed
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeTransport
 from tests.waiting import PATIENCE, wait_until
 

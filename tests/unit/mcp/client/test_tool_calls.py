@@ -152,7 +152,7 @@ class TestListings:
 
     def test_they_are_asked_for_when_there_is_none_or_a_new_one_is_wanted(self, make: Make, trips: Mock) -> None:
         calls = make()
-        trips.list_all.return_value = [ADD]
+        trips.run.return_value = [ADD]
         assert len(calls.offered(refresh=False)) == 2
         assert [tool.name for tool in calls.offered(refresh=True)] == ["add"]
         calls.forget()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import re
 import shlex
 from collections.abc import Coroutine, Generator, Iterator
@@ -13,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gaia.extras import install_command
+from gaia.extras import missing
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.authorization.addresses import is_loopback
@@ -291,12 +290,8 @@ class ServerAuthorization:
 
     def _require_sdk(self) -> None:
         """Raise ConfigError with the way to install what asks for tokens, if it is missing."""
-        missing = [package for package in _FOR_TOKENS if importlib.util.find_spec(package) is None]
-        if missing:
-            raise ConfigError(
-                f"server {self._name!r} requires a login, which needs the package {missing[0]}; "
-                f"run: {install_command('oauth')}"
-            )
+        if (lack := missing("oauth", *_FOR_TOKENS)) is not None:
+            raise ConfigError(f"server {self._name!r} requires a login, which needs {lack}")
 
     def _run(self, flow: Coroutine[Any, Any, Login | None]) -> str | None:
         """Run a flow in this thread, in an event loop of its own. Gives the new token, if there is one.

@@ -34,6 +34,8 @@ class Send(msgspec.Struct, frozen=True):
     params: dict[str, Any] | None = None
     timeout: float | None = None
     """Seconds for this request alone; None leaves it to the driver."""
+    target: str | None = None
+    """The name of the prompt that is asked for, which traces are told."""
 
 
 class Notify(msgspec.Struct, frozen=True):

@@ -8,9 +8,11 @@ of a supervisor or a connection ever runs user code, and none waits for it.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import Protocol
 
 from gaia.daemon_pool import DaemonPool
 from gaia.exception_text import exception_text
@@ -19,7 +21,7 @@ from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["CallbackGroup", "CallbackPool", "Lane"]
+__all__ = ["MAX_LISTENER_BYTES", "CallbackGroup", "CallbackPool", "Callbacks", "Lane", "require_runs_on_thread"]
 
 logger = get_logger(__name__)
 
@@ -33,13 +35,30 @@ _MAX_GROUP_THREADS = 32
 _MAX_TASKS = 10_000
 """That wait in one lane for one server."""
 
-_MAX_LISTENER_BYTES = 4 * 1024 * 1024
+MAX_LISTENER_BYTES = 4 * 1024 * 1024
 """Of what one server sent, in all tasks that wait for one listener."""
 
 _MAX_FUTURE_BYTES = 256 * 1024
 """The same for one future, of which there may be as many as calls in flight."""
 
 _JOIN_SECONDS = 2.0
+
+
+def require_runs_on_thread(name: str, function: object) -> None:
+    """Raise ValueError for a coroutine function: a callback thread has no event loop that would run its coroutine."""
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004 - asked for is what it is
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
+        raise ValueError(
+            f"{name}: runs on a thread, so it cannot be an async function; give a function that runs the coroutine on "
+            "your event loop: asyncio.run_coroutine_threadsafe(coroutine, loop).result()"
+        )
+
+
+class Callbacks(Protocol):
+    """Where the user code of one call runs: a lane, or the event loop of the task that waits for the call."""
+
+    def post(self, task: Task, /, *, size: int = 0) -> object:
+        """Run `task` soon, after all that were posted before; it holds `size` bytes of what the server sent."""
 
 
 class _Source:
@@ -130,7 +149,7 @@ class Lane:
 
     def run(self) -> None:
         """Run what waits, and what comes meanwhile. For the thread that the lane was scheduled on."""
-        while (task := self._next()) is not None:
+        while (task := self.take()) is not None:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001 - user code may raise anything, and must not end the thread
@@ -140,7 +159,8 @@ class Lane:
             # Nothing of a task is kept while the next one is waited for.
             del task
 
-    def _next(self) -> Task | None:
+    def take(self) -> Task | None:
+        """The next task, for the thread that runs the lane; after None the lane is scheduled anew for what comes."""
         with self._lock:
             if not self._sources:
                 self._scheduled = False
@@ -217,7 +237,7 @@ class CallbackPool:
 
     def lane(self, on_dropped: Callable[[str, int], object] | None = None) -> Lane:
         """A lane that waits for no group: for a listener, of which there are as many as the application has made."""
-        return Lane(lambda lane: self._run(lane.run), max_bytes=_MAX_LISTENER_BYTES, on_dropped=on_dropped)
+        return Lane(lambda lane: self._run(lane.run), max_bytes=MAX_LISTENER_BYTES, on_dropped=on_dropped)
 
     def group(self, server: str, limit: int = _MAX_GROUP_THREADS) -> CallbackGroup:
         """Lanes for user code that is about `server`, on at most `limit` threads at a time."""

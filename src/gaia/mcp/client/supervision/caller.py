@@ -20,7 +20,7 @@ from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.call_queue import CallQueue
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.status import CallStatistics
 from gaia.mcp.client.supervision.supervisor import Supervisor
@@ -230,11 +230,13 @@ class CallFuture(Future[ToolResult]):
     A thread of a connection or a supervisor completes it, and runs none of its callbacks: they run on a lane.
     """
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Callbacks) -> None:
         super().__init__()
         self.lane = lane
         self._cancel_call: Callable[[CallCancelled], bool] | None = None
         self._cancellation = CallCancelled("cancelled by its owner")
+        self.answer: Outcome = {}
+        """The server's result as it came, once the call has ended without an error."""
         self._unwanted = False
 
     def add_done_callback(self, fn: Callable[[Future[ToolResult]], object]) -> None:
@@ -249,6 +251,13 @@ class CallFuture(Future[ToolResult]):
 
         super().add_done_callback(call)
         adding = False
+
+    def on_end(self, wake: Callable[[], object]) -> None:
+        """Call `wake` on the thread that ends the call, or here and now if it has ended.
+
+        For code of gaia's that is quick, never waits and never raises.
+        """
+        super().add_done_callback(lambda _: wake())
 
     def cancel(self) -> bool:
         """False if the call ended just before. A further round trip of the request is cancelled when it begins."""
@@ -279,4 +288,5 @@ class CallFuture(Future[ToolResult]):
         if error is not None:
             self.set_exception(error)
         else:
+            self.answer = result
             self.set_result(ToolResult.from_server(result))

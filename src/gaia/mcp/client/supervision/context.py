@@ -11,6 +11,7 @@ from gaia.mcp.client.observation.request_spans import Executor, Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
@@ -81,5 +82,7 @@ class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
     """For jitter; used by the supervisor's thread alone."""
     observer: Observer
     """Told of all requests, and of the server's starts, losses and stops."""
+    taps: Taps = msgspec.field(default_factory=Taps)
+    """Where the server is recorded, if it is."""
     executor: Executor = lambda task: task()
     """Runs the application's span processors, for which neither the supervisor nor a reader may wait."""

@@ -6,7 +6,9 @@ import contextlib
 import enum
 import heapq
 import itertools
+import math
 import queue
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -71,6 +73,8 @@ class Waiting(Protocol):
 
 _MIN_TIDY = 64
 _MOMENT_SECONDS = 0.1
+_MAX_ARRIVED = 64
+"""So many calls and requests are taken over at once at the latest; some have ended by then, and need not be kept."""
 
 
 class Timers:
@@ -135,6 +139,10 @@ class EventLoop:
         self.timers = Timers()
         self._clock = clock
         self._tasks: TimedQueue[Task] = TimedQueue()
+        self._arrived: deque[Waiting] = deque()
+        """To be watched. Other threads append, and the supervisor's thread takes them before it waits the next time."""
+        self._wakes_at = -math.inf
+        """Until when the supervisor's thread waits if no task comes; in the past while it does not wait."""
 
     def post(self, task: Task) -> None:
         """Have the supervisor's thread run `task`, after all that was posted before."""
@@ -142,16 +150,19 @@ class EventLoop:
 
     def watch(self, waiting: Waiting) -> None:
         """Enforce the deadline of a call or a server's request that no thread waits for."""
-        if not waiting.ended:
-            self.post(lambda: self._watch(waiting))
+        if waiting.ended:
+            return
+        # The supervisor's thread sets `_wakes_at` and then looks whether something has arrived. One of the two sees the
+        # other. Most calls end long before their deadlines, and are not worth a switch of threads each.
+        self._arrived.append(waiting)
+        if waiting.deadline < self._wakes_at or len(self._arrived) >= _MAX_ARRIVED:
+            self.post(self._watch_arrived)
 
-    def _watch(self, waiting: Waiting) -> None:
-        try:
-            self.timers.watch(waiting)
-        except BaseException:
-            # Nothing else would end it.
-            self.post(lambda: self.timers.watch(waiting))
-            raise
+    def _watch_arrived(self) -> None:
+        while self._arrived:
+            # If this raises, the next turn tries it again: nothing else would end it.
+            self.timers.watch(self._arrived[0])
+            self._arrived.popleft()
 
     @property
     def pending(self) -> int:
@@ -160,13 +171,19 @@ class EventLoop:
 
     def next_task(self) -> Task | None:
         """Wait for the next task, at most until the next deadline; None if that has passed, however many tasks wait."""
+        self._watch_arrived()
         deadline = self.timers.next_deadline()
         if deadline is not None and deadline <= self._clock.monotonic():
             return None
         try:
+            self._wakes_at = math.inf if deadline is None else deadline
+            if self._arrived:
+                self.post(self._watch_arrived)
             task: Task = self._clock.get(self._tasks, deadline)
         except queue.Empty:
             return None
+        finally:
+            self._wakes_at = -math.inf
         return task
 
     def next_task_soon(self) -> Task | None:

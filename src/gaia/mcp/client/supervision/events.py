@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.value_size import value_size
-from gaia.mcp.client.supervision.callbacks import CallbackPool
+from gaia.mcp.client.supervision.callbacks import Lane, require_runs_on_thread
 
 __all__ = [
     "ElicitationCompleted",
     "Event",
     "EventsDropped",
     "GaveUp",
+    "Lanes",
     "Listener",
     "Listeners",
     "PromptsChanged",
@@ -178,6 +179,13 @@ class EventsDropped(Event, frozen=True):
 Listener = Callable[[Event], None]
 
 
+class Lanes(Protocol):
+    """Where listeners run: the callback threads, or the task that asks an event loop for the next event."""
+
+    def lane(self, on_dropped: Callable[[str, int], object]) -> Lane:
+        """A lane for one listener; it tells ``on_dropped(server, count)`` of what it has lost."""
+
+
 class Listeners:
     """Thread-safe. Each listener gets events one at a time, those of one server in order, on a callback thread.
 
@@ -189,12 +197,18 @@ class Listeners:
         """Owns the writing of `_posts`, which is replaced as a whole, so that `publish` takes no lock. Reentrant,
         because a signal handler may subscribe too."""
         self._posts: tuple[Callable[[Event, int], None], ...] = ()
+        self._ends: tuple[Callable[[], None], ...] = ()
+        """Of the listeners that are told of the end. Owned and replaced like `_posts`."""
 
-    def subscribe(self, listener: Listener, pool: CallbackPool) -> Callable[[], None]:
-        """Tell `listener` of all events from now on, on a thread of `pool`.
+    def subscribe(
+        self, listener: Listener, lanes: Lanes, on_end: Callable[[], object] | None = None
+    ) -> Callable[[], None]:
+        """Tell `listener` of all events from now on, on a lane of `lanes`; `on_end` runs there at each `end`.
 
-        Returns a function that ends it, even for events under way. A listener may subscribe more than once.
+        Returns a function that ends it, even for events under way. A listener may subscribe more than once. Raises
+        ValueError for a coroutine function.
         """
+        require_runs_on_thread("listener", listener)
         ended = False
 
         def deliver(event: Event) -> None:
@@ -202,20 +216,33 @@ class Listeners:
             if not ended:
                 listener(event)
 
-        lane = pool.lane(on_dropped=lambda server, count: deliver(EventsDropped(server, count)))
+        lane = lanes.lane(on_dropped=lambda server, count: deliver(EventsDropped(server, count)))
 
         def post(event: Event, size: int) -> None:
-            lane.post(lambda: deliver(event), event.server, size)
+            if not ended:
+                lane.post(lambda: deliver(event), event.server, size)
+
+        def end() -> None:
+            assert on_end is not None, "others are not told"
+            lane.post(on_end)
 
         def unsubscribe() -> None:
             nonlocal ended
             ended = True
             with self._lock:
                 self._posts = tuple(one for one in self._posts if one is not post)
+                self._ends = tuple(one for one in self._ends if one is not end)
 
         with self._lock:
             self._posts = (*self._posts, post)
+            if on_end is not None:
+                self._ends = (*self._ends, end)
         return unsubscribe
+
+    def end(self) -> None:
+        """Their owner was disconnected: no event follows, unless it is connected again."""
+        for end in self._ends:
+            end()
 
     def publish(self, event: Event) -> None:
         if posts := self._posts:

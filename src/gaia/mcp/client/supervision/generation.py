@@ -14,6 +14,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Ending
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.counted_connection import CountedConnection
+from gaia.mcp.client.rpc.tap import Tap
 from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop
 from gaia.mcp.client.supervision.exchange_runner import RunExchange
@@ -87,8 +88,13 @@ class Generation:
             executor=context.executor,
             on_lost=lambda call, _: repeat(call),
         )
-        self._channel: Channel = context.transport.open(connection, context.name)
+        tap = None if context.taps.new is None else context.taps.new(context.name)
+        self._opened = _open(context, connection, tap)
+        """What the transport has opened."""
+        self._channel = self._opened
         try:
+            if tap is not None:
+                self._channel = tap.channel(self._opened)
             connection.channel = self._channel
             mask_secrets_of(self._channel)
         except BaseException:
@@ -101,7 +107,7 @@ class Generation:
         observer, connection = self._context.observer, self.connection
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
-        self._context.transport.present(self._channel)
+        self._context.transport.present(self._opened)
 
     def greet(
         self,
@@ -254,6 +260,16 @@ class Termination:
             self.is_done = True
             # The supervisor waits for it.
             self._on_closed(ending)
+
+
+def _open(context: SupervisionContext, connection: Connection, tap: Tap | None) -> Channel:
+    if tap is None:
+        return context.transport.open(connection, context.name)
+    try:
+        return context.transport.open(tap.listener(connection), context.name)
+    except MCPError as error:
+        tap.failed(error)
+        raise
 
 
 def _close(channel: Channel, server: str, grace: float) -> Ending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import shlex
@@ -432,7 +433,17 @@ class TestCredentials:
         )
         with pytest.raises(ConfigError) as caught:
             say_hello(guarded, auth)
-        assert caught.value.message.endswith(f"needs the package {missing}; run: {install_command('oauth')}")
+        assert f"needs {missing}, which is not installed (extra 'oauth' of gaia-mcp)" in caught.value.message
+        assert caught.value.message.endswith(f"run: {install_command('oauth')}")
+
+    def test_with_a_version_of_the_sdk_that_a_framework_needs_it_says_so(
+        self, guarded: Protected, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        auth = authorization(guarded, self.config(guarded))
+        version = importlib.metadata.version
+        monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.30.0" if name == "mcp" else version(name))
+        with pytest.raises(ConfigError, match=r"needs mcp>=2.3,<3, and mcp 1.30.0 is installed \(extra 'oauth'"):
+            say_hello(guarded, auth)
 
     def test_nobody_is_asked(self, guarded: Protected) -> None:
         auth = authorization(guarded, self.config(guarded))

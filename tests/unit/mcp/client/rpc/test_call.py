@@ -13,7 +13,7 @@ import pytest
 from gaia.mcp.client.rpc import call as call_module
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.errors import CallCancelled, CallTimeout, MCPError, ServerCrashed
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.interleaving import interleavings
 from tests.waiting import PATIENCE
 

@@ -24,7 +24,7 @@ from gaia.mcp.client.rpc.channel import Ending, Frame, Outgoing
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.noise import Noise
 from gaia.mcp.errors import CallTimeout, InvalidResponse, JsonRpcError, MCPError, Overloaded, ServerCrashed
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.interleaving import interleavings
 from tests.waiting import PATIENCE
 

@@ -10,7 +10,7 @@ import pytest
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
 from gaia.mcp.client.rpc.counted_connection import CountedConnection
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.unit.mcp.client.rpc.test_connection import FakeChannel
 
 

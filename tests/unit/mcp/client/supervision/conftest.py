@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gaia.cancellation import current_scope
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.supervised import Supervised
 from tests.waiting import PATIENCE
 

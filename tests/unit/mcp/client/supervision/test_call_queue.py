@@ -12,7 +12,7 @@ from gaia.mcp.client.supervision import call_queue as call_queue_module
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import CallCancelled, MCPError, NotConnected, Overloaded, ServerCrashed, ServerUnavailable
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel
 from tests.interleaving import interleavings
 

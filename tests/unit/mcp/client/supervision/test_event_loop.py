@@ -1,7 +1,11 @@
-"""The deadlines that a supervisor watches."""
+"""The deadlines that a supervisor watches, and when it is woken up for one."""
+
+import threading
 
 from gaia.mcp.client.rpc.call import Call
-from gaia.mcp.client.supervision.event_loop import Timer, Timers
+from gaia.mcp.client.supervision.event_loop import EventLoop, Timer, Timers
+from gaia.testing import FakeClock
+from tests.waiting import PATIENCE
 
 
 class Task:
@@ -93,3 +97,72 @@ def test_calls_that_have_ended_do_not_pile_up_until_their_deadlines() -> None:
             open_calls.append(one)
     assert len(timers._waiting) <= 2 * len(open_calls) + 64
     assert timers.due(1e6)[1] == open_calls[::-1]
+
+
+class TestWatching:
+    """A supervisor's thread that waits, and others that add deadlines."""
+
+    def waiting(self, loop: EventLoop) -> tuple[threading.Thread, list[object]]:
+        tasks: list[object] = []
+        thread = threading.Thread(target=lambda: tasks.append(loop.next_task()))
+        thread.start()
+        return thread, tasks
+
+    def test_one_that_is_earlier_than_the_next_one_wakes_the_thread_up(self, fake_clock: FakeClock) -> None:
+        loop = EventLoop(fake_clock)
+        loop.timers.set(Timer.HEALTH, 1030.0, HEALTH)
+        thread, tasks = self.waiting(loop)
+        fake_clock.wait_for_waiter(1030.0)
+        loop.watch(call(1010.0))
+        thread.join(PATIENCE)
+        (task,) = tasks
+        assert callable(task)
+        task()
+        assert loop.timers.next_deadline() == 1010.0
+
+    def test_one_that_is_later_does_not_and_is_watched_from_the_next_turn_on(self, fake_clock: FakeClock) -> None:
+        loop = EventLoop(fake_clock)
+        loop.timers.set(Timer.HEALTH, 1030.0, HEALTH)
+        thread, tasks = self.waiting(loop)
+        fake_clock.wait_for_waiter(1030.0)
+        loop.watch(call(1040.0))
+        assert loop.pending == 0
+        loop.post(HEALTH)
+        thread.join(PATIENCE)
+        assert tasks == [HEALTH]
+        loop.timers.cancel(Timer.HEALTH)
+        thread, tasks = self.waiting(loop)
+        fake_clock.wait_for_waiter(1040.0)
+        fake_clock.advance(50.0)
+        thread.join(PATIENCE)
+        assert tasks == [None]
+        assert len(loop.timers.due(1040.0)[1]) == 1
+
+    def test_a_thread_that_does_not_wait_is_not_woken_up(self, fake_clock: FakeClock) -> None:
+        loop = EventLoop(fake_clock)
+        loop.watch(call(1.0))
+        assert loop.pending == 0
+        assert loop.next_task() is None
+        assert len(loop.timers.due(1.0)[1]) == 1
+
+    def test_many_are_taken_over_at_once_so_that_those_that_have_ended_are_not_kept(
+        self, fake_clock: FakeClock
+    ) -> None:
+        loop = EventLoop(fake_clock)
+        calls = [call(1e6) for _ in range(64)]
+        for one in calls:
+            loop.watch(one)
+        assert loop.pending == 1
+        for one in calls:
+            one.finish({})
+        task = loop.next_task()
+        assert task is not None
+        task()
+        assert loop.timers.next_deadline() is None
+
+    def test_one_that_has_ended_is_not_watched(self, fake_clock: FakeClock) -> None:
+        loop = EventLoop(fake_clock)
+        ended = call(1.0)
+        ended.finish({})
+        loop.watch(ended)
+        assert not loop._arrived

@@ -199,3 +199,26 @@ def test_events_are_bounded_by_their_size() -> None:
 def test_an_event_cannot_be_changed_by_the_first_who_hears_of_it() -> None:
     with pytest.raises(AttributeError, match="immutable"):
         EVENTS[0].server = "other"  # type: ignore[misc]
+
+
+def test_at_the_end_only_those_that_asked_for_it_are_told_after_the_last_event(
+    listeners: Listeners, lane: HeldPool
+) -> None:
+    told: list[object] = []
+    listeners.subscribe(told.append, lane)
+    unsubscribe = listeners.subscribe(told.append, lane, lambda: told.append("end"))
+    publish(listeners, EVENTS[0])
+    listeners.end()
+    lane.go()
+    assert told == [EVENTS[0], EVENTS[0], "end"]
+    unsubscribe()
+    listeners.end()
+    lane.go()
+    assert told == [EVENTS[0], EVENTS[0], "end"]
+
+
+def test_a_coroutine_function_is_no_listener(listeners: Listeners, lane: HeldPool) -> None:
+    async def listener(event: Event) -> None: ...
+
+    with pytest.raises(ValueError, match=r"listener: runs on a thread.*run_coroutine_threadsafe"):
+        listeners.subscribe(listener, lane)  # type: ignore[arg-type]  # what type checkers find, too

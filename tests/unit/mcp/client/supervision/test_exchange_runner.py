@@ -10,7 +10,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.exchange_runner import CallAnswered, RunExchange
 from gaia.mcp.errors import CallTimeout, JsonRpcError, MCPError
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import FakeChannel
 
 

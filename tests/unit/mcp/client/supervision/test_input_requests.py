@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.errors import CallCancelled, InputMissing, InvalidResponse
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.unit.mcp.client.supervision.conftest import FORM, HELLO, LINK, Person
 from tests.waiting import PATIENCE, wait_until
 

@@ -22,7 +22,7 @@ from gaia.mcp.client.supervision.recycling import Recycling
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.errors import MCPError, StartFailed
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.fake_transport import PATIENCE
 from tests.supervised import Supervised
 from tests.tracing import Metering, Tracing

@@ -25,7 +25,7 @@ from gaia.mcp.errors import (
     ServerUnavailable,
     StartFailed,
 )
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 from tests.supervised import FRAGILE, Supervised, open_circuit, restart
 from tests.waiting import PATIENCE
 

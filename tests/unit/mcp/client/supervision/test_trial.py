@@ -11,7 +11,7 @@ from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.event_loop import EventLoop
 from gaia.mcp.client.supervision.trial import Trial
 from gaia.mcp.errors import CallTimeout, JsonRpcError, MCPError
-from tests.fake_clock import FakeClock
+from gaia.testing import FakeClock
 
 UNTIL = 30.0
 

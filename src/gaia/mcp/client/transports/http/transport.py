@@ -129,8 +129,8 @@ class HttpTransport(StandaloneTransport):
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"server {name!r} is reached over HTTP, which needs the package {error.name}; "
-                f"run: {install_command('http')}"
+                f"server {name!r} is reached over HTTP, which needs {error.name}, "
+                f"which is not installed (extra 'http' of gaia-mcp); run: {install_command('http')}"
             ) from error
         url, headers, secrets = self._expand()
         try:

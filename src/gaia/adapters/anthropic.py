@@ -1,0 +1,79 @@
+"""The tools of MCP servers for Anthropic's messages.
+
+Nothing of the package ``anthropic`` is needed: definitions, calls and results are the dicts and objects of its API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, synchronous
+from gaia.adapters.results import (
+    Shown,
+    content_for_model,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    text_for_model,
+)
+from gaia.mcp import ToolResult
+
+__all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
+
+
+def anthropic_tools(manager: Manager) -> list[Any]:
+    """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
+
+    Dicts of the API have the type `Any`, here and below, so that a type checker takes them for those of the package
+    ``anthropic``.
+    """
+    return [
+        {"name": name_for_model(tool), "description": description_for_model(tool), "input_schema": input_schema(tool)}
+        for tool in synchronous(manager).list_tools()
+    ]
+
+
+def run_tool_call(manager: Manager, tool_use: Any) -> Any:
+    """Make a call that the model asks for, and return its block ``tool_result``. Thread-safe.
+
+    `tool_use`, an object or a dict, is a block of a message's ``content`` with the type ``tool_use``. The results of
+    all such blocks of a message belong into one message of the role ``user``. What goes wrong in the call is a text in
+    the block, which has ``is_error`` then, and raises nothing.
+
+    Raises ValueError if `tool_use` is something else.
+    """
+    name, arguments = _requested(tool_use)
+    return _answer(manager, tool_use, call_tool(manager, name, arguments))
+
+
+async def run_tool_call_async(manager: Manager, tool_use: Any) -> Any:
+    """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
+    name, arguments = _requested(tool_use)
+    return _answer(manager, tool_use, await call_tool_async(manager, name, arguments))
+
+
+def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
+    kind = tool_use.get("type") if isinstance(tool_use, Mapping) else getattr(tool_use, "type", None)
+    if kind != "tool_use":
+        raise ValueError(f"expected a block of the type 'tool_use', not {kind!r}")
+    return _member(tool_use, "name"), _member(tool_use, "input")
+
+
+def _member(thing: Any, name: str) -> Any:
+    return thing[name] if isinstance(thing, Mapping) else getattr(thing, name)
+
+
+def _answer(manager: Manager, tool_use: Any, result: ToolResult) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": _member(tool_use, "id")}
+    if result.is_error:
+        # The API takes nothing but text then.
+        safe = is_safe(manager, _member(tool_use, "name"))
+        return {**block, "content": text_for_model(result, safe_to_repeat=safe), "is_error": True}
+    return {**block, "content": [_block(part) for part in content_for_model(result)]}
+
+
+def _block(part: Shown) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    return {"type": "image", "source": {"type": "base64", "media_type": part["mimeType"], "data": part["data"]}}

@@ -1,0 +1,50 @@
+"""Calls of tools as models ask for them: by a name, and perhaps with arguments that are text. Thread-safe.
+
+Adapters of this package use these functions; so can those that you write.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from gaia.adapters.results import InvalidArguments, parse_arguments
+from gaia.mcp import MCPClientManager, ToolResult
+from gaia.mcp.aio import AsyncMCPClientManager
+
+__all__ = ["Manager", "call_tool", "call_tool_async", "is_safe", "synchronous"]
+
+Manager: TypeAlias = MCPClientManager | AsyncMCPClientManager
+"""What adapters take."""
+
+
+def synchronous(manager: Manager) -> MCPClientManager:
+    """`manager` itself, or the one that an asynchronous manager is made over."""
+    return manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
+
+
+def call_tool(manager: Manager, name: str, arguments: dict[str, Any] | str | None) -> ToolResult:
+    """Call a tool by its namespaced name; see `MCPClientManager.call_tool`.
+
+    Arguments that are a text are parsed; what is no JSON object gives an error whose ``error_type`` is
+    ``invalid_arguments``.
+    """
+    try:
+        return synchronous(manager).call_tool(name, parse_arguments(arguments))
+    except InvalidArguments as error:
+        return ToolResult.from_error(error)
+
+
+async def call_tool_async(manager: Manager, name: str, arguments: dict[str, Any] | str | None) -> ToolResult:
+    """Like `call_tool`, without blocking the event loop. Cancelling the task cancels the call."""
+    if isinstance(manager, MCPClientManager):
+        manager = AsyncMCPClientManager.over(manager)
+    try:
+        return await manager.call_tool(name, parse_arguments(arguments))
+    except InvalidArguments as error:
+        return ToolResult.from_error(error)
+
+
+def is_safe(manager: Manager, name: str) -> bool:
+    """Whether the tool of this namespaced name is marked as safe to repeat; False if there is none."""
+    tools = synchronous(manager).list_tools()
+    return any(tool.namespaced_name == name and tool.safe_to_repeat for tool in tools)

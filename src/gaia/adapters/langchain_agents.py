@@ -1,0 +1,50 @@
+"""The tools of MCP servers for agents of ``langchain.agents``, as they are at each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gaia.adapters.calls import Manager
+from gaia.adapters.langchain import langchain_tools
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+except ImportError as error:
+    raise ImportError("gaia.adapters.langchain_agents needs LangChain: pip install langchain") from error
+
+__all__ = ["MCPToolsMiddleware"]
+
+
+class MCPToolsMiddleware(AgentMiddleware):
+    """Gives an agent the tools that `manager` offers when the model is asked, and makes its calls of them.
+
+    ``create_agent(model, tools, middleware=[MCPToolsMiddleware(manager)])``, where `tools` are the agent's others. A
+    tool that a server adds can be called in the model's next turn; one that it removes is not shown any more.
+    """
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__()
+        self._manager = manager
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(self._with_tools(request))
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await handler(self._with_tools(request))
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(self._with_tool(request))
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await handler(self._with_tool(request))
+
+    def _with_tools(self, request: Any) -> Any:
+        return request.override(tools=[*request.tools, *langchain_tools(self._manager)])
+
+    def _with_tool(self, request: Any) -> Any:
+        """With the tool of this name, if the agent has none of its own. An unknown one is LangChain's to answer."""
+        if request.tool is not None:
+            return request
+        named = [tool for tool in langchain_tools(self._manager) if tool.name == request.tool_call["name"]]
+        return request.override(tool=named[0]) if named else request

@@ -1,0 +1,72 @@
+"""The tools of MCP servers for LlamaIndex: `llama_index_tools`, and `MCPToolRetriever` for tools that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gaia.adapters.arguments import arguments_model
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model
+from gaia.mcp import MCPClientManager, MCPTool, ToolResult
+
+try:
+    from llama_index.core.base.llms.types import ImageBlock, TextBlock
+    from llama_index.core.objects import ObjectRetriever
+    from llama_index.core.tools import FunctionTool, ToolMetadata, ToolOutput
+except ImportError as error:
+    raise ImportError("gaia.adapters.llama_index needs LlamaIndex: pip install llama-index-core") from error
+
+__all__ = ["MCPToolRetriever", "llama_index_tools"]
+
+
+def llama_index_tools(manager: Manager) -> list[FunctionTool]:
+    """The tools that `manager` offers at this moment, for the `tools` of an agent or of a model; thread-safe.
+
+    They have the names that `manager.list_tools` gives them, can be called synchronously and from any event loop, and
+    go on to work when their server has been restarted. A result's ``blocks`` have its texts and images, its
+    ``raw_output`` is the whole `ToolResult`, and ``is_error`` says whether something went wrong.
+    """
+    return [_function_tool(synchronous(manager), tool) for tool in synchronous(manager).list_tools()]
+
+
+class MCPToolRetriever(ObjectRetriever[FunctionTool]):
+    """All tools that a manager offers, for the ``tool_retriever`` of an agent, which asks for them at each step."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    def retrieve(self, str_or_query_bundle: Any) -> list[FunctionTool]:  # noqa: ARG002 - the query chooses nothing
+        return llama_index_tools(self._manager)
+
+    async def aretrieve(self, str_or_query_bundle: Any) -> list[FunctionTool]:
+        return self.retrieve(str_or_query_bundle)
+
+
+def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
+    name = name_for_model(tool)
+
+    def output(result: ToolResult, arguments: dict[str, Any]) -> ToolOutput:
+        blocks = [
+            TextBlock(text=part["text"])
+            if part["type"] == "text"
+            # Encoded already: it is decoded where a model's API wants that.
+            else ImageBlock(image=part["data"].encode(), image_mimetype=part["mimeType"])
+            for part in content_for_model(result, safe_to_repeat=tool.safe_to_repeat)
+        ]
+        return ToolOutput(name, blocks=blocks, raw_input=arguments, raw_output=result, is_error=result.is_error)
+
+    def call(**arguments: Any) -> ToolOutput:
+        return output(manager.call_tool(name, arguments), arguments)
+
+    async def acall(**arguments: Any) -> ToolOutput:
+        return output(await call_tool_async(manager, name, arguments), arguments)
+
+    def whole(made: ToolOutput) -> ToolOutput:
+        return made
+
+    async def awhole(made: ToolOutput) -> ToolOutput:
+        return made
+
+    metadata = ToolMetadata(description_for_model(tool), name, arguments_model(input_schema(tool)))
+    # A callback alone can say what the output is; what the function returns would become a text.
+    return FunctionTool(call, metadata, acall, callback=whole, async_callback=awhole)

@@ -1,0 +1,90 @@
+"""The tools of MCP servers for OpenAI's chat completions and responses, and for endpoints that speak the same.
+
+Nothing of the package ``openai`` is needed: definitions, calls and results are the dicts and objects of its API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, synchronous
+from gaia.adapters.results import (
+    Shown,
+    content_for_model,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    text_for_model,
+)
+from gaia.mcp import ToolResult
+
+__all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
+
+
+def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
+    """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
+
+    The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
+    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the
+    API have the type `Any`, here and below, so that a type checker takes them for those of the package ``openai``.
+
+    Raises ValueError for another `api`.
+    """
+    if api not in ("chat", "responses"):
+        raise ValueError(f"api: must be 'chat' or 'responses', got {api!r}")
+    functions = [
+        {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
+        for tool in synchronous(manager).list_tools()
+    ]
+    if api == "chat":
+        return [{"type": "function", "function": function} for function in functions]
+    # In this API, `strict` would be the default.
+    return [{"type": "function", "strict": False, **function} for function in functions]
+
+
+def run_tool_call(manager: Manager, tool_call: Any) -> Any:
+    """Make a call that the model asks for, and return what to add to the conversation. Thread-safe.
+
+    `tool_call`, an object or a dict, is one of ``message.tool_calls`` of a chat completion, or an item of a response's
+    ``output`` with the type ``function_call``. The answer is a message of the role ``tool``, or an item with the type
+    ``function_call_output``. What goes wrong in the call, and arguments that are not JSON, are a text in it and raise
+    nothing. A message of the role ``tool`` has no place for images, so there they are named.
+
+    Raises ValueError if `tool_call` is something else.
+    """
+    name, arguments = _requested(tool_call)
+    return _answer(manager, tool_call, call_tool(manager, name, arguments))
+
+
+async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
+    """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
+    name, arguments = _requested(tool_call)
+    return _answer(manager, tool_call, await call_tool_async(manager, name, arguments))
+
+
+def _requested(tool_call: Any) -> tuple[str, str]:
+    kind = tool_call.get("type") if isinstance(tool_call, Mapping) else getattr(tool_call, "type", None)
+    if kind not in ("function", "function_call"):
+        raise ValueError(f"expected a call of the type 'function' or 'function_call', not {kind!r}")
+    function = _member(tool_call, "function") if kind == "function" else tool_call
+    return _member(function, "name"), _member(function, "arguments")
+
+
+def _member(thing: Any, name: str) -> Any:
+    return thing[name] if isinstance(thing, Mapping) else getattr(thing, name)
+
+
+def _answer(manager: Manager, tool_call: Any, result: ToolResult) -> dict[str, Any]:
+    safe = result.is_error and is_safe(manager, _requested(tool_call)[0])
+    if _member(tool_call, "type") == "function":
+        content = text_for_model(result, safe_to_repeat=safe)
+        return {"role": "tool", "tool_call_id": _member(tool_call, "id"), "content": content}
+    output = [_input(part) for part in content_for_model(result, safe_to_repeat=safe)]
+    return {"type": "function_call_output", "call_id": _member(tool_call, "call_id"), "output": output}
+
+
+def _input(part: Shown) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "input_text", "text": part["text"]}
+    return {"type": "input_image", "image_url": f"data:{part['mimeType']};base64,{part['data']}", "detail": "auto"}

@@ -1,0 +1,178 @@
+"""What a model is shown of tools and of their results, whatever the framework. The functions are pure and thread-safe.
+
+Adapters of this package use these functions; so can those that you write.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from typing import Any, TypeAlias
+
+from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
+
+__all__ = [
+    "InvalidArguments",
+    "Shown",
+    "content_for_model",
+    "description_for_model",
+    "input_schema",
+    "name_for_model",
+    "parse_arguments",
+    "text_for_model",
+]
+
+Shown: TypeAlias = TextContent | ImageContent
+"""A part of a result that a model can be shown: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
+
+NO_EFFECT = "The call was not sent, so it had no effect."
+DO_NOT_REPEAT = (
+    "It is not known whether the call took effect. Do not repeat it: it could take effect twice. "
+    "Find out first whether it did, or tell the user."
+)
+MAY_BE_REPEATED = "It may be repeated: the tool is marked as safe to call twice."
+
+IMAGE_TYPES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
+"""The types that models take."""
+
+_REJECTIONS = frozenset((-32700, -32600, -32601, -32602, -32042))
+"""JSON-RPC codes of calls that the server did not make: unreadable or invalid, no such method or tool, wrong arguments,
+and a person has to do something first."""
+
+
+_SHOWN_CHARACTERS = 500
+"""Of arguments that cannot be read, which an error repeats."""
+
+
+class InvalidArguments(MCPError, ValueError):
+    """A model wrote arguments that are no JSON object. The message is for the model."""
+
+    error_type = "invalid_arguments"
+
+
+def content_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> list[Shown]:
+    """The texts and images of `result`, in the server's order; never empty.
+
+    Embedded resources are texts and images too. What is neither, such as audio or an image that models do not take, is
+    named by a text with its type and size in bytes. Without any content, it is the structured content as JSON.
+
+    A failure begins with a text ``Error: …``. Where the call may have taken effect (``delivery`` is ``"unknown"``),
+    it tells the model not to repeat the call, unless it is `safe_to_repeat` (`MCPTool.safe_to_repeat`); where it was
+    not sent, it says so.
+    """
+    if "error" in result:
+        return [_text_block(_failure(result, safe_to_repeat))]
+    shown = [_shown(block) for block in result.content]
+    # Some endpoints refuse empty texts.
+    shown = [part for part in shown if part["type"] == "image" or part["text"]]
+    if result.is_error:
+        words = "\n".join(part["text"] for part in shown if part["type"] == "text") or result.error or ""
+        error = words if words[:5].lower() == "error" else f"Error: {words}"
+        return [_text_block(error), *(part for part in shown if part["type"] == "image")]
+    if not shown:
+        empty = "(no content)" if result.structured is None else _json(result.structured)
+        return [_text_block(empty)]
+    return shown
+
+
+def text_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> str:
+    """The same as one text, for frameworks and models that take nothing else: images are named, not shown."""
+    parts = content_for_model(result, safe_to_repeat=safe_to_repeat)
+    return "\n".join(part["text"] if part["type"] == "text" else _named("image", part, part["data"]) for part in parts)
+
+
+def name_for_model(tool: MCPTool) -> str:
+    """The name that `MCPClientManager.call_tool` takes; the tool's own for one that is no manager's."""
+    return tool.namespaced_name or tool.name
+
+
+def description_for_model(tool: MCPTool) -> str:
+    """The server's text about the tool: its description, or else its title, or else its own name; never empty."""
+    return tool.description or tool.title or tool.name
+
+
+def input_schema(tool: MCPTool) -> dict[str, Any]:
+    """The JSON Schema of the tool's arguments: a copy that may be changed, and always that of an object."""
+    schema = copy.deepcopy(tool.input_schema)
+    schema["type"] = "object"
+    if not isinstance(schema.get("properties"), dict):
+        # Endpoints insist on them, and not every server writes them.
+        schema["properties"] = {}
+    return schema
+
+
+def parse_arguments(written: dict[str, Any] | str | None) -> dict[str, Any]:
+    """The arguments of a call that a model wrote as JSON; a dict is taken as it is. No text means no arguments.
+
+    Raises `InvalidArguments` for what is not a JSON object.
+    """
+    if isinstance(written, dict):
+        return written
+    if written is None or not written.strip():
+        return {}
+    excerpt = written if len(written) <= _SHOWN_CHARACTERS else f"{written[:_SHOWN_CHARACTERS]}…"
+    try:
+        arguments = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(f"the arguments are not valid JSON ({error}): {excerpt}; send a JSON object") from None
+    if not isinstance(arguments, dict):
+        raise InvalidArguments(f"the arguments must be a JSON object, not {excerpt}")
+    return arguments
+
+
+def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
+    """The text for a call that has no answer of the tool."""
+    if result.get("delivery") == "not_sent":
+        advice = NO_EFFECT
+    elif isinstance(code := result.get("code"), int) and code in _REJECTIONS:
+        # The server's own words say what was wrong with the call.
+        return f"Error: {result.error}"
+    else:
+        advice = MAY_BE_REPEATED if safe_to_repeat else DO_NOT_REPEAT
+    return f"Error: {result.error}\n{advice}"
+
+
+def _shown(block: ContentBlock) -> Shown:
+    members: dict[str, Any] = dict(block)
+    if block["type"] == "resource" and isinstance(resource := members.get("resource"), dict):
+        if isinstance(text := resource.get("text"), str):
+            return _text_block(text)
+        members = {"type": "resource", "data": resource.get("blob"), **resource}
+    kind, data, mime_type = members["type"], members.get("data"), members.get("mimeType")
+    if kind == "text":
+        text = members.get("text")
+        return _text_block(text if isinstance(text, str) else _json(text))
+    if isinstance(data, str):
+        if isinstance(mime_type, str) and mime_type in IMAGE_TYPES and _is_base64(data):
+            return {"type": "image", "data": data, "mimeType": mime_type}
+        return _text_block(_named(kind, members, data))
+    # A link, or a kind of block that is not known yet.
+    return _text_block(_json({name: value for name, value in members.items() if name != "_meta"}))
+
+
+def _is_base64(data: str) -> bool:
+    """Whether `base64.b64decode`, which adapters call without asking, makes bytes of it: servers send all sorts."""
+    try:
+        return bool(base64.b64decode(data))
+    except ValueError:
+        return False
+
+
+def _named(kind: str, members: Any, data: str) -> str:
+    """In brackets, what cannot be shown as it is."""
+    size = len(data) * 3 // 4 - data[-2:].count("=")
+    told = (kind, members.get("mimeType"), members.get("uri"), f"{size} bytes")
+    return f"[{', '.join(str(one) for one in told if one)}]"
+
+
+def _text_block(text: str) -> TextContent:
+    return {"type": "text", "text": text}
+
+
+def _json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, ValueError):
+        # An integer of more than 4300 digits, too.
+        return "(too large to show)"

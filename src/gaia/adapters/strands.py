@@ -1,0 +1,123 @@
+"""The tools of MCP servers for Strands Agents: `MCPManagerPlugin`, and `strands_tools` for a fixed list."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+from typing import Any
+
+from gaia.adapters.calls import Manager, call_tool_async, synchronous
+from gaia.adapters.calls_in_doubt import CallsInDoubt
+from gaia.adapters.results import Shown, content_for_model, description_for_model, input_schema, name_for_model
+from gaia.mcp import MCPTool, ToolResult
+from gaia.mcp.errors import CallCancelled
+
+try:
+    from strands import Agent
+    from strands.hooks import BeforeModelCallEvent
+    from strands.plugins import Plugin
+    from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
+except ImportError as error:
+    raise ImportError("gaia.adapters.strands needs strands-agents: pip install strands-agents") from error
+
+__all__ = ["MCPManagerPlugin", "MCPManagerTool", "strands_tools"]
+
+_CANCEL_SECONDS = 0.05
+"""How often a call under way looks whether its agent was cancelled. `threading.Event` wakes up no event loop."""
+
+
+def strands_tools(manager: Manager) -> list[AgentTool]:
+    """The tools that `manager` offers at this moment, for ``Agent(tools=…)``, with the names that it gives them.
+
+    They can be shared by agents, threads and event loops, and go on to work when their server has been restarted.
+    """
+    return [MCPManagerTool(tool, manager) for tool in synchronous(manager).list_tools()]
+
+
+class MCPManagerPlugin(Plugin):
+    """Gives an agent what `manager` offers: ``Agent(plugins=[…])``. Starts and stops no servers.
+
+    Before each call of the model, the agent's tools become what is listed then. A tool of the agent's own that has the
+    same name, or one that differs only by ``-`` and ``_``, stays, and the server's is left out.
+    """
+
+    name = "gaia-mcp"
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__()
+        self._manager = manager
+
+    def init_agent(self, agent: Agent) -> None:
+        """Register the tools, and take over what has changed before each call of the model; Strands calls this."""
+        self._update(agent)
+        agent.add_hook(lambda event: self._update(event.agent), BeforeModelCallEvent)
+
+    def _update(self, agent: Agent) -> None:
+        registry = agent.tool_registry
+        listed = {name_for_model(tool): tool for tool in synchronous(self._manager).list_tools()}
+        for name, known in tuple(registry.registry.items()):
+            if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != listed.get(name):
+                del registry.registry[name]
+        for tool in [tool for name, tool in listed.items() if name not in registry.registry]:
+            # What a server lists must not end the agent's run.
+            with contextlib.suppress(ValueError):
+                registry.register_tool(MCPManagerTool(tool, self._manager))
+
+
+class MCPManagerTool(AgentTool):
+    """One tool. What goes wrong is a result with ``status: "error"``, never an exception.
+
+    A hook may have Strands make a call again (``AfterToolCallEvent.retry``). A tool that is not marked as safe to
+    repeat is not called again then, if it is not known what became of the first call.
+    """
+
+    # Properties in the base class; abstract ones have to be overridden here.
+    tool_name = tool_type = "mcp"
+    tool_spec = ToolSpec(name="", description="", inputSchema={})
+
+    def __init__(self, tool: MCPTool, manager: Manager) -> None:
+        super().__init__()
+        self.tool, self.manager = tool, manager
+        self.tool_name = name_for_model(tool)
+        self.tool_spec = {
+            "name": self.tool_name,
+            "description": description_for_model(tool),
+            "inputSchema": {"json": input_schema(tool)},
+            "annotations": tool.annotations,
+        }
+        self._in_doubt: CallsInDoubt[object] = CallsInDoubt()
+
+    async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **_: Any) -> ToolGenerator:
+        """Call the tool; Strands does that. `Agent.cancel` cancels the call, and so does the end of the task."""
+        arguments = tool_use["input"]
+        call = functools.partial(self._call, arguments, invocation_state.get("agent"))
+        # A retry has the very object that the model's request was decoded to; another request may have the same id.
+        result = await self._in_doubt.make(self.tool, arguments, lambda earlier: earlier is arguments, call)
+        shown = content_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)
+        answer = {
+            "toolUseId": tool_use["toolUseId"],
+            "status": "error" if result.is_error else "success",
+            "content": [_content(part) for part in shown],
+        }
+        yield answer if result.structured is None else {**answer, "structuredContent": result.structured}
+
+    async def _call(self, arguments: Any, agent: Agent | None) -> ToolResult:
+        call = asyncio.ensure_future(call_tool_async(self.manager, self.tool_name, arguments))
+        try:
+            while not (await asyncio.wait((call,), timeout=_CANCEL_SECONDS))[0]:
+                if agent is not None and agent.cancel_signal.is_set():
+                    return ToolResult.from_error(CallCancelled("the agent was cancelled", delivery="unknown"))
+            return call.result()
+        finally:
+            call.cancel()
+            await asyncio.wait((call,))
+
+
+def _content(part: Shown) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"text": part["text"]}
+    # Of the types in `results.IMAGE_TYPES`, which Strands takes all.
+    form = part["mimeType"].removeprefix("image/")
+    return {"image": {"format": form, "source": {"bytes": base64.b64decode(part["data"])}}}

@@ -1,0 +1,350 @@
+"""`AsyncMCPClient`: the client of one MCP server, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Unpack
+
+from gaia.mcp.aio.calls import call_tool, run, submit_tool
+from gaia.mcp.aio.event_stream import EventStream
+from gaia.mcp.aio.threads import in_thread, stopping, until_done
+from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.client_options import ClientSettings
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.pinning.lock_file import ServerPins
+from gaia.mcp.client.protocol.elicitation import ElicitationMode
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
+from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
+from gaia.mcp.client.supervision.events import Listener, ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_filter import ToolFilter
+from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.client.transports.base import MCPTransport
+from gaia.mcp.errors import ServerUnavailable
+
+__all__ = ["AsyncMCPClient"]
+
+_STOPPED = (ServerState.CREATED, ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION, ServerState.CLOSED)
+"""The states in which `connect` starts the server."""
+
+
+class AsyncMCPClient:
+    """`MCPClient` for asyncio: the same methods with the same parameters, results and errors, to be awaited.
+
+    ``async with`` connects on entering and disconnects on leaving; if it is cancelled in the middle of connecting, the
+    server is stopped. Tasks of several event loops may use one client at once, and so may threads, through `sync`.
+
+    Cancelling a task cancels its call, and the server is told. The other deadlines are those of `MCPClient`.
+    """
+
+    sync: MCPClient
+    """The client that does the work."""
+
+    def __init__(
+        self,
+        name: str,
+        transport: MCPTransport,
+        debug: bool = False,
+        *,
+        on_elicitation: OnElicitation | None = None,
+        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
+        on_sampling: OnSampling | None = None,
+        sampling_tools: bool = False,
+        roots: RootsSource | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **settings: Unpack[ClientSettings],
+    ) -> None:
+        """See `MCPClient`. Functions that answer the server are called on threads of their own, as there."""
+        self.sync = MCPClient(
+            name,
+            transport,
+            debug,
+            on_elicitation=on_elicitation,
+            elicitation_modes=elicitation_modes,
+            on_sampling=on_sampling,
+            sampling_tools=sampling_tools,
+            roots=roots,
+            clock=clock,
+            rng=rng,
+            **settings,
+        )
+
+    # Other constructors.
+
+    @classmethod
+    def over(cls, client: MCPClient | AsyncMCPClient) -> AsyncMCPClient:
+        """The asynchronous form of a client that exists; its owner disconnects it."""
+        if isinstance(client, AsyncMCPClient):
+            return client
+        self = cls.__new__(cls)
+        self.sync = client
+        return self
+
+    @classmethod
+    def from_config(
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        timeout: float = 30,
+        debug: bool = False,
+        *,
+        pins: ServerPins | None = None,
+        on_authorization: OnAuthorization | None = None,
+        on_elicitation: OnElicitation | None = None,
+    ) -> AsyncMCPClient:
+        """A client for one entry of ``mcpServers``; see `MCPClient.from_config`. Not connected yet."""
+        return cls.over(
+            MCPClient.from_config(
+                name,
+                config,
+                timeout,
+                debug,
+                pins=pins,
+                on_authorization=on_authorization,
+                on_elicitation=on_elicitation,
+            )
+        )
+
+    @classmethod
+    def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> AsyncMCPClient:
+        """A client for a command line; see `MCPClient.from_command`."""
+        return cls.over(MCPClient.from_command(name, command, timeout, debug))
+
+    # Connecting and disconnecting.
+
+    async def connect(self, *, keep_trying: bool = False) -> bool:
+        """Start the server and shake hands. True when it is ready; False if not, and `last_error` says why.
+
+        See `MCPClient.connect`. If the task is cancelled meanwhile, the server is stopped again first.
+        """
+        starts = self.sync.state in _STOPPED
+        try:
+            return await until_done(
+                functools.partial(self.sync.connect, keep_trying=keep_trying),
+                self.sync.request_disconnect if starts else _nothing,
+            )
+        except asyncio.CancelledError:
+            if starts:
+                await self.disconnect()
+            raise
+
+    async def restart(self, *, keep_trying: bool = False) -> bool:
+        """Give the server a fresh process; see `MCPClient.restart`. Goes on if the task is cancelled."""
+        return await in_thread(self.sync.restart, keep_trying=keep_trying)
+
+    async def disconnect(self) -> None:
+        """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
+
+        This is done to its end; a task that is cancelled meanwhile goes on with its cancellation after it.
+        """
+        await stopping(self.sync.disconnect)
+
+    async def __aenter__(self) -> AsyncMCPClient:
+        if not await self.connect():
+            reason = self.last_error or "it was disconnected meanwhile"
+            raise ServerUnavailable(f"Failed to connect to server {self.name!r}: {reason}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.disconnect()
+
+    def is_connected(self) -> bool:
+        """True while the server is ready for calls."""
+        return self.sync.is_connected()
+
+    @property
+    def keeps_trying(self) -> bool:
+        """Whether the server is started again after a failure, if its restart policy permits."""
+        return self.sync.keeps_trying
+
+    def set_roots(self, roots: RootsSource) -> None:
+        """Offer other folders from now on; see `MCPClient.set_roots`."""
+        self.sync.set_roots(roots)
+
+    def announce_roots(self) -> None:
+        """Tell the server that the roots changed, if its protocol has a notification for that."""
+        self.sync.announce_roots()
+
+    # Events.
+
+    def events(self) -> EventStream:
+        """The events of this server from now on, for ``async for``, until it is disconnected. Needs a running loop."""
+        return EventStream(self.sync.listeners)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every `Event`, on a callback thread; see `MCPClient.subscribe`. `events` needs none."""
+        return self.sync.subscribe(listener)
+
+    # What is known about the server.
+
+    @property
+    def name(self) -> str:
+        """What this program calls the server."""
+        return self.sync.name
+
+    @property
+    def transport(self) -> MCPTransport:
+        """What the constructor was given, or `from_config` has made."""
+        return self.sync.transport
+
+    @property
+    def debug(self) -> bool:
+        """Whether gaia's log is shown on stderr."""
+        return self.sync.debug
+
+    @property
+    def state(self) -> ServerState:
+        """Where the server stands at this moment."""
+        return self.sync.state
+
+    @property
+    def status(self) -> ServerStatus:
+        """The state with the figures of this moment: restarts, calls, latencies, the last error."""
+        return self.sync.status
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.status.summary}>"
+
+    @property
+    def last_error(self) -> str | None:
+        """The last thing that went wrong with the server itself; None if nothing has."""
+        return self.sync.last_error
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """Name and version that the server gave in its handshake; empty before the first one."""
+        return self.sync.server_info
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The protocol revision of the last handshake, such as ``2025-11-25``; None before the first one."""
+        return self.sync.protocol_version
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What the server said in its handshake that it offers, by name; empty before the first one."""
+        return self.sync.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's hints for a model; see `MCPClient.instructions`. With pinned tools, this reads a file."""
+        return self.sync.instructions
+
+    # Tools.
+
+    @property
+    def tool_filter(self) -> ToolFilter:
+        """Which tools may be listed and called: the server's filter together with the manager's."""
+        return self.sync.tool_filter
+
+    @property
+    def denied_tools(self) -> frozenset[str]:
+        """Names of tools that the server has and a filter hides."""
+        return self.sync.denied_tools
+
+    @property
+    def blocked_tools(self) -> Mapping[str, MCPTool]:
+        """Tools that the server has and that are withheld until their definitions are approved, by name."""
+        return self.sync.blocked_tools
+
+    async def list_tools(self, refresh: bool = False) -> list[MCPTool]:
+        """The tools on offer, filtered; from the cache unless `refresh`. Empty if the server cannot list them."""
+        if refresh or not self.sync.tool_calls.catalog.listed:
+            return await in_thread(self.sync.list_tools, refresh)
+        return self.sync.list_tools()
+
+    async def call_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
+    ) -> ToolResult:
+        """Call a tool by the server's own name for it; see `MCPClient.call_tool`.
+
+        ``on_progress(progress, total, message)`` may be a coroutine function. It runs in this task, one report after
+        the other, and all have ended when this returns. A task that is cancelled cancels the call.
+        """
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        return await call_tool(self.sync.tool_calls, tool_name, arguments, options)
+
+    def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., Coroutine[Any, Any, ToolResult]]:
+        """A coroutine function that calls `tool` with its keyword arguments."""
+
+        async def wrapper(**kwargs: Any) -> ToolResult:
+            return await self.call_tool(tool.name, kwargs)
+
+        wrapper.__name__ = tool.name
+        wrapper.__doc__ = tool.description
+        return wrapper
+
+    # Resources, prompts and everything else. These methods raise the exceptions of `gaia.mcp.errors`.
+
+    async def request(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Send any request and return its result object. Raises `MCPError`; denied tools stay denied."""
+        pinned_prompt = method == "prompts/get" and self.sync.features.prompts_are_pinned
+        if pinned_prompt or self.sync.tool_calls.waits_in_caller:
+            return await in_thread(self.sync.request, method, params, timeout=timeout)
+        if method == "tools/call":
+            params = params or {}
+            name, arguments = params.get("name"), params.get("arguments")
+            return (await submit_tool(self.sync.tool_calls, name, arguments, CallOptions(timeout))).answer
+        return await run(self.sync.trips, self.sync.features.request(method, params, timeout))
+
+    async def list_resources(self) -> list[dict[str, Any]]:
+        """``{"uri": …, "name": …}`` each, and what the server adds of title, description, mimeType, size."""
+        return await run(self.sync.trips, self.sync.features.list_resources())
+
+    async def list_resource_templates(self) -> list[dict[str, Any]]:
+        """``{"uriTemplate": …, "name": …}`` each; see `MCPClient.list_resource_templates`."""
+        return await run(self.sync.trips, self.sync.features.list_resource_templates())
+
+    async def read_resource(self, uri: str) -> dict[str, Any]:
+        """``{"contents": [{"uri": …, "mimeType": …, "text": … or "blob": …}]}``; a blob is in Base64."""
+        return await run(self.sync.trips, self.sync.features.read_resource(uri))
+
+    async def subscribe_resource(self, uri: str) -> None:
+        """Receive a `ResourceUpdated` event for each change of a resource; see `MCPClient.subscribe_resource`."""
+        await run(self.sync.trips, self.sync.features.subscribe_resource(uri))
+
+    async def unsubscribe_resource(self, uri: str) -> None:
+        """End `subscribe_resource`; harmless if the resource was not subscribed."""
+        await run(self.sync.trips, self.sync.features.unsubscribe_resource(uri))
+
+    async def list_prompts(self) -> list[dict[str, Any]]:
+        """``{"name": …, "title": …, "description": …, "arguments": [{"name": …, "required": …}]}`` each."""
+        if self.sync.features.prompts_are_pinned:
+            return await in_thread(self.sync.list_prompts)
+        return await run(self.sync.trips, self.sync.features.list_prompts())
+
+    async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
+        """``{"description": …, "messages": [{"role": …, "content": …}]}``."""
+        return await self.request("prompts/get", {"name": name, "arguments": arguments or {}})
+
+    async def complete(
+        self, ref: dict[str, Any], argument: dict[str, str], *, context: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """``{"completion": {"values": […], "total": …, "hasMore": …}}``; see `MCPClient.complete`."""
+        return await run(self.sync.trips, self.sync.features.complete(ref, argument, context))
+
+    async def set_logging_level(self, level: str) -> None:
+        """Receive the server's log messages of this severity and above, as `ServerLog` events; also after restarts.
+
+        See `MCPClient.set_logging_level` for the words.
+        """
+        await run(self.sync.trips, self.sync.features.set_logging_level(level))
+
+
+def _nothing() -> None:
+    pass

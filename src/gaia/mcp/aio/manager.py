@@ -1,0 +1,263 @@
+"""`AsyncMCPClientManager`: several MCP servers, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gaia.cancellation import current_scope
+from gaia.mcp.aio.calls import call_tool
+from gaia.mcp.aio.client import AsyncMCPClient
+from gaia.mcp.aio.event_stream import EventStream
+from gaia.mcp.aio.loop_inbox import WakeUp, running_loop_inbox
+from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
+from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.mcp_client_manager import MCPClientManager, require_wait
+from gaia.mcp.client.protocol.elicitation import ElicitationMode
+from gaia.mcp.client.readiness import Goal
+from gaia.mcp.client.server_config import OutputMode, PinMode
+from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
+from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
+from gaia.mcp.client.supervision.events import Listener
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.client.tool_calls import failure
+from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable
+
+__all__ = ["AsyncMCPClientManager"]
+
+T = TypeVar("T")
+
+
+class AsyncMCPClientManager:
+    """`MCPClientManager` for asyncio: the same methods with the same parameters, results and errors, to be awaited.
+
+    What waits for nothing is no coroutine, as there: `get_client`, `list_servers`, `status`, `absence_of`,
+    `set_roots`, `subscribe`. Tasks of several event loops may use one manager at once, and so may threads, through
+    `sync`.
+
+    ``async with`` connects the servers of a configuration in memory on entering, and disconnects from everything on
+    leaving; if it is cancelled in the middle of connecting, all servers are stopped.
+
+    Cancelling a task cancels its call, and the server is told. The other deadlines are those of `MCPClientManager`.
+    """
+
+    sync: MCPClientManager
+    """The manager that does the work."""
+
+    def __init__(
+        self,
+        config: MCPConfig | Mapping[str, Mapping[str, Any]] | None = None,
+        debug: bool = False,
+        *,
+        tool_filter: ToolFilter = ALLOW_ALL,
+        restart_policy: RestartPolicy | None = None,
+        pin_tools: PinMode = "off",
+        tool_lock_file: str | os.PathLike[str] | None = None,
+        trust_local: bool = True,
+        output_validation: OutputMode = "warn",
+        on_elicitation: OnElicitation | None = None,
+        elicitation_modes: tuple[ElicitationMode, ...] = ("form",),
+        on_sampling: OnSampling | None = None,
+        sampling_tools: bool = False,
+        roots: RootsSource | None = None,
+        on_authorization: OnAuthorization | None = None,
+    ) -> None:
+        """See `MCPClientManager`. Functions that answer servers are called on threads of their own, as there."""
+        self.sync = MCPClientManager(
+            config,
+            debug,
+            tool_filter=tool_filter,
+            restart_policy=restart_policy,
+            pin_tools=pin_tools,
+            tool_lock_file=tool_lock_file,
+            trust_local=trust_local,
+            output_validation=output_validation,
+            on_elicitation=on_elicitation,
+            elicitation_modes=elicitation_modes,
+            on_sampling=on_sampling,
+            sampling_tools=sampling_tools,
+            roots=roots,
+            on_authorization=on_authorization,
+        )
+
+    @classmethod
+    def over(cls, manager: MCPClientManager | AsyncMCPClientManager) -> AsyncMCPClientManager:
+        """The asynchronous form of a manager that exists; its owner disconnects it."""
+        if isinstance(manager, AsyncMCPClientManager):
+            return manager
+        self = cls.__new__(cls)
+        self.sync = manager
+        return self
+
+    async def __aenter__(self) -> AsyncMCPClientManager:
+        try:
+            await until_done(self.sync.__enter__, lambda: stop_soon(self.sync.disconnect_all))
+        except BaseException:
+            # Of what was begun after that, too.
+            await self.disconnect_all()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.disconnect_all()
+
+    @property
+    def config(self) -> MCPConfig:
+        """The configuration of the servers."""
+        return self.sync.config
+
+    @property
+    def debug(self) -> bool:
+        """Whether gaia's log is shown on stderr."""
+        return self.sync.debug
+
+    # Servers.
+
+    async def add_server(self, name: str, config: Mapping[str, Any], *, save: bool | None = None) -> AsyncMCPClient:
+        """Connect to a server, and note its configuration if that succeeds; see `MCPClientManager.add_server`.
+
+        If the task is cancelled meanwhile, the server is removed again when it has come up.
+        """
+
+        def add() -> AsyncMCPClient:
+            client = self.sync.add_server(name, config, save=save)
+            if (scope := current_scope()) is not None:
+                # The task may still be cancelled when this has returned, until it goes on.
+                scope.on_cancel(lambda: stop_soon(lambda: self.sync.remove_server(name)))
+            return AsyncMCPClient.over(client)
+
+        return await in_thread(add)
+
+    async def remove_server(self, name: str) -> None:
+        """Disconnect from a server and delete its configuration. An unknown name is logged, nothing more."""
+        await stopping(lambda: self.sync.remove_server(name))
+
+    async def stop_server(self, name: str) -> None:
+        """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
+
+        Calls under way end as cancelled. Raises ValueError if no server of this name was started.
+        """
+        await stopping(lambda: self.sync.stop_server(name))
+
+    async def restart(self, name: str) -> bool:
+        """Give a server a fresh process, or start it; see `MCPClientManager.restart`.
+
+        Goes on if the task is cancelled.
+        """
+        return await in_thread(self.sync.restart, name)
+
+    async def restart_server(self, name: str) -> bool:
+        """The same as `restart`."""
+        return await self.restart(name)
+
+    def get_client(self, name: str) -> AsyncMCPClient | None:
+        """The client of a connected server, restarting ones included; None if there is no such server."""
+        client = self.sync.get_client(name)
+        return None if client is None else AsyncMCPClient.over(client)
+
+    def list_servers(self) -> list[str]:
+        """The names of the servers that were connected and not removed, restarting ones included."""
+        return self.sync.list_servers()
+
+    async def load_from_config(self, timeout: float | None = None, *, keep_trying: bool = True) -> None:
+        """Connect to all configured servers at once; see `MCPClientManager.load_from_config`.
+
+        Goes on in the background after `timeout`, or if the task is cancelled.
+        """
+        await in_thread(self.sync.load_from_config, timeout, keep_trying=keep_trying)
+
+    async def disconnect_all(self) -> None:
+        """Disconnect from all servers, all at once, those still starting included. Errors are logged.
+
+        This is done to its end; a task that is cancelled meanwhile goes on with its cancellation after it.
+        """
+        await stopping(self.sync.disconnect_all)
+
+    async def wait_ready(self, timeout: float | None = None) -> bool:
+        """Wait until all servers that were loaded or added are ready; see `MCPClientManager.wait_ready`."""
+        require_wait(timeout)
+        return await self._reach(self.sync.all_ready(), timeout)
+
+    async def require(self, *names: str, timeout: float | None = 30.0) -> None:
+        """Wait until the servers `names` are ready, by default all; see `MCPClientManager.require`."""
+        require_wait(timeout)
+        await self._reach(self.sync.presence_of(names), timeout)
+
+    async def _reach(self, goal: Goal[T], timeout: float | None) -> T:
+        changed = WakeUp(running_loop_inbox())
+        with self.sync.readiness.watched(changed.send), contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not goal.is_over():
+                    await changed.wait()
+        return goal.outcome()
+
+    def absence_of(self, tool_name: str) -> ServerUnavailable | None:
+        """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
+        return self.sync.absence_of(tool_name)
+
+    def set_roots(self, roots: RootsSource) -> None:
+        """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
+        self.sync.set_roots(roots)
+
+    # Tools.
+
+    async def list_tools(self) -> list[MCPTool]:
+        """The tools of all servers, filtered. ``namespaced_name`` is what `call_tool` takes. Asks no server."""
+        return self.sync.list_tools()
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        reset_timeout_on_progress: bool | None = None,
+        max_timeout: float | None = None,
+    ) -> ToolResult:
+        """Call a tool by its namespaced name (``mcp_<server>_<tool>``); see `MCPClientManager.call_tool`.
+
+        ``on_progress(progress, total, message)`` may be a coroutine function. It runs in this task, one report after
+        the other, and all have ended when this returns. A task that is cancelled cancels the call.
+        """
+        options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
+        try:
+            route = self.sync.routes.get(name)
+            if route is None:
+                # Looking for a server that is about to start may wait.
+                route = await in_thread(self.sync.route_of, name)
+        except MCPError as error:
+            return failure(error, name, None, arguments)
+        try:
+            return await call_tool(route.client.tool_calls, route.tool.name, arguments, options)
+        except NotConnected as error:
+            # The server was removed after the route had been found.
+            return failure(ServerUnavailable(error.message), route.tool.name, None, arguments)
+
+    # Condition.
+
+    def __repr__(self) -> str:
+        return repr(self.sync).replace(type(self.sync).__name__, type(self).__name__, 1)
+
+    def status(self) -> list[ServerStatus]:
+        """The condition of every server, in the order of the configuration; those that are not in it come last."""
+        return self.sync.status()
+
+    def events(self) -> EventStream:
+        """The events of all servers from now on, for ``async for``, until `disconnect_all`. Needs a running loop."""
+        return EventStream(self.sync.listeners)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every `Event`, on a callback thread; see `MCPClientManager.subscribe`.
+
+        `events` needs no thread.
+        """
+        return self.sync.subscribe(listener)

@@ -1,0 +1,114 @@
+"""The threads for what the engine only does while a thread waits: connecting, disconnecting, and listing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from gaia.cancellation import CancelScope
+from gaia.daemon_pool import DaemonPool
+from gaia.mcp.aio.loop_inbox import release, running_loop_inbox
+from gaia.mcp.client.supervision.caller import SCOPE_CANCELLED
+from gaia.mcp.errors import CallCancelled
+
+__all__ = ["in_thread", "stop_soon", "stopping", "until_done"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_IDLE_SECONDS = 0.25
+
+_threads = DaemonPool("mcp-aio", 32, idle_seconds=_IDLE_SECONDS)
+_stopping = DaemonPool("mcp-aio-stop", 8, idle_seconds=_IDLE_SECONDS)
+"""For what ends servers, which must not wait for those that are being started."""
+
+
+class _Work:
+    """One function on a thread, and the loop that is told of its end."""
+
+    def __init__(self, function: Callable[[], Any], pool: DaemonPool) -> None:
+        self._function = function
+        self._inbox = running_loop_inbox()
+        self.scope = CancelScope()
+        """Cancels the calls that the function makes."""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        context = contextvars.copy_context()
+        pool.submit(lambda: context.run(self._run))
+
+    def _run(self) -> None:
+        try:
+            if self.scope.cancelled:
+                raise CallCancelled(SCOPE_CANCELLED)
+            with self.scope.entered():
+                self._result = self._function()
+        except BaseException as error:  # noqa: BLE001 - the task that waits raises it
+            self._error = error
+        self._inbox.post(functools.partial(release, self.ended))
+
+    def outcome(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function on a thread, in this context. If the task is cancelled, so are the calls that the function makes.
+
+    The task does not wait then until the function has returned.
+    """
+    work = _Work(functools.partial(function, *args, **kwargs), _threads)
+    try:
+        await work.ended
+    except BaseException:
+        work.scope.cancel()
+        raise
+    result: T = work.outcome()
+    return result
+
+
+async def until_done(function: Callable[[], T], on_cancel: Callable[[], object]) -> T:
+    """Run a function on a thread, and wait for its end in any case.
+
+    If the task is cancelled, so are the calls that the function makes, and `on_cancel` is called, which should have it
+    end soon. The task goes on with its cancellation when the function has ended.
+    """
+    work = _Work(function, _threads)
+    cancelled = await _end_of(work, on_cancel)
+    if cancelled is not None:
+        raise cancelled
+    result: T = work.outcome()
+    return result
+
+
+async def stopping(function: Callable[[], object]) -> None:
+    """Run a function that ends servers, to its end: if the task is cancelled, that goes on when it has ended."""
+    work = _Work(function, _stopping)
+    cancelled = await _end_of(work, None)
+    work.outcome()
+    if cancelled is not None:
+        raise cancelled
+
+
+def stop_soon(function: Callable[[], object]) -> None:
+    """Begin to run a function that ends servers; nothing waits for it."""
+    _stopping.submit(function)
+
+
+async def _end_of(work: _Work, on_cancel: Callable[[], object] | None) -> asyncio.CancelledError | None:
+    """Wait for the end of the work in any case. The cancellation of the task, if there was one."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.ended.done():
+        try:
+            # Unlike an `await` of the future itself, this leaves the future as it is when it is cancelled.
+            await asyncio.wait([work.ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if on_cancel is not None:
+                work.scope.cancel()
+                on_cancel()
+    return cancelled

@@ -1,0 +1,227 @@
+"""The file of a cassette: what servers were asked, what they answered, and how they ended; JSON for reviews.
+
+A cassette is a table and not a log: what a server was asked during one of its starts is in the order of methods, tools
+and arguments, and only equal requests are in the order in which they were made. So the file does not depend on which of
+several threads was first. Ids, process ids, times and what a server wrote on stderr are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from gaia.mcp import errors
+from gaia.mcp.client import json_file
+from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.errors import ConfigError, MCPError
+
+__all__ = [
+    "SUBSCRIBE",
+    "SUBSCRIBED",
+    "Cassette",
+    "Failure",
+    "RecordedEnding",
+    "RecordedExchange",
+    "RecordedServer",
+    "Start",
+    "Step",
+    "is_greeting",
+    "is_listing",
+    "without_meta",
+]
+
+SUBSCRIBE = "subscriptions/listen"
+"""Is not recorded: a client of the stateless era makes this request when it has time, and it stays unanswered."""
+
+SUBSCRIBED = "notifications/subscriptions/acknowledged"
+"""What follows it."""
+
+_VERSION = 1
+_EXAMPLE = '{"cassette": 1, "servers": {…}}'
+
+
+class _Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of the file: what is as usual is left out, and what is misspelt is an error."""
+
+
+class Step(_Part):
+    """Something that a server sends unasked: a notification, or a request to the client."""
+
+    notification: str | None = None
+    request: str | None = None
+    params: dict[str, Any] = {}
+    subscribed: bool = False
+    """Whether it belongs to the client's `subscriptions/listen`."""
+    answer: dict[str, Any] | None = None
+    """What the client answered to a request: ``{"result": …}`` or ``{"error": …}``. None if it did not, and for what
+    depends on the machine."""
+
+
+class Failure(_Part):
+    """An answer that never came, although the server went on: one exchange over HTTP failed."""
+
+    type: str
+    message: str
+    details: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, error: MCPError) -> Failure:
+        details = {
+            key: value
+            for key, value in vars(error).items()
+            if key != "delivery" and (value is None or isinstance(value, str | int | float | dict | list))
+        }
+        return cls(type=type(error).__name__, message=error.message, details=details)
+
+    def error(self) -> MCPError:
+        kind = getattr(errors, self.type, None)
+        kind = kind if isinstance(kind, type) and issubclass(kind, MCPError) else MCPError
+        error = kind.__new__(kind)
+        error.args = (self.message,)
+        error.__dict__.update({"delivery": "unknown", **self.details})
+        return error
+
+
+class RecordedExchange(_Part):
+    """One request of the client, and what became of it: exactly one of the last five."""
+
+    request: str
+    """The method."""
+    params: dict[str, Any] = {}
+    """Without ``_meta``, and nothing at all for the greeting, which says who the client is."""
+    meanwhile: list[Step] = []
+    """What the server sent before the answer."""
+    afterwards: list[Step] = []
+    """What the server sent after the answer, and before the next request."""
+    result: dict[str, Any] | None = None
+    error: Any = None
+    failed: Failure | None = None
+    crashed: bool = False
+    """The server ended before it answered."""
+    unanswered: bool = False
+    """The client gave up."""
+
+    @property
+    def key(self) -> tuple[int, str, list[tuple[str, str]]]:
+        """What it is sorted by."""
+        params = [(key, json.dumps(value, sort_keys=True)) for key, value in self.params.items()]
+        return _rank(self.request), self.request, params
+
+
+class RecordedEnding(Ending, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a server ended by itself."""
+
+
+class Start(_Part):
+    """One start of a server."""
+
+    failed: str | None = None
+    """Why it could not be started; then there is nothing else."""
+    meanwhile: list[Step] = []
+    """What the server sent before it was asked for more than its tools."""
+    exchanges: list[RecordedExchange] = []
+    end: RecordedEnding | None = None
+    """None if the client stopped it, or the recording ended."""
+
+
+class RecordedServer(_Part):
+    settings: dict[str, Any] = {}
+    """The keys of its entry that say how its client behaves, such as ``enabledTools``."""
+    starts: list[Start] = []
+
+
+class Cassette(_Part):
+    """The whole file."""
+
+    VERSION: ClassVar[int] = _VERSION
+
+    cassette: int
+    """The version of the format."""
+    servers: dict[str, RecordedServer] = {}
+
+    @classmethod
+    def read(cls, file: Path) -> Cassette:
+        """Raises ConfigError, which says where, if it is no cassette, and FileNotFoundError."""
+        if not file.exists():
+            raise FileNotFoundError(
+                f"there is no cassette {os.fspath(file)}; record it first: with gaia.testing.record(manager, path)"
+            )
+        document = json_file.read(file, _EXAMPLE)
+        if (version := document.get("cassette")) != _VERSION:
+            raise ConfigError(
+                f"{file}: the version of the cassette is {version!r}, and this gaia-mcp understands {_VERSION}; "
+                "record it again"
+            )
+        try:
+            cassette = msgspec.convert(document, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{file}: not a cassette: {error}; correct it there, or record it again") from error
+        for name, server in cassette.servers.items():
+            for number, start in enumerate(server.starts):
+                for problem in _problems(start):
+                    raise ConfigError(
+                        f"{file}: server {name!r}, starts[{number}]: {problem}; correct it there, or record it again"
+                    )
+        return cassette
+
+    def write(self, file: Path) -> None:
+        """Replace the file at once or not at all; readable for its owner only. Raises OSError."""
+        target = Path(os.path.realpath(file))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        document: dict[str, Any] = _finite(msgspec.to_builtins(self))
+        json_file.write(target, document)
+
+
+def _problems(start: Start) -> Iterator[str]:
+    """What a recorded start never has: a client would wait for it until its deadline."""
+    steps = list(start.meanwhile)
+    for exchange in start.exchanges:
+        outcomes = (
+            exchange.result,
+            exchange.error,
+            exchange.failed,
+            exchange.crashed or None,
+            exchange.unanswered or None,
+        )
+        if sum(outcome is not None for outcome in outcomes) != 1:
+            yield f"{exchange.request}: expected one of result, error, failed, crashed and unanswered"
+        if exchange.crashed and start.end is None:
+            yield f"{exchange.request} has crashed the server, and there is no end"
+        steps += [*exchange.meanwhile, *exchange.afterwards]
+    if any((step.notification is None) == (step.request is None) for step in steps):
+        yield "a step: expected one of notification and request"
+
+
+def _finite(value: Any) -> Any:
+    """`value` with null for NaN and infinity, which are no JSON, and which servers send all the same."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def is_listing(method: str) -> bool:
+    """Whether it lists what a server offers. When and how often that is asked for is a matter of timing."""
+    return method.endswith("/list")
+
+
+def is_greeting(method: str) -> bool:
+    return method in ("initialize", "server/discover")
+
+
+def without_meta(params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a request is about: its ``_meta`` has tokens, trace ids and the client's version."""
+    return {key: value for key, value in (params or {}).items() if key != "_meta"}
+
+
+def _rank(method: str) -> int:
+    return 0 if is_greeting(method) else 1 if is_listing(method) else 2

@@ -1,0 +1,160 @@
+"""A clock that stands still until a test lets time pass."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gaia.locks import TimedQueue, get_within
+from gaia.mcp.client.rpc.clock import Lock
+from gaia.testing.blocked_loop import blocked_loop
+
+__all__ = ["FakeClock"]
+
+_PATIENCE = 120.0
+"""Real seconds until a wait for another thread fails the test. It says that the test hangs, and nothing about speed."""
+_TICK = 0.002
+"""Real seconds between two looks at the fake time: nothing else wakes a thread that waits for a lock."""
+_SETTLED = 0.02
+"""Real seconds without a change, after which nothing is taken to happen any more."""
+
+
+class FakeClock:
+    """Seconds that pass when a test says so: `advance` lets some pass, and `advance_until` as many as it takes.
+
+    A `FakeServer` and its clients go by it. So a thread that waits for an answer, for a deadline or for the end of a
+    backoff waits until another thread lets the time pass. All methods may be called from any thread.
+    """
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self._now = now
+        self._changed = threading.Condition()
+        """Owns the rest; notified when a thread begins or ends to wait, or to hold the time."""
+        self._waiters: dict[object, float | None] = {}
+        self._holds = 0
+
+    # What the code under test calls.
+
+    def monotonic(self) -> float:
+        """How many seconds have passed, counted from an arbitrary moment."""
+        return self._now
+
+    def acquire(self, lock: Lock, deadline: float | None) -> bool:
+        """Take `lock`, waiting until `deadline` at the latest (None: for ever). False if it was not free by then."""
+        with self._waiting_until(deadline):
+            while not lock.acquire(True, _TICK):
+                if self._is_past(deadline):
+                    return lock.acquire(False)
+            return True
+
+    def get(self, source: TimedQueue[Any], deadline: float | None) -> Any:
+        """The next item of `source`; raises `queue.Empty` at `deadline` (None: waits for ever)."""
+        with self._waiting_until(deadline):
+            while True:
+                try:
+                    return get_within(source, _TICK)
+                except queue.Empty:
+                    if self._is_past(deadline):
+                        return source.get_nowait()
+
+    # What a test calls.
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass. The threads that waited for a moment among them have been woken when this returns.
+
+        Raises ValueError if `seconds` are negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"seconds: time does not run backwards, got {seconds!r}")
+        with self._changed:
+            self._now += seconds
+            due = {
+                waiter for waiter, deadline in self._waiters.items() if deadline is not None and self._is_past(deadline)
+            }
+            if not self._changed.wait_for(lambda: due.isdisjoint(self._waiters), _PATIENCE):
+                raise AssertionError("a thread whose deadline has passed was not woken")
+
+    def advance_until(self, condition: Callable[[], bool], limit: float = 3600.0) -> None:
+        """Let time pass until `condition` holds: from one moment that a thread waits for to the next one.
+
+        It passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
+        none holds the time (`hold`). `condition` is called in this thread. Raises AssertionError if it does not hold
+        when `limit` seconds have passed. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)``
+        leaves the event loop to the task.
+        """
+        started, end = time.monotonic(), self._now + limit
+        while not condition():
+            if time.monotonic() - started > _PATIENCE:
+                waiting = f"the condition does not hold, and threads wait until {self.deadlines()}"
+                raise AssertionError(waiting + blocked_loop("clock.advance_until"))
+            with self._changed:
+                deadlines = [deadline for deadline in self._waiters.values() if deadline is not None]
+                if self._changed.wait(_SETTLED) or self._holds or not deadlines:
+                    continue
+                if min(deadlines) > end:
+                    late = f"the condition does not hold after {limit} seconds"
+                    raise AssertionError(late + blocked_loop("clock.advance_until"))
+                self.advance(max(0.0, min(deadlines) - self._now))
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """In this block `advance_until` lets no time pass, because its thread does something and does not wait."""
+        with self._changed:
+            self._holds += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._holds -= 1
+                self._changed.notify_all()
+
+    def wait_for_waiter(self, deadline: float | None) -> None:
+        """Return when a thread waits until `deadline`; None: when one waits without a deadline."""
+
+        def is_awaited() -> bool:
+            return any(_same(deadline, awaited) for awaited in self._waiters.values())
+
+        with self._changed:
+            if not self._changed.wait_for(is_awaited, _PATIENCE):
+                raise AssertionError(f"no thread waits until {deadline}, but until {list(self._waiters.values())}")
+
+    def advance_to_next_deadline(self) -> float:
+        """Wait until a thread waits for a moment to come, and let it come. Returns how many seconds passed."""
+        started = time.monotonic()
+        with self._changed:
+            while not (deadlines := [deadline for deadline in self._waiters.values() if deadline is not None]):
+                if not self._changed.wait(_PATIENCE - (time.monotonic() - started)):
+                    raise AssertionError("no thread waits for a moment to come")
+            seconds = max(0.0, min(deadlines) - self._now)
+            self.advance(seconds)
+        return seconds
+
+    def deadlines(self) -> list[float | None]:
+        """What threads wait for at this moment; None is a wait without a deadline."""
+        with self._changed:
+            return list(self._waiters.values())
+
+    def _is_past(self, deadline: float | None) -> bool:
+        return deadline is not None and deadline <= self._now
+
+    @contextmanager
+    def _waiting_until(self, deadline: float | None) -> Iterator[None]:
+        waiter = object()
+        with self._changed:
+            self._waiters[waiter] = deadline
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._waiters[waiter]
+                self._changed.notify_all()
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    # Sums of floats in a different order differ in the last digits.
+    return one is other if one is None or other is None else abs(one - other) < 1e-6

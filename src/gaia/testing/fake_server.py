@@ -1,0 +1,225 @@
+"""`FakeServer`: an MCP server in memory, which goes wrong when a test wants it to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gaia.locks import WeakObjects, reentrant_lock
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
+from gaia.mcp.client.rpc.channel import ChannelListener, Ending
+from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
+from gaia.mcp.client.transports.in_process import InProcessServer
+from gaia.mcp.errors import StartFailed
+from gaia.testing.fake_channel import FakeChannel, FakeTransport
+from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
+from gaia.testing.faults import Fault
+from gaia.testing.offering import Content, FakeCall, Offering, Prompts, Resources, Tools
+
+__all__ = ["FakeServer"]
+
+_REVISIONS = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
+_JUNK = b"Warning: this line is no JSON-RPC message"
+
+
+class FakeServer(InProcessServer):
+    """A server that lives in this program, for tests of what uses servers. Thread-safe.
+
+    It stands where an entry of a configuration stands: ``MCPClientManager({"time": server})``,
+    ``MCPClient.from_config("time", server)``, ``mcp_servers={"time": server}`` of an agent. With further keys the
+    entry is ``{**server, "timeout": 5}``. Its supervisor, its calls and their deadlines are those of any other server.
+
+    The methods of faults (`crash`, `hang`, `delay`, `junk`, `disconnect`) have the same keywords. With none of them,
+    the fault concerns the server as a whole, at once; RuntimeError is raised if it is not running. Otherwise it happens
+    at a call: at the `nth` one from now on, 1 by default, and at as many after it as make `times`; with `tool`, which
+    is the server's own name of a tool, only its calls count. What is still to come is not changed by restarts.
+    """
+
+    clock: Clock | None = None
+    """What gives the time to it and to its clients; None is the system's clock."""
+
+    def __init__(
+        self,
+        name: str,
+        tools: Iterable[FakeTool | Callable[..., object] | Mapping[str, Any]] = (),
+        *,
+        resources: Mapping[str, Content | Callable[[], Content]] | None = None,
+        prompts: Iterable[FakePrompt | Callable[..., object]] = (),
+        instructions: str | None = None,
+        protocol: str = HANDSHAKE_REVISIONS[0],
+        clock: Clock | None = None,
+    ) -> None:
+        """`name` is what the server says that it is called.
+
+        `tools` are functions, whose definitions are derived from them, definitions, or both as `FakeTool`. `resources`
+        are texts or bytes by URI, or functions that give them; `prompts` are functions. `instructions` are the server's
+        hints for a model. `protocol` is the revision that it speaks: up to "2025-11-25" after a handshake, and without
+        one from "2026-07-28" on.
+
+        `clock`, such as a `FakeClock`, gives the time to the server and to its clients: deadlines of calls, backoff,
+        health checks and delays go by it.
+
+        Raises ValueError for a tool or a revision that is none.
+        """
+        if protocol not in _REVISIONS:
+            raise ValueError(f"protocol: must be one of {', '.join(_REVISIONS)}, got {protocol!r}")
+        self.name = name
+        self.clock = clock
+        self._offering = Offering(
+            name, revision=protocol, instructions=instructions, clock=clock or SystemClock(), notify=self._tell
+        )
+        self._numbers = itertools.count(1)
+        self._lock = reentrant_lock()
+        """Owns the rest."""
+        self._generation = 0
+        self._start_failures: list[str] = []
+        self._transports: WeakObjects[FakeTransport] = WeakObjects()
+        for tool in tools:
+            self.tools.add(tool)
+        for uri, content in (resources or {}).items():
+            self.resources.add(uri, content)
+        for prompt in prompts:
+            self.prompts.add(prompt)
+
+    def __repr__(self) -> str:
+        return f"FakeServer({self.name!r}, tools={list(self.tools)})"
+
+    def transport(self, timeout: float) -> FakeTransport:
+        """A transport for one client that is not open yet; `timeout` is in seconds."""
+        transport = FakeTransport(self.name, timeout, self._start)
+        self._transports.add(transport)
+        return transport
+
+    # What it offers, and what came.
+
+    @property
+    def tools(self) -> Tools:
+        """Its tools; clients are told when some are added or removed."""
+        return self._offering.tools
+
+    @property
+    def resources(self) -> Resources:
+        """Its resources, by URI; clients are told when some are added or removed, or updated."""
+        return self._offering.resources
+
+    @property
+    def prompts(self) -> Prompts:
+        """Its prompts; clients are told when some are added or removed."""
+        return self._offering.prompts
+
+    @property
+    def calls(self) -> list[FakeCall]:
+        """The calls of tools that have come so far, in their order, those included at which something went wrong."""
+        return self._offering.calls
+
+    @property
+    def starts(self) -> int:
+        """How often it was started so far, failed starts included."""
+        with self._lock:
+            return self._generation
+
+    def wait_for_call(self, tool: str | None = None, nth: int = 1) -> FakeCall:
+        """Wait until the `nth` call has come, of `tool` if that is given, and return it.
+
+        Calls that came before count. Raises AssertionError if it does not come within 60 real seconds. In a coroutine,
+        ``await asyncio.to_thread(server.wait_for_call, "now")``.
+        """
+        return self._offering.wait_for_call(tool, nth)
+
+    # Faults.
+
+    def crash(
+        self,
+        *,
+        tool: str | None = None,
+        nth: int | None = None,
+        times: int | None = None,
+        exit_code: int | None = 1,
+        signal: str | None = None,
+        stderr: str = "",
+        after: bool = False,
+    ) -> None:
+        """End the server as a process ends that exits with `exit_code`, or that `signal`, such as "SIGKILL", ends.
+
+        `stderr` is what it wrote last. With `after` the tool of the call has run, and only its answer is missing.
+        """
+        ending = Ending(None if signal else exit_code, signal, stderr)
+        self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
+
+    def disconnect(
+        self, *, tool: str | None = None, nth: int | None = None, times: int | None = None, after: bool = False
+    ) -> None:
+        """Lose the connection, as to a server on another machine: nothing is known of how it ended."""
+        ending = Ending(cause="closed the connection")
+        self._add(Fault("end", ending=ending, after=after), tool, nth, times, lambda channel: channel.end(ending))
+
+    def hang(self, *, tool: str | None = None, nth: int | None = None, times: int | None = None) -> None:
+        """Answer a call never; or, at once, read and write nothing any more, until the server is started anew.
+
+        `clear_faults` ends both.
+        """
+        self._add(Fault("hang"), tool, nth, times, FakeChannel.hang)
+
+    def delay(
+        self, seconds: float, *, tool: str | None = None, nth: int | None = None, times: int | None = None
+    ) -> None:
+        """Let `seconds` of the clock pass before a call is answered; each call from now on without a keyword."""
+        require_seconds("seconds", seconds)
+        every = tool is None and nth is None and times is None
+        self._offering.plan(Fault("delay", seconds=seconds), tool, nth or 1, None if every else times or 1)
+
+    def junk(
+        self, data: bytes = _JUNK, *, tool: str | None = None, nth: int | None = None, times: int | None = None
+    ) -> None:
+        """Write a line that is no message, before the answer of a call, or at once."""
+        self._add(Fault("junk", data=data), tool, nth, times, lambda channel: channel.write(data))
+
+    def fail_starts(self, times: int = 1, reason: str = "it was told to") -> None:
+        """Have the next starts fail, as many as `times`, as for a command that does not exist."""
+        with self._lock:
+            self._start_failures += [reason] * times
+
+    def clear_faults(self) -> None:
+        """Forget all faults that are still to come, and answer what was left unanswered by `hang`."""
+        self._offering.clear_faults()
+        with self._lock:
+            self._start_failures.clear()
+        for channel in self._present():
+            channel.resume()
+
+    def _add(
+        self,
+        fault: Fault,
+        tool: str | None,
+        nth: int | None,
+        times: int | None,
+        at_once: Callable[[FakeChannel], None],
+    ) -> None:
+        if tool is not None or nth is not None or times is not None:
+            self._offering.plan(fault, tool, nth or 1, times or 1)
+            return
+        channels = self._present()
+        if not channels:
+            raise RuntimeError(
+                f"the fake server {self.name!r} is not running; for a later call, say which with tool, nth or times"
+            )
+        for channel in channels:
+            at_once(channel)
+
+    def _start(self, listener: ChannelListener, name: str) -> FakeChannel:
+        with self._lock:
+            self._generation = next(self._numbers)
+            if self._start_failures:
+                raise StartFailed(f"the fake server could not be started: {self._start_failures.pop(0)}")
+            return FakeChannel(self._offering, listener, name, self._generation)
+
+    def _present(self) -> list[FakeChannel]:
+        """The channels that calls go to, one for each client that is connected."""
+        channels = [transport.channel for transport in self._transports.present()]
+        return [channel for channel in channels if channel is not None]
+
+    def _tell(self, method: str, params: Json) -> None:
+        for channel in self._present():
+            channel.session.tell(method, params)

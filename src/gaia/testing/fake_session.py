@@ -1,0 +1,383 @@
+"""One client's conversation with a fake server: from a message to its answer, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing, MCPRequestCancelled
+from gaia.cancellation import CancelScope
+from gaia.daemon_pool import DaemonPool
+from gaia.exception_text import exception_text
+from gaia.locks import reentrant_lock
+from gaia.mcp.client.features import LOG_LEVELS
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    encode_notification,
+    encode_result,
+)
+from gaia.mcp.client.protocol.stateless_era import META, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
+from gaia.mcp.client.rpc.channel import Ending
+from gaia.mcp.errors import JsonRpcError
+from gaia.testing.fake_context import FakeContext, RequestId
+from gaia.testing.fake_requests import FakeRequests
+from gaia.testing.fake_tool import Json
+from gaia.testing.faults import Fault
+from gaia.testing.offering import FakeCall, Offering
+
+__all__ = ["FakeSession"]
+
+_MISSING_CAPABILITY, _RESOURCE_NOT_FOUND = -32021, -32002
+_WANTED_AS = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/prompts/list_changed": "promptsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
+}
+"""What a client of the stateless era has to have asked for, to be told of a change."""
+
+
+class FakeSession:
+    """What one generation of a fake server knows of its client. Thread-safe.
+
+    Messages are answered on the thread that brings them, except where functions of the test give the answer: these run
+    on threads of the generation.
+    """
+
+    def __init__(
+        self,
+        offering: Offering,
+        generation: int,
+        threads: DaemonPool,
+        write: Callable[[bytes], None],
+        end: Callable[[Ending], None],
+    ) -> None:
+        """`write` takes a line for the client, and `end` how the server ends. Both do nothing once it has ended."""
+        self._offering = offering
+        self._generation = generation
+        self._threads = threads
+        self._write = write
+        self._end = end
+        self._is_stateless = offering.revision in STATELESS_REVISIONS
+        self._requests = FakeRequests(write)
+        self._lock = reentrant_lock()
+        """Owns everything below. Not held while a message is written."""
+        self._client: Json = {}
+        """What the client said of itself: ``capabilities`` and ``clientInfo``."""
+        self._log_level = "debug"
+        self._subscribed: set[str] = set()
+        """URIs of resources, in the handshake era."""
+        self._listening: dict[RequestId, Json] = {}
+        """The `subscriptions/listen` that are open, and what each of them wants."""
+        self._running: dict[RequestId, FakeContext] = {}
+        self._is_closed = False
+        self._held: list[Callable[[], None]] = []
+        """What goes on with calls that hang."""
+        answers: dict[str, Callable[[Json], Json]] = {
+            "tools/list": lambda _: {"tools": offering.tools.definitions()},
+            "resources/list": lambda _: {"resources": offering.resources.definitions()},
+            "resources/templates/list": lambda _: {"resourceTemplates": []},
+            "prompts/list": lambda _: {"prompts": offering.prompts.definitions()},
+        }
+        if self._is_stateless:
+            answers["server/discover"] = self._discover
+        else:
+            answers["initialize"] = self._initialize
+            answers["ping"] = lambda _: {}
+            answers["logging/setLevel"] = self._set_level
+            answers["resources/subscribe"] = lambda params: self._subscribe(params, self._subscribed.add)
+            answers["resources/unsubscribe"] = lambda params: self._subscribe(params, self._subscribed.discard)
+        self._answers = answers
+
+    # What the channel calls.
+
+    def received(self, message: Json) -> None:
+        """A message of the client has come."""
+        method, identifier, params = message.get("method"), message.get("id"), message.get("params") or {}
+        if method is None:
+            self._requests.answered(message)
+        elif identifier is None:
+            if method == "notifications/cancelled":
+                self._cancelled(params.get("requestId"))
+        else:
+            self._requested(identifier, method, params)
+
+    def resume(self) -> None:
+        """Go on with the calls that hang, and with those that are about to."""
+        with self._lock:
+            for context in self._running.values():
+                context.may_hang = False
+            held, self._held = self._held, []
+        for go_on in held:
+            self._threads.submit(go_on)
+
+    def tell(self, method: str, params: Json) -> None:
+        """Send the client a notification of a change, if it wants it."""
+        with self._lock:
+            uri = params.get("uri")
+            wanted = [] if self._is_stateless else [None] if uri is None or uri in self._subscribed else []
+            listening = dict(self._listening)
+        for identifier, wants in listening.items():
+            if wants.get(_WANTED_AS.get(method, "")) or uri in wants.get("resourceSubscriptions", ()):
+                self._notify(method, {**params, "_meta": {SUBSCRIPTION_ID: identifier}})
+        for _ in wanted:
+            self._notify(method, params)
+
+    def close(self) -> None:
+        """The server has ended: whatever still runs is told."""
+        with self._lock:
+            self._is_closed = True
+            running, self._running = self._running, {}
+        for context in running.values():
+            context.scope.cancel()
+
+    # What contexts of calls need.
+
+    def send_progress(self, params: Json) -> None:
+        self._notify("notifications/progress", params)
+
+    def send_log(self, params: Json, level: str | None) -> None:
+        """Send a log message, unless the client wants none of its level; in the stateless era `level` says which."""
+        least = level if self._is_stateless else self._log_level
+        if least in LOG_LEVELS and LOG_LEVELS.index(params["level"]) >= LOG_LEVELS.index(least):
+            self._notify("notifications/message", params)
+
+    def ask(self, request: Json, scope: CancelScope) -> Json:
+        """See `FakeRequests.ask`."""
+        return self._requests.ask(request, scope)
+
+    # Requests.
+
+    def _requested(self, identifier: RequestId, method: str, params: Json) -> None:
+        try:
+            meta = params.get("_meta") or {}
+            if self._is_stateless:
+                self._check_revision(method, meta)
+            if method == "tools/call":
+                self._call_tool(identifier, params, meta)
+            elif method in ("resources/read", "prompts/get"):
+                self._apart(identifier, method, params, meta)
+            elif method == "subscriptions/listen" and self._is_stateless:
+                self._listen(identifier, params)
+            elif (answer := self._answers.get(method)) is not None:
+                self._respond(identifier, self._cacheable(answer(params)))
+            else:
+                raise JsonRpcError(METHOD_NOT_FOUND, f"unknown method {method!r}")
+        except JsonRpcError as error:
+            self._refuse(identifier, error)
+        except Exception as error:  # noqa: BLE001 - the thread is one of the engine's
+            self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, exception_text(error)))
+
+    def _cacheable(self, result: Json) -> Json:
+        """In the stateless era such a result says how long it holds: not at all, because tests change what there is."""
+        return {**result, "ttlMs": 0, "cacheScope": "private"} if self._is_stateless else result
+
+    def _check_revision(self, method: str, meta: Json) -> None:
+        revision = meta.get(f"{META}protocolVersion")
+        if method == "initialize":
+            raise JsonRpcError(METHOD_NOT_FOUND, "unknown method 'initialize'")
+        if revision != self._offering.revision:
+            data = {"supported": [self._offering.revision], "requested": revision}
+            raise JsonRpcError(UNSUPPORTED_VERSION, f"unsupported protocol version {revision!r}", data)
+        self._client = {
+            "capabilities": meta.get(f"{META}clientCapabilities") or {},
+            "clientInfo": meta.get(f"{META}clientInfo") or {},
+        }
+
+    def _initialize(self, params: Json) -> Json:
+        self._client = params
+        revision = params.get("protocolVersion")
+        # The newest one is the first.
+        known = HANDSHAKE_REVISIONS[HANDSHAKE_REVISIONS.index(self._offering.revision) :]
+        return {"protocolVersion": revision if revision in known else known[0], **self._introduction()}
+
+    def _discover(self, _params: Json) -> Json:
+        introduction = self._introduction()
+        meta = {f"{META}serverInfo": introduction.pop("serverInfo")}
+        return {"supportedVersions": [self._offering.revision], **introduction, "_meta": meta}
+
+    def _introduction(self) -> Json:
+        changes = {"listChanged": True}
+        capabilities = {
+            "tools": changes,
+            "prompts": changes,
+            "resources": {**changes, "subscribe": True},
+            "logging": {},
+        }
+        introduction: Json = {
+            "capabilities": capabilities,
+            "serverInfo": {"name": self._offering.name, "version": "1.0.0"},
+        }
+        if self._offering.instructions is not None:
+            introduction["instructions"] = self._offering.instructions
+        return introduction
+
+    def _set_level(self, params: Json) -> Json:
+        if params.get("level") not in LOG_LEVELS:
+            raise JsonRpcError(INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}")
+        self._log_level = params["level"]
+        return {}
+
+    def _subscribe(self, params: Json, change: Callable[[str], None]) -> Json:
+        with self._lock:
+            change(params["uri"])
+        return {}
+
+    def _listen(self, identifier: RequestId, params: Json) -> None:
+        with self._lock:
+            self._listening[identifier] = params.get("notifications") or {}
+        meta = {SUBSCRIPTION_ID: identifier}
+        acknowledged = {"notifications": params.get("notifications") or {}, "_meta": meta}
+        self._notify("notifications/subscriptions/acknowledged", acknowledged)
+
+    def _cancelled(self, identifier: Any) -> None:
+        with self._lock:
+            self._listening.pop(identifier, None)
+            context = self._running.pop(identifier, None)
+        if context is not None:
+            if context.record is not None:
+                context.record.cancelled = True
+            context.scope.cancel()
+
+    # What functions of the test answer.
+
+    def _call_tool(self, identifier: RequestId, params: Json, meta: Json) -> None:
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        record = FakeCall(str(name), arguments, self._generation, meta)
+        context = self._begin(identifier, "tools/call", params, meta, record)
+        faults = self._offering.record(record)
+
+        def run() -> Json:
+            tool = self._offering.tools.get(name)
+            if tool is None:
+                raise JsonRpcError(INVALID_PARAMS, f"unknown tool {name!r}")
+            return tool.run(arguments, context)
+
+        self._threads.submit(functools.partial(self._go_on, context, faults, run))
+
+    def _apart(self, identifier: RequestId, method: str, params: Json, meta: Json) -> None:
+        context = self._begin(identifier, method, params, meta, None)
+
+        def run() -> Json:
+            if method == "resources/read":
+                resource = self._offering.resources.get(params.get("uri"))
+                if resource is None:
+                    raise JsonRpcError(_RESOURCE_NOT_FOUND, f"unknown resource {params.get('uri')!r}")
+                return self._cacheable(resource.read())
+            prompt = self._offering.prompts.get(params.get("name"))
+            if prompt is None:
+                raise JsonRpcError(INVALID_PARAMS, f"unknown prompt {params.get('name')!r}")
+            return prompt.run(params.get("arguments") or {}, context)
+
+        self._threads.submit(functools.partial(self._go_on, context, [], run))
+
+    def _begin(
+        self, identifier: RequestId, method: str, params: Json, meta: Json, record: FakeCall | None
+    ) -> FakeContext:
+        context = FakeContext(self, identifier, method, params, meta, record)
+        context.protocol_version = self._offering.revision
+        context.client_capabilities = self._client.get("capabilities") or {}
+        context.client_info = self._client.get("clientInfo") or {}
+        context.is_stateless = self._is_stateless
+        context.work_begins(self._offering.begin_work())
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._running[identifier] = context
+        if is_closed:
+            context.scope.cancel()
+        return context
+
+    def _go_on(self, context: FakeContext, faults: list[Fault], run: Callable[[], Json]) -> None:
+        """Run a call through its `faults`; one of them may be its end."""
+        for position, fault in enumerate(faults):
+            if fault.kind == "delay":
+                context.work_ended()
+                if self._waits(context, fault.seconds):
+                    return
+                context.work_begins(self._offering.begin_work())
+            elif fault.kind == "junk":
+                self._write(fault.data)
+            elif fault.kind == "hang":
+                with self._lock:
+                    is_held = context.may_hang
+                    if is_held:
+                        self._held.append(functools.partial(self._go_on, context, faults[position + 1 :], run))
+                if is_held:
+                    context.work_ended()
+                    return
+            elif not fault.after:
+                self._end(fault.ending)
+                return
+        answer = self._answer_of(context, run)
+        ending = next((fault.ending for fault in faults if fault.kind == "end"), None)
+        if ending is not None:
+            self._end(ending)
+        else:
+            self._answer(context, answer)
+        context.work_ended()
+
+    def _answer(self, context: FakeContext, answer: Json | JsonRpcError | None) -> None:
+        with self._lock:
+            # From now on the client may use the id again.
+            is_wanted = self._running.pop(context.identifier, None) is not None
+        if not is_wanted or answer is None:
+            return
+        if isinstance(answer, JsonRpcError):
+            self._refuse(context.identifier, answer)
+        else:
+            self._respond(context.identifier, answer)
+
+    def _answer_of(self, context: FakeContext, run: Callable[[], Json]) -> Json | JsonRpcError | None:
+        """What the request is answered with; None for nothing, because it was cancelled."""
+        try:
+            return run()
+        except JsonRpcError as error:
+            return error
+        except MCPRequestCancelled:
+            return None
+        except MCPCapabilityMissing as missing:
+            return JsonRpcError(_MISSING_CAPABILITY, str(missing), {"requiredCapabilities": {missing.capability: {}}})
+        except InputRequired as required:
+            return {
+                "resultType": "input_required",
+                "inputRequests": required.requests,
+                "requestState": json.dumps(context.answers),
+            }
+        except Exception as error:  # noqa: BLE001 - a function of the test may raise anything
+            return JsonRpcError(INTERNAL_ERROR, exception_text(error))
+
+    def _waits(self, context: FakeContext, seconds: float) -> bool:
+        """Let `seconds` of the clock pass; True if the call ended before."""
+        clock, ended = self._offering.clock, threading.Lock()
+        ended.acquire()
+        forget = context.scope.on_cancel(ended.release)
+        has_ended = clock.acquire(ended, clock.monotonic() + seconds)
+        forget()
+        return has_ended
+
+    # Messages to the client.
+
+    def _respond(self, identifier: RequestId, result: Json) -> None:
+        if self._is_stateless:
+            result = {"resultType": "complete", **result}
+        try:
+            line = encode_result(identifier, result)
+        except ValueError as error:
+            self._refuse(identifier, JsonRpcError(INTERNAL_ERROR, f"the result cannot be sent: {error}"))
+        else:
+            self._write(line)
+
+    def _refuse(self, identifier: RequestId, error: JsonRpcError) -> None:
+        details: Json = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            details["data"] = error.data
+        self._write(json.dumps({"jsonrpc": "2.0", "id": identifier, "error": details}).encode())
+
+    def _notify(self, method: str, params: Json) -> None:
+        self._write(encode_notification(method, params))

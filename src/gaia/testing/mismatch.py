@@ -1,0 +1,122 @@
+"""Whether a request is the one that was recorded, and how the difference is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from gaia.mcp.client.difference import difference
+from gaia.mcp.redaction import MASK
+from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
+
+__all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]
+
+
+_COMPARED = 500
+"""Characters of arguments by which the closest recorded request is found: the time grows with their square."""
+
+_CANDIDATES = 200
+"""Recorded requests of which the closest is found, so that the client gets its answer in time."""
+
+
+class CassetteMismatch(AssertionError):
+    """Servers of a cassette were asked what was not recorded; the message shows each difference."""
+
+
+def equals(recorded: Any, asked: Any) -> bool:
+    """Whether `asked` is what was recorded. What is masked there stands for any text or number."""
+    if isinstance(recorded, str) and MASK in recorded:
+        if isinstance(asked, int | float) and not isinstance(asked, bool):
+            return recorded == MASK
+        return isinstance(asked, str) and _fits(recorded.split(MASK), asked)
+    if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
+        # A masked key is rare, and stands for the keys that are no others.
+        return len(recorded) == len(asked) and _pairs_equal(recorded, asked)
+    if isinstance(recorded, list) and isinstance(asked, list):
+        return len(recorded) == len(asked) and all(map(equals, recorded, asked))
+    # True is 1 in Python, and is not in JSON.
+    return isinstance(recorded, bool) == isinstance(asked, bool) and bool(recorded == asked)
+
+
+def _pairs_equal(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    rest = [key for key in asked if key not in recorded]
+    masked = [key for key in recorded if key not in asked]
+    if not all(equals(value, asked[key]) for key, value in recorded.items() if key in asked):
+        return False
+    return all(
+        equals(key, other) and equals(recorded[key], asked[other]) for key, other in zip(masked, rest, strict=True)
+    )
+
+
+def _fits(parts: list[str], text: str) -> bool:
+    """Whether `text` consists of the `parts`, with anything between them. In linear time, unlike a pattern."""
+    first, *middle, last = parts
+    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for part in middle:
+        position = text.find(part, position, end)
+        if position < 0:
+            return False
+        position += len(part)
+    return True
+
+
+def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:
+    """What is told of a request that nothing is left for in the cassette; `place` is the cassette and the server.
+
+    `recorded` are all exchanges with the server, in the cassette's order.
+    """
+    subject, arguments = _subject(method, params)
+    same = [exchange for exchange in recorded if _subject(exchange.request, exchange.params)[0] == subject]
+    equal = [exchange for exchange in same if equals(exchange.params, params)]
+    begin = f"{place}: {subject} was asked for something that was not recorded"
+    if equal:
+        times = "once" if len(equal) == 1 else f"{len(equal)} times"
+        shown = _text(_subject(method, equal[0].params)[1])
+        return f"{place}: {subject} was asked for this {times} in the recording, and now once more:\n{shown}"
+    if not same:
+        calls = [one for one in recorded if not (is_greeting(one.request) or is_listing(one.request))]
+        others = sorted({_subject(one.request, one.params)[0] for one in calls})
+        return f"{begin}:\n{_text(arguments)}\nRecorded are {', '.join(others) or 'no calls'}."
+    closest = max(same[:_CANDIDATES], key=lambda exchange: _similarity(exchange.params, params))
+    before = _subject(closest.request, closest.params)[1]
+    lines = difference(before, _unmasked(before, arguments))
+    return "\n".join([f"{begin}; the closest recorded (-) and what was asked (+):", *lines])
+
+
+def different_answer(place: str, method: str, recorded: dict[str, Any], given: dict[str, Any]) -> str:
+    """What is told of a request of the server that the application answers otherwise than in the recording."""
+    lines = difference(recorded, _unmasked(recorded, given))
+    return "\n".join(
+        [f"{place}: {method} of the server was answered otherwise; recorded (-) and answered now (+):", *lines]
+    )
+
+
+def _subject(method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is asked for, in words, and the details."""
+    if method == "tools/call":
+        rest = {key: value for key, value in params.items() if key not in ("name", "arguments")}
+        arguments = params.get("arguments") or {}
+        return f"tool {params.get('name')!r}", {**(arguments if isinstance(arguments, dict) else {}), **rest}
+    return method, dict(params)
+
+
+def _similarity(recorded: Any, asked: Any) -> float:
+    return SequenceMatcher(None, _text(recorded)[:_COMPARED], _text(asked)[:_COMPARED], autojunk=False).ratio()
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _unmasked(recorded: Any, asked: Any) -> Any:
+    """`asked` with the mask wherever the recording has it: what is there may be the secret."""
+    if isinstance(recorded, dict) and isinstance(asked, dict):
+        return {key: _unmasked(recorded[key], value) if key in recorded else value for key, value in asked.items()}
+    if isinstance(recorded, list) and isinstance(asked, list):
+        pairs = zip(recorded, asked, strict=False)
+        return [*(_unmasked(one, other) for one, other in pairs), *asked[len(recorded) :]]
+    return recorded if equals(recorded, asked) else asked

@@ -1,0 +1,62 @@
+"""The pytest plugin of gaia-mcp: fixtures for tests of agents.
+
+pytest imports this module in every run in an environment with gaia-mcp. So it imports nothing of the client before one
+of the fixtures is used, and changes nothing for tests that use none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from gaia.mcp import MCPClientManager
+    from gaia.testing import FakeServer
+
+__all__ = ["mcp_fake_server", "mcp_home", "mcp_manager"]
+
+_USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "APPDATA", "LOCALAPPDATA")
+"""Where programs look for a user's files before they look into the home directory."""
+
+
+@pytest.fixture
+def mcp_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty folder that is the home directory during the test; the other fixtures use it, too.
+
+    ``HOME``, ``USERPROFILE`` and what XDG names lead there, for this process and for servers that it starts. So no file
+    of the person who runs the tests is read or written: no configuration, no approved tools, no logins. A
+    ``.gaia/mcp_servers.json`` of the current directory is still found: tests that load configuration files change to
+    ``tmp_path`` first.
+    """
+    home = tmp_path_factory.mktemp("home")
+    # A patch of its own: a test that undoes its patches stays where it is.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        patch.setenv("USERPROFILE", str(home))
+        for name in _USER_FOLDERS:
+            patch.setenv(name, str(home / name.lower()))
+        yield home
+
+
+@pytest.fixture
+def mcp_fake_server(mcp_home: Path) -> type[FakeServer]:
+    """Makes servers in memory: ``mcp_fake_server("time", tools=[now])`` is a `FakeServer`."""
+    from gaia.testing import FakeServer
+
+    return FakeServer
+
+
+@pytest.fixture
+def mcp_manager(mcp_home: Path) -> Iterator[MCPClientManager]:
+    """A manager without servers, which is disconnected from all of them after the test.
+
+    ``mcp_manager.add_server("time", server)`` connects it to one: to a fake, a server of a cassette or a real one. When
+    it returns the server is ready, and its tools are listed. No file is read or written for it.
+    """
+    from gaia.mcp import MCPClientManager
+
+    with MCPClientManager({}) as manager:
+        yield manager

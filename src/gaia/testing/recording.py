@@ -1,0 +1,142 @@
+"""`record`: what the servers of a manager are asked and answer, written to a cassette."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.errors import ServerUnavailable
+from gaia.mcp.redaction import Redactor, mask_strings
+from gaia.testing.cassette import Cassette, RecordedServer
+from gaia.testing.tape import RecordingState, Tape
+
+__all__ = ["record"]
+
+M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
+
+_SETTLE_SECONDS = 30.0
+"""For servers that are being started or restarted when a recording begins or ends."""
+
+_SETTINGS = (
+    "enabledTools",
+    "disabledTools",
+    "timeout",
+    "maxTimeout",
+    "resetTimeoutOnProgress",
+    "outputValidation",
+    "protocol",
+    "restart",
+)
+"""The keys of an entry that a client of the cassette needs, too. The others say how the server is reached."""
+
+
+@contextmanager
+def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> Iterator[M]:
+    """Record what the servers of `manager` are asked and answer; `gaia.testing.replay` plays it back.
+
+    ``with MCPClientManager(servers) as manager, record(manager, "tests/cassettes/time.json"): …``
+
+    Each server is recorded from a start of its own: one that is ready already is given a fresh process
+    (`MCPClient.restart`). Leaving the block writes the file, unless an exception leaves it: then a file that is there
+    stays as it is. Servers that are being restarted then are waited for, for at most 30 seconds.
+
+    The file is readable for its owner only. What the entries of the servers say of secrets is masked in it, as in log
+    events and traces, and so are `secrets`, for those that servers tell or that are arguments of calls. A recording of
+    the same calls gives the same file, if the servers answer the same.
+
+    Raises RuntimeError if `manager` is being recorded already, `ServerUnavailable` (a RuntimeError) for a server that
+    cannot be restarted, and ValueError for one text as `secrets`. `manager` may be used by several threads meanwhile.
+    Entering and leaving the block wait in this thread, an event loop's too.
+    """
+    if isinstance(secrets, str):
+        raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
+    file = Path(path).absolute()
+    recorded = manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
+    taps, readiness = recorded.taps, recorded.readiness
+    if taps.new is not None:
+        raise RuntimeError("this manager is being recorded already; leave that recording first")
+    recording = _Recording()
+    try:
+        readiness.wait(lambda: not _starting(recorded), _SETTLE_SECONDS)
+        taps.new = recording.begin
+        _restart_all(recorded)
+        yield manager
+        readiness.wait(lambda: not _starting(recorded) and recording.is_settled(_ready(recorded)), _SETTLE_SECONDS)
+    finally:
+        taps.new = None
+        recording.stop()
+    recording.cassette(recorded.config.get_entries(), secrets).write(file)
+
+
+def _starting(manager: MCPClientManager) -> bool:
+    return any(status.state in (ServerState.STARTING, ServerState.RESTARTING) for status in manager.status())
+
+
+def _ready(manager: MCPClientManager) -> set[str]:
+    return {status.name for status in manager.status() if status.state is ServerState.READY}
+
+
+def _restart_all(manager: MCPClientManager) -> None:
+    for name in manager.list_servers():
+        client = manager.get_client(name)
+        if client is not None and client.is_connected() and not client.restart():
+            raise ServerUnavailable(f"server {name!r} cannot be recorded from a fresh start: {client.last_error}")
+
+
+class _Recording:
+    """The starts of all servers."""
+
+    def __init__(self) -> None:
+        self._state = RecordingState()
+        self._tapes: dict[str, list[Tape]] = {}
+        """By server, in the order of the starts."""
+
+    def begin(self, server: str) -> Tape:
+        """A server is about to be started."""
+        tape = Tape(self._state)
+        with self._state.lock:
+            if not self._state.stopped:
+                self._tapes.setdefault(server, []).append(tape)
+        return tape
+
+    def stop(self) -> None:
+        """What happens from now on is not recorded."""
+        with self._state.lock:
+            self._state.stopped = True
+
+    def is_settled(self, ready: set[str]) -> bool:
+        """Whether each server that is `ready` is so after its last loss, which its state may not show yet."""
+        with self._state.lock:
+            return all(any(tape.is_ready for tape in tapes) for name, tapes in self._tapes.items() if name in ready)
+
+    def cassette(self, entries: Mapping[str, Any], secrets: Iterable[str]) -> Cassette:
+        with self._state.lock:
+            tapes = {name: list(tapes) for name, tapes in self._tapes.items()}
+        redactors: list[Callable[[str], str]] = [Redactor(secrets)]
+        redactors += [tape.redact for all_of_one in tapes.values() for tape in all_of_one]
+
+        def redact(text: str) -> str:
+            for mask in redactors:
+                text = mask(text)
+            return text
+
+        # In the order of the configuration, in which their tools are listed; servers start in any order.
+        names = [*(name for name in entries if name in tapes), *(name for name in tapes if name not in entries)]
+        return Cassette(
+            cassette=Cassette.VERSION,
+            servers={name: _recorded(entries.get(name), tapes[name], redact) for name in names},
+        )
+
+
+def _recorded(entry: Any, tapes: list[Tape], redact: Callable[[str], str]) -> RecordedServer:
+    settings = {key: entry[key] for key in _SETTINGS if key in entry} if isinstance(entry, dict) else {}
+    starts = [tape.start(redact) for tape in tapes]
+    return RecordedServer(
+        settings=mask_strings(settings, redact), starts=[start for start in starts if start is not None]
+    )

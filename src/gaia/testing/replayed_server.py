@@ -1,0 +1,363 @@
+"""One server of a cassette: which answer a request gets, and the channel that plays the part of the server."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from gaia.engine_thread import EngineThread
+from gaia.locks import reentrant_lock
+from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
+from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
+from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
+from gaia.mcp.client.rpc.channel import Channel, ChannelListener, Ending, Frame, Outgoing
+from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.transports.base import open_channels
+from gaia.mcp.client.transports.in_process import InProcessServer
+from gaia.mcp.client.transports.standalone import StandaloneTransport
+from gaia.mcp.errors import StartFailed
+from gaia.testing.cassette import (
+    SUBSCRIBE,
+    SUBSCRIBED,
+    RecordedExchange,
+    RecordedServer,
+    Start,
+    Step,
+    is_greeting,
+    is_listing,
+    without_meta,
+)
+from gaia.testing.mismatch import different_answer, equals, not_recorded
+
+__all__ = ["ReplayedServer"]
+
+_MISMATCH = -32000
+"""The code of the error with which a request is answered that was not recorded."""
+
+_JOIN_SECONDS = 2.0
+_MAX_PENDING = 1024
+
+
+class _Played:
+    """One exchange of the cassette, and whether it was played. The server's lock owns the flags."""
+
+    def __init__(self, exchange: RecordedExchange, start: _PlayedStart) -> None:
+        self.exchange = exchange
+        self.start = start
+        self.asked = False
+        self.done = False
+        """Whether all was sent that comes before the answer, and the answer."""
+
+    def matches(self, method: str, params: dict[str, Any]) -> bool:
+        exchange = self.exchange
+        # A greeting says what the client is, which is not the application's question.
+        return exchange.request == method and (is_greeting(method) or equals(exchange.params, params))
+
+
+class _PlayedStart:
+    """One start of the cassette."""
+
+    def __init__(self, start: Start) -> None:
+        self.failed = start.failed
+        self.end = start.end
+        self.meanwhile = start.meanwhile
+        self.exchanges = [_Played(exchange, self) for exchange in start.exchanges]
+
+    def is_over(self) -> bool:
+        """Whether the server ends now, as it did in the recording; see `Replay`."""
+        if self.end is None:
+            return False
+        if crashed := [one for one in self.exchanges if one.exchange.crashed]:
+            # Listings are made when there is time for it.
+            calls = [one for one in crashed if not is_listing(one.exchange.request)]
+            return all(one.asked for one in calls or crashed)
+        listed = {one.exchange.request for one in self.exchanges if one.done}
+        return all(one.done or one.exchange.request in listed for one in self.exchanges)
+
+
+class ReplayedServer(InProcessServer):
+    """A server of a cassette. Its starts are played one after the other, whichever client makes them."""
+
+    def __init__(
+        self, place: str, server: RecordedServer, on_mismatch: Callable[[str], None], clock: Clock | None
+    ) -> None:
+        """`place` is the cassette and the server, for messages. `on_mismatch` is told of each difference."""
+        self.place = place
+        self.clock = clock
+        self.on_mismatch = on_mismatch
+        self._lock = reentrant_lock()
+        """Owns `_started` and the flags of the exchanges."""
+        self._starts = [_PlayedStart(start) for start in server.starts]
+        self._started = 0
+
+    def __repr__(self) -> str:
+        return f"<ReplayedServer of {self.place}>"
+
+    def transport(self, timeout: float) -> _ReplayTransport:
+        return _ReplayTransport(self, timeout)
+
+    def begin(self) -> _PlayedStart:
+        """The next start. Raises StartFailed if it failed in the recording, or is not recorded."""
+        with self._lock:
+            self._started += 1
+            number = self._started
+        if number > len(self._starts):
+            count = "1 start was" if len(self._starts) == 1 else f"{len(self._starts)} starts were"
+            raise StartFailed(f"{self.place}: {count} recorded, and this is number {number}")
+        start = self._starts[number - 1]
+        if start.failed is not None:
+            raise StartFailed(start.failed)
+        return start
+
+    def take(self, start: _PlayedStart, method: str, params: dict[str, Any]) -> _Played | None:
+        """What is played for a request during `start`; None if nothing is left for it."""
+        with self._lock:
+            others = [one for other in self._starts if other is not start for one in other.exchanges]
+            found = _next(start.exchanges, method, params)
+            if found is None and is_listing(method):
+                # It may be asked for more often than it was recorded.
+                found = next((one for one in reversed(start.exchanges) if one.matches(method, params)), None)
+            if found is None and not is_greeting(method):
+                # Before the server ended another thread may have called in the recording, and calls later here.
+                found = _next(others, method, params)
+            if found is not None:
+                found.asked = True
+            return found
+
+    def done(self, played: _Played) -> None:
+        with self._lock:
+            played.done = True
+
+    def is_over(self, start: _PlayedStart) -> bool:
+        with self._lock:
+            return start.is_over()
+
+    def mismatch(self, method: str, params: dict[str, Any]) -> str:
+        """What is told of a request that nothing is left for."""
+        return not_recorded(
+            self.place, method, params, [one.exchange for start in self._starts for one in start.exchanges]
+        )
+
+
+def _next(exchanges: Sequence[_Played], method: str, params: dict[str, Any]) -> _Played | None:
+    matching = [one for one in exchanges if not one.asked and one.matches(method, params)]
+    # What is masked stands for any text, and another request may have this one.
+    exact = (one for one in matching if one.exchange.params == params)
+    return next(exact, next(iter(matching), None))
+
+
+class _ReplayTransport(StandaloneTransport):
+    """Each `open` plays the next start of the cassette."""
+
+    network_transport = "pipe"
+
+    def __init__(self, server: ReplayedServer, timeout: float) -> None:
+        super().__init__(timeout, _MAX_PENDING)
+        self._server = server
+
+    def __repr__(self) -> str:
+        return f"<transport of {self._server!r}>"
+
+    @property
+    def _label(self) -> str:
+        return "cassette"
+
+    def present(self, channel: Channel) -> None:
+        if isinstance(channel, _ReplayChannel):
+            self._channel = channel
+
+    def open(self, listener: ChannelListener, name: str) -> _ReplayChannel:
+        self._channel = channel = _ReplayChannel(self._server, self._server.begin(), listener, name)
+        return channel
+
+
+_Script = Generator[str, dict[str, Any], str | None]
+"""What the server does next: it yields the id of each request whose answer it waits for, and is sent the answer."""
+
+
+class _ReplayChannel:
+    """One start of the server; see `Channel`. A thread of its own plays what the server sends."""
+
+    def __init__(self, server: ReplayedServer, start: _PlayedStart, listener: ChannelListener, name: str) -> None:
+        """Raises StartFailed if there are no more threads."""
+        self.pid: int | None = None
+        self.is_forked = False
+        self._server = server
+        self._start = start
+        self._listener = listener
+        self._lock = reentrant_lock()
+        """Owns `_is_over` and `_ending`, and decides whether something is still written."""
+        self._is_over = False
+        self._ending: Ending | None = None
+        self._inbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        """What waits in it is not written yet: if the server ends before, it goes to the next start."""
+        # Only the thread uses the rest.
+        self._waiting: dict[str, _Script] = {}
+        self._asked = 0
+        self._greeted = False
+        self._subscription: int | None = None
+        self._thread = EngineThread(self._run, f"mcp-{name}-replay", listener.channel_ended)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise StartFailed(f"no thread for the server: {error}") from error
+        open_channels.add(self)
+
+    # What the connection and the supervisor call.
+
+    def is_alive(self) -> bool:
+        return not self.is_forked and not self._is_over
+
+    def send(self, item: Outgoing) -> bool:
+        if not self._is_over:
+            self._inbox.put(item)
+        return True
+
+    def cancel(self, notice: Frame) -> None:
+        self.send(notice)
+
+    def set_protocol_version(self, negotiated: NegotiatedProtocol) -> None:
+        """The messages are those of the recording."""
+
+    def redact(self, text: str) -> str:
+        """Secrets are masked in the cassette."""
+        return text
+
+    def ending(self, wait: float) -> Ending | None:  # noqa: ARG002 - it is known at once
+        return self._ending
+
+    def memory(self) -> None:
+        """There is no process."""
+
+    def stop_writing(self) -> bool:
+        with self._lock:
+            self._is_over = True
+        return True
+
+    def close(self, grace: float) -> Ending:  # noqa: ARG002 - there is nothing to wait for
+        if not self.is_forked:
+            self.stop_writing()
+            self._inbox.put(None)
+            self._thread.join(_JOIN_SECONDS)
+            open_channels.discard(self)
+        return self._ending or Ending()
+
+    def after_fork(self) -> None:
+        self.is_forked = True
+
+    # The thread. Everything below runs on it.
+
+    def _run(self) -> None:
+        while (item := self._inbox.get()) is not None:
+            with self._lock:
+                is_written = not self._is_over and item.begin_write()
+            if is_written:
+                self._play(json.loads(item.frame))
+                if self._ending is not None:
+                    self._listener.channel_ended()
+
+    def _play(self, message: dict[str, Any]) -> None:
+        method = message.get("method")
+        if method is None:
+            script = self._waiting.pop(message["id"], None)
+            if script is not None:
+                self._advance(script, {key: message[key] for key in ("result", "error") if key in message})
+        elif method == "ping":
+            self._send(id=message["id"], result={})
+        elif "id" in message:
+            self._asked_for(method, message)
+
+    def _asked_for(self, method: str, message: dict[str, Any]) -> None:
+        params = without_meta(message.get("params"))
+        if method == SUBSCRIBE:
+            self._subscription = message["id"]
+            self._send(method=SUBSCRIBED, params=self._with_subscription({}))
+            self._greet()
+            return
+        if not (is_greeting(method) or is_listing(method)):
+            self._greet()
+        played = self._server.take(self._start, method, params)
+        if played is not None:
+            if played.exchange.crashed and played.start is not self._start:
+                self._end(played.start.end)
+            self._end_if_over()
+            self._advance(self._perform(message, played))
+        elif is_greeting(method):
+            # A server of another era says so.
+            self._refuse(message, METHOD_NOT_FOUND, f"{method} was not recorded")
+        else:
+            text = self._server.mismatch(method, params)
+            self._server.on_mismatch(text)
+            self._refuse(message, _MISMATCH, text)
+        if is_listing(method) and not any(step.subscribed for step in self._start.meanwhile):
+            self._greet()
+
+    def _greet(self) -> None:
+        """What the server sent before the first call."""
+        if not self._greeted:
+            self._greeted = True
+            self._advance(self._steps(self._start.meanwhile, None))
+
+    def _perform(self, message: dict[str, Any], played: _Played) -> _Script:
+        exchange, identifier = played.exchange, message["id"]
+        meta = (message.get("params") or {}).get("_meta") or {}
+        problem = yield from self._steps(exchange.meanwhile, meta.get("progressToken"))
+        self._server.done(played)
+        # Before the answer: the next call is not written here any more.
+        self._end_if_over()
+        if problem is not None:
+            self._refuse(message, _MISMATCH, problem)
+        elif exchange.failed is not None:
+            self._listener.request_failed(identifier, exchange.failed.error())
+        elif exchange.error is not None:
+            self._send(id=identifier, error=exchange.error)
+        elif exchange.result is not None:
+            self._send(id=identifier, result=exchange.result)
+        return (yield from self._steps(exchange.afterwards, None))
+
+    def _steps(self, steps: Sequence[Step], token: int | str | None) -> _Script:
+        """Send what the server sends unasked. Returns what the application answered otherwise, if it did."""
+        problem = None
+        for step in steps:
+            if step.request is not None:
+                self._asked += 1
+                identifier = f"replay-{self._asked}"
+                self._send(id=identifier, method=step.request, params=step.params)
+                if step.answer is not None and not equals(step.answer, given := (yield identifier)):
+                    problem = different_answer(self._server.place, step.request, step.answer, given)
+                    self._server.on_mismatch(problem)
+            elif step.notification != "notifications/progress":
+                params = self._with_subscription(step.params) if step.subscribed else step.params
+                self._send(method=step.notification, params=params)
+            elif token is not None:
+                self._send(method=step.notification, params={**step.params, "progressToken": token})
+        return problem
+
+    def _with_subscription(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {**params, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_ID: self._subscription}}
+
+    def _advance(self, script: _Script, answer: dict[str, Any] | None = None) -> None:
+        try:
+            # None begins it.
+            identifier = script.send(answer)  # type: ignore[arg-type]
+        except StopIteration:
+            return
+        self._waiting[identifier] = script
+
+    def _refuse(self, message: dict[str, Any], code: int, text: str) -> None:
+        self._send(id=message["id"], error={"code": code, "message": text})
+
+    def _send(self, **members: Any) -> None:
+        self._listener.message_received(json.dumps({"jsonrpc": "2.0", **members}).encode())
+
+    def _end_if_over(self) -> None:
+        if self._server.is_over(self._start):
+            self._end(self._start.end)
+
+    def _end(self, ending: Ending | None) -> None:
+        """Write nothing from now on; the connection is told when what comes before it is sent."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over, self._ending = True, ending

@@ -1,0 +1,261 @@
+"""ADK's own runner and agent, with a model that plays a script, use a real server that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
+from tests.waiting import PATIENCE
+
+pytest.importorskip("google.adk", reason="Google ADK is not installed: pip install google-adk")
+
+from google.adk.agents import LlmAgent
+from google.adk.apps import App, ResumabilityConfig
+from google.adk.events import Event
+from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.plugins import ReflectAndRetryToolPlugin
+from google.adk.runners import InMemoryRunner
+from google.adk.telemetry import tracing as adk_tracing
+from google.adk.workflow import START, RetryConfig, Workflow, node
+from google.genai import types
+from pydantic import Field
+
+from gaia.adapters.google_adk import MCPManagerToolset
+
+Json = dict[str, Any]
+Step = tuple[str, Json] | Callable[[], object]
+
+RECORD = ("mcp_ledger_record", {"text": "next"})
+HOLD = ("mcp_ledger_hold", {"text": "held"})
+
+
+class ScriptedModel(BaseLlm):
+    """Makes the calls of its script, one a turn, and answers. Functions of the script are run between them."""
+
+    model: str = "scripted"
+    steps: list[Any]
+    requests: list[Any] = Field(default_factory=list)
+
+    async def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncIterator[LlmResponse]:
+        self.requests.append(request)
+        while self.steps and callable(self.steps[0]):
+            # The script waits for other threads.
+            await asyncio.to_thread(self.steps.pop(0))
+        part = types.Part(text="done")
+        if self.steps:
+            name, arguments = self.steps.pop(0)
+            part = types.Part(function_call=types.FunctionCall(name=name, args=arguments))
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+def agent_with(toolset: MCPManagerToolset, *steps: Step) -> LlmAgent:
+    return LlmAgent(name="agent", model=ScriptedModel(steps=list(steps)), tools=[toolset])
+
+
+def message(text: str) -> types.Content:
+    return types.Content(role="user", parts=[types.Part(text=text)])
+
+
+def responses(events: list[Event]) -> list[types.FunctionResponse]:
+    return [response for event in events for response in event.get_function_responses()]
+
+
+def run(runner: InMemoryRunner) -> list[Event]:
+    """The events of one run, after which the runner is closed."""
+
+    async def run() -> list[Event]:
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id="user")
+        turn = runner.run_async(user_id="user", session_id=session.id, new_message=message("go on"))
+        events = [event async for event in turn]
+        await runner.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, "the run left a task behind"
+        return events
+
+    return asyncio.run(run())
+
+
+def answers(toolset: MCPManagerToolset, *steps: Step) -> list[Json]:
+    """What the model of an agent was told of its calls. Exceptions of tools would be a reason to try again."""
+    app = App(name="test", root_agent=agent_with(toolset, *steps), plugins=[ReflectAndRetryToolPlugin()])
+    events = run(InMemoryRunner(app=app))
+    assert events[-1].content.parts[0].text == "done"
+    return [response.response for response in responses(events)]
+
+
+def test_the_agent_calls_the_tool(manager: MCPClientManager) -> None:
+    toolset = MCPManagerToolset(manager)
+
+    assert answers(toolset, ("mcp_ledger_add", {"a": 19, "b": 2})) == [{"result": {"sum": 21}}]
+
+
+def test_a_runner_without_an_event_loop_calls_the_tool(manager: MCPClientManager) -> None:
+    runner = InMemoryRunner(agent=agent_with(MCPManagerToolset(manager), RECORD), app_name="test")
+    session = asyncio.run(runner.session_service.create_session(app_name="test", user_id="user"))
+
+    events = list(runner.run(user_id="user", session_id=session.id, new_message=message("go on")))
+
+    assert [response.response for response in responses(events)] == [{"result": "recorded next, 1 times"}]
+
+
+def test_an_asynchronous_manager_is_taken_too(manager: MCPClientManager) -> None:
+    toolset = MCPManagerToolset(AsyncMCPClientManager.over(manager))
+
+    assert answers(toolset, RECORD) == [{"result": "recorded next, 1 times"}]
+
+
+def test_a_server_killed_between_calls_is_back_for_the_next_one(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger
+) -> None:
+    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
+
+    told = answers(MCPManagerToolset(manager), first, killer.kill, second)
+
+    assert told == [{"result": "recorded first, 1 times"}, {"result": "recorded second, 1 times"}]
+    assert ledger.lines == ["first", "second"]
+
+
+def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("held"):
+        held, after = answers(MCPManagerToolset(manager), HOLD, RECORD)
+
+    assert "Do not repeat it" in held["error"]
+    assert after == {"result": "recorded next, 1 times"}
+    assert ledger.lines == ["held", "next"]
+
+
+def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("page"):
+        told = answers(MCPManagerToolset(manager), ("mcp_ledger_read", {"text": "page"}))
+
+    assert told == [{"result": "read page"}]
+    assert ledger.lines == ["page", "page"]
+
+
+@pytest.mark.filterwarnings("ignore:.*ResumabilityConfig:UserWarning")
+def test_a_run_that_is_resumed_does_not_make_the_call_again(manager: MCPClientManager, ledger: Ledger) -> None:
+    agent = agent_with(MCPManagerToolset(manager), HOLD)
+    app = App(name="test", root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
+    runner = InMemoryRunner(app=app)
+
+    async def interrupt_and_resume() -> list[Event]:
+        session = await runner.session_service.create_session(app_name="test", user_id="user")
+        before: list[Event] = []
+
+        async def begin() -> None:
+            turn = runner.run_async(user_id="user", session_id=session.id, new_message=message("go on"))
+            before.extend([event async for event in turn])
+
+        begun = asyncio.create_task(begin())
+        await asyncio.to_thread(ledger.wait_for, "held")
+        begun.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await begun
+        stored = await runner.session_service.get_session(app_name="test", user_id="user", session_id=session.id)
+        invocation = stored.events[-1].invocation_id
+        return [
+            event async for event in runner.run_async(user_id="user", session_id=session.id, invocation_id=invocation)
+        ]
+
+    (response,) = responses(asyncio.run(asyncio.wait_for(interrupt_and_resume(), PATIENCE)))
+
+    assert "Do not repeat it" in response.response["error"]
+    assert ledger.lines == ["held"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_node_of_a_workflow_that_is_retried_does_not_make_the_call_again(
+    manager: MCPClientManager, ledger: Ledger
+) -> None:
+    async def arguments() -> Json:
+        return {"text": "held"}
+
+    async def workflow() -> Workflow:
+        tools = await MCPManagerToolset(manager, tool_filter=["mcp_ledger_hold"]).get_tools()
+        retry = RetryConfig(max_attempts=100, initial_delay=0.0, jitter=0.0)
+        held = node(tools[0], retry_config=retry, timeout=0.5)
+        return Workflow(name="workflow", edges=[(START, arguments), (arguments, held)])
+
+    events = run(InMemoryRunner(node=asyncio.run(workflow()), app_name="test"))
+
+    assert {event.error_code for event in events if event.error_code} == {"NodeTimeoutError"}
+    assert "Do not repeat it" in events[-1].output["error"]
+    # On a machine that stands still, the first attempt can end before the call has arrived.
+    assert ledger.lines in (["held"], [])
+
+
+def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager) -> None:
+    (told,) = answers(MCPManagerToolset(manager), manager.disconnect_all, RECORD)
+
+    assert "error" in told
+
+
+def test_a_tool_that_fails_is_an_error_for_the_model(manager: MCPClientManager) -> None:
+    told = answers(MCPManagerToolset(manager), ("mcp_ledger_fail", {"message": "no such city"}))
+
+    assert told == [{"error": "Error: no such city"}]
+
+
+def test_pictures_are_parts_of_the_response(manager: MCPClientManager) -> None:
+    agent = agent_with(MCPManagerToolset(manager), ("mcp_ledger_picture", {}))
+
+    (response,) = responses(run(InMemoryRunner(agent=agent, app_name="test")))
+
+    assert response.response["result"].startswith("one pixel\n")
+    assert "images" not in response.response
+    pictures = [part.inline_data for part in response.parts]
+    assert {(picture.mime_type, picture.data) for picture in pictures} == {("image/png", base64.b64decode(PIXEL))}
+
+
+def test_structured_content_alone_is_the_result(manager: MCPClientManager) -> None:
+    assert answers(MCPManagerToolset(manager), ("mcp_ledger_figures", {})) == [{"result": {"height": 2}}]
+
+
+def test_the_model_is_given_the_tools_that_are_listed_at_that_moment(manager: MCPClientManager) -> None:
+    agent = agent_with(MCPManagerToolset(manager), lambda: manager.remove_server("ledger"), RECORD)
+
+    run(InMemoryRunner(agent=agent, app_name="test"))
+
+    first, last = (request.tools_dict for request in agent.model.requests)
+    declaration = first["mcp_ledger_record"]._get_declaration()
+    assert declaration.parameters_json_schema["properties"] == {"text": {"type": "string"}}
+    assert last == {}
+
+
+def test_a_filter_and_a_prefix_are_those_of_adk(manager: MCPClientManager) -> None:
+    toolset = MCPManagerToolset(manager, tool_filter=["mcp_ledger_record"])
+    toolset.tool_name_prefix = "my"
+
+    assert answers(toolset, ("my_mcp_ledger_record", {"text": "next"})) == [{"result": "recorded next, 1 times"}]
+    assert [tool.name for tool in asyncio.run(toolset.get_tools_with_prefix())] == ["my_mcp_ledger_record"]
+
+
+def test_the_span_of_the_call_is_a_child_of_that_of_adk(
+    manager: MCPClientManager, tracing: Tracing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adk_tracing, "tracer", tracing.provider.get_tracer("adk"))
+
+    answers(MCPManagerToolset(manager), RECORD)
+
+    assert tracing.call.parent.span_id == tracing.only("execute_tool mcp_ledger_record").context.span_id
+
+
+def test_closing_the_toolset_leaves_the_manager_to_its_owner(manager: MCPClientManager) -> None:
+    toolset = MCPManagerToolset(manager)
+    asyncio.run(toolset.close())
+
+    assert not manager.call_tool(*RECORD).is_error

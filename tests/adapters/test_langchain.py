@@ -1,0 +1,250 @@
+"""LangChain's own agent, with a model that plays a script, uses a real server that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.testing import FakeServer, FakeTool
+from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
+from tests.waiting import wait_until
+
+pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware
+from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import RetryPolicy
+
+from gaia.adapters.langchain import langchain_tools
+from tests.adapters.scripted_langchain import STATE, Run, ScriptedModel, run_async, run_sync, scripted
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(params=["invoke", "ainvoke"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs an agent to its end, synchronously or on an event loop; returns what it was told of its calls."""
+    return run_sync if request.param == "invoke" else run_async
+
+
+def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
+    agent = create_agent(scripted(("mcp_ledger_add", {"a": 19, "b": 2})), langchain_tools(manager))
+
+    (message,) = run(agent)
+
+    assert message.content == '{"sum": 21}'
+    assert message.artifact["structuredContent"] == {"sum": 21}
+    assert message.status == "success"
+
+
+def test_a_server_killed_between_calls_is_back_for_the_next_one(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
+    agent = create_agent(scripted(first, killer.kill, second), langchain_tools(manager))
+
+    assert [message.status for message in run(agent)] == ["success", "success"]
+    assert ledger.lines == ["first", "second"]
+
+
+def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    calls = [("mcp_ledger_hold", {"text": "held"}), ("mcp_ledger_record", {"text": "next"})]
+    agent = create_agent(scripted(*calls), langchain_tools(manager), middleware=[ToolRetryMiddleware(max_retries=3)])
+
+    with killer.during("held"):
+        held, after = run(agent)
+
+    assert held.status == "error"
+    assert "Do not repeat it" in held.text
+    assert after.status == "success"
+    assert ledger.lines == ["held", "next"]
+
+
+def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    agent = create_agent(scripted(("mcp_ledger_read", {"text": "page"})), langchain_tools(manager))
+
+    with killer.during("page"):
+        (message,) = run(agent)
+
+    assert (message.status, message.content) == ("success", "read page")
+    assert ledger.lines == ["page", "page"]
+
+
+def test_a_graph_of_langgraph_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
+    model = scripted(("mcp_ledger_add", {"a": 1, "b": 2}))
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode(langchain_tools(manager)))
+    graph.set_entry_point("model")
+    graph.add_conditional_edges("model", tools_condition)
+    graph.add_edge("tools", "model")
+
+    (message,) = run(graph.compile())
+
+    assert message.content == '{"sum": 3}'
+
+
+def test_the_calls_of_one_turn_run_together(manager: MCPClientManager, run: Run, ledger: Ledger) -> None:
+    calls = [ToolCall(name="mcp_ledger_record", args={"text": f"call {n}"}, id=f"call_{n}") for n in range(20)]
+    model = ScriptedModel(messages=iter([AIMessage("", tool_calls=calls), AIMessage("done")]))
+
+    messages = run(create_agent(model, langchain_tools(manager)))
+
+    assert [message.status for message in messages] == ["success"] * 20
+    assert sorted(ledger.lines) == sorted(f"call {n}" for n in range(20))
+
+
+def test_the_model_is_told_of_errors(manager: MCPClientManager, run: Run) -> None:
+    calls = [("mcp_ledger_fail", {"message": "no such note"}), ("mcp_ledger_add", {"a": 1})]
+
+    failed, missing = run(create_agent(scripted(*calls), langchain_tools(manager)))
+
+    assert [failed.status, missing.status] == ["error", "error"]
+    assert failed.text == "Error: no such note"
+    assert "missing argument 'b'" in missing.text
+    assert "Do not repeat" not in failed.text + missing.text
+
+
+def test_the_model_is_told_that_the_server_is_gone(manager: MCPClientManager, run: Run) -> None:
+    agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
+    manager.stop_server("ledger")
+
+    (message,) = run(agent)
+
+    assert message.status == "error"
+    assert "had no effect" in message.text
+
+
+def test_results_keep_images_and_structured_content(manager: MCPClientManager, run: Run) -> None:
+    calls = [("mcp_ledger_picture", {}), ("mcp_ledger_figures", {})]
+
+    picture, figures = run(create_agent(scripted(*calls), langchain_tools(manager)))
+
+    image = {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
+    text, first, audio, embedded, second, link = picture.content
+    assert (first, second) == (image, image)
+    assert [text["text"], audio["text"], embedded["text"]] == ["one pixel", "[audio, audio/wav, 5 bytes]", "embedded"]
+    assert "demo://greeting" in link["text"]
+    assert len(picture.artifact["content"]) == 6
+    assert figures.artifact["structuredContent"] == {"height": 2}
+    assert figures.content == '{"height": 2}'
+
+
+def test_arguments_may_have_names_that_langchain_uses(manager: MCPClientManager, run: Run) -> None:
+    arguments = {name: f"the {name}" for name in ("config", "run_manager", "context", "self", "runtime", "name")}
+
+    (message,) = run(create_agent(scripted(("mcp_ledger_configure", arguments)), langchain_tools(manager)))
+
+    assert message.artifact["structuredContent"] == arguments
+
+
+def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
+    async def main() -> Any:
+        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
+            agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
+            return await agent.ainvoke({"messages": [("user", "go on")]})
+
+    final = asyncio.run(main())
+
+    assert final["messages"][-2].content == '{"sum": 3}'
+
+
+def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
+    agent = create_agent(scripted(("mcp_ledger_hold", {"text": "held"})), langchain_tools(manager))
+
+    async def main() -> None:
+        running = asyncio.create_task(agent.ainvoke({"messages": [("user", "go on")]}))
+        await asyncio.to_thread(ledger.wait_for, "held")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
+
+def test_the_span_of_a_call_is_a_child_of_the_applications(
+    manager: MCPClientManager, run: Run, tracing: Tracing
+) -> None:
+    agent = create_agent(scripted(("mcp_ledger_add", {"a": 1, "b": 2})), langchain_tools(manager))
+
+    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
+        run(agent)
+
+    (call,) = tracing.wait_for("tools/call add")
+    assert call.parent is not None
+    assert call.parent.span_id == parent.get_span_context().span_id
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_does_not_repeat_a_call_that_was_interrupted(
+    manager: MCPClientManager, ledger: Ledger
+) -> None:
+    hold = ("mcp_ledger_hold", {"text": "held"})
+    agent = create_agent(scripted(hold, hold), langchain_tools(manager), checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}}
+
+    async def run_until_called(state: Any, times: int) -> None:
+        run = asyncio.ensure_future(agent.ainvoke(state, thread))
+        assert await asyncio.to_thread(wait_until, lambda: len(ledger.lines) == times)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(run_until_called(STATE, 1))
+    # The model is told, and asks for the call once more, which is made.
+    asyncio.run(run_until_called(None, 2))
+
+    (told,) = [message for message in agent.get_state(thread).values["messages"] if message.type == "tool"]
+    assert "Do not repeat it" in told.content
+    assert ledger.lines == ["held", "held"]
+
+
+def test_a_node_that_is_retried_does_not_repeat_a_call_that_may_have_taken_effect(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger, run: Run
+) -> None:
+    (hold,) = [tool for tool in langchain_tools(manager) if tool.name == "mcp_ledger_hold"]
+    call = ToolCall(name=hold.name, args={"text": "held"}, id="call", type="tool_call")
+    told: list[Any] = []
+
+    def node(_: MessagesState) -> Json:
+        told.append(hold.invoke(call))
+        if len(told) == 1:
+            raise ConnectionError("of something else")
+        return {"messages": [told[-1], AIMessage("done")]}
+
+    graph = StateGraph(MessagesState).add_node("node", node, retry_policy=RetryPolicy(initial_interval=0))
+    graph.set_entry_point("node")
+    with killer.during("held"):
+        run(graph.compile())
+
+    assert [message.content for message in told] == [told[0].content] * 2
+    assert ledger.lines == ["held"]
+
+
+@pytest.mark.parametrize("reference", ["https://other.example/schema.json", "#/$defs/Missing", 5])
+def test_a_reference_that_points_nowhere_is_left_out(reference: object) -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
+    server = FakeServer("odd", tools=[FakeTool(lambda a: a, name="echo", inputSchema=schema)])
+
+    with MCPClientManager({"odd": server}) as manager:
+        manager.require("odd")
+        (tool,) = langchain_tools(manager)
+
+        assert "a" in convert_to_openai_tool(tool)["function"]["parameters"]["properties"]

@@ -1,0 +1,206 @@
+"""LlamaIndex's own agent, with a model that plays a script, uses a real server that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
+from tests.waiting import PATIENCE
+
+pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed: pip install llama-index-core")
+
+from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, ToolCallBlock
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.tools import FunctionTool, ToolOutput
+from llama_index.core.tools.calling import acall_tool, call_tool
+
+from gaia.adapters.llama_index import MCPToolRetriever, llama_index_tools
+
+# LlamaIndex uses names of pydantic that will go away.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+Json = dict[str, Any]
+Step = list[tuple[str, Json]] | Callable[[], object]
+
+
+def scripted(*steps: Step) -> MockFunctionCallingLLM:
+    """A model that makes calls, those of a list at once, and runs functions between them."""
+    script = list(steps)
+
+    def respond(*_: object, **__: object) -> ChatMessage:
+        while script:
+            step = script.pop(0)
+            if not callable(step):
+                blocks = [
+                    ToolCallBlock(tool_call_id=str(number), tool_name=name, tool_kwargs=arguments)
+                    for number, (name, arguments) in enumerate(step)
+                ]
+                return ChatMessage(role="assistant", blocks=blocks)
+            step()
+        return ChatMessage(role="assistant", content="done")
+
+    return MockFunctionCallingLLM(response_generator=respond, is_chat_model=True)
+
+
+def run(manager: MCPClientManager, *steps: Step) -> list[ToolOutput]:
+    """Run an agent to its end; return what it was told of its calls."""
+
+    async def run_agent() -> list[ToolOutput]:
+        agent = FunctionAgent(llm=scripted(*steps), tools=llama_index_tools(manager))
+        handler = agent.run("go on")
+        outputs = [event.tool_output async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
+        assert str(await handler) == "done"
+        return outputs
+
+    return asyncio.run(run_agent())
+
+
+def tool_named(name: str, manager: MCPClientManager) -> FunctionTool:
+    return next(tool for tool in llama_index_tools(manager) if tool.metadata.name == name)
+
+
+def test_the_agent_calls_the_tool(manager: MCPClientManager) -> None:
+    (output,) = run(manager, [("mcp_ledger_add", {"a": 19, "b": 2})])
+
+    assert output.content == '{"sum": 21}'
+    assert output.raw_output.structured == {"sum": 21}
+    assert not output.is_error
+
+
+def test_a_server_killed_between_calls_is_back_for_the_next_one(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger
+) -> None:
+    first, second = [[("mcp_ledger_record", {"text": text})] for text in ("first", "second")]
+
+    outputs = run(manager, first, killer.kill, second)
+
+    assert [output.is_error for output in outputs] == [False, False]
+    assert ledger.lines == ["first", "second"]
+
+
+def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("held"):
+        held, after = run(manager, [("mcp_ledger_hold", {"text": "held"})], [("mcp_ledger_record", {"text": "next"})])
+
+    assert held.is_error
+    assert "Do not repeat it" in held.content
+    assert not after.is_error
+    assert ledger.lines == ["held", "next"]
+
+
+def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("page"):
+        (output,) = run(manager, [("mcp_ledger_read", {"text": "page"})])
+
+    assert (output.is_error, output.content) == (False, "read page")
+    assert ledger.lines == ["page", "page"]
+
+
+@pytest.mark.parametrize("call", [call_tool, lambda *call: asyncio.run(acall_tool(*call))], ids=["sync", "async"])
+def test_a_failed_call_with_one_argument_is_made_once(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger, call: Callable[..., ToolOutput]
+) -> None:
+    with killer.during("held"):
+        output = call(tool_named("mcp_ledger_hold", manager), {"text": "held"})
+
+    assert "Do not repeat it" in output.content
+    assert ledger.lines == ["held"]
+
+
+def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
+    async def cancelled() -> None:
+        tool = tool_named("mcp_ledger_hold", manager)
+        task = asyncio.create_task(tool.acall(text="held"))
+        await asyncio.to_thread(ledger.wait_for, "held")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, PATIENCE)
+
+    asyncio.run(cancelled())
+
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
+
+def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:
+    async def awaited() -> ToolOutput:
+        return await tool_named("mcp_ledger_add", manager).acall(a=1, b=2)
+
+    assert tool_named("mcp_ledger_add", manager)(a=1, b=2).content == '{"sum": 3}'
+    assert asyncio.run(awaited()).content == '{"sum": 3}'
+
+
+def test_an_asynchronous_manager_is_taken_too(ledger_command: Json) -> None:
+    async def main() -> str:
+        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
+            (add,) = [tool for tool in llama_index_tools(manager) if tool.metadata.name == "mcp_ledger_add"]
+            output = await add.acall(a=1, b=2)
+            return str(output.content)
+
+    assert asyncio.run(main()) == '{"sum": 3}'
+
+
+def test_a_tool_can_be_called_on_several_loops(manager: MCPClientManager) -> None:
+    tool = tool_named("mcp_ledger_echo", manager)
+    answers: list[str] = []
+
+    def call(text: str) -> None:
+        answers.append(asyncio.run(tool.acall(text=text)).content)
+
+    threads = [threading.Thread(target=call, args=(text,)) for text in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+
+    assert sorted(answers) == ["one", "two"]
+
+
+def test_images_are_images(manager: MCPClientManager) -> None:
+    output = tool_named("mcp_ledger_picture", manager)()
+
+    images = [block for block in output.blocks if isinstance(block, ImageBlock)]
+    assert [image.resolve_image().read() for image in images] == [base64.b64decode(PIXEL)] * 2
+    assert "one pixel" in output.content
+
+
+def test_the_model_is_told_the_schema_of_the_server(manager: MCPClientManager) -> None:
+    parameters = tool_named("mcp_ledger_sleep", manager).metadata.get_parameters_dict()
+
+    assert parameters["properties"] == {"seconds": {"type": "number", "minimum": 0, "maximum": 3600}}
+    assert parameters["required"] == ["seconds"]
+
+
+def test_an_agent_with_the_retriever_has_the_tools_that_the_manager_offers_now(manager: MCPClientManager) -> None:
+    agent = FunctionAgent(llm=scripted(), tool_retriever=MCPToolRetriever(AsyncMCPClientManager.over(manager)))
+
+    def names() -> list[str | None]:
+        return [tool.metadata.name for tool in asyncio.run(agent.get_tools("go on"))]
+
+    assert "mcp_ledger_add" in names()
+    manager.remove_server("ledger")
+    assert names() == []
+
+
+def test_the_span_of_a_call_is_a_child_of_the_applications(manager: MCPClientManager, tracing: Tracing) -> None:
+    with tracing.provider.get_tracer("application").start_as_current_span("run") as parent:
+        run(manager, [("mcp_ledger_add", {"a": 1, "b": 2})])
+
+    (call,) = tracing.wait_for("tools/call add")
+    assert call.parent is not None
+    assert call.parent.span_id == parent.get_span_context().span_id

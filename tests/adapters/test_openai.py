@@ -1,0 +1,255 @@
+"""A loop with OpenAI's own client, over both of its APIs, uses a real server that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from gaia.adapters.openai import openai_tools, run_tool_call, run_tool_call_async
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
+
+pytest.importorskip("openai", reason="the client of OpenAI is not installed: pip install openai")
+
+from openai import AsyncOpenAI, OpenAI
+
+Json = dict[str, Any]
+Called = tuple[str, Json | str]
+
+
+def turn(*calls: Called, after: Callable[[], object] = lambda: None) -> Callable[[Json], Reply]:
+    """The model makes the calls, when `after` has returned."""
+
+    def reply(_request: Json) -> Reply:
+        after()
+        return Reply(calls=calls)
+
+    return reply
+
+
+class Chat(NamedTuple):
+    """Chat completions."""
+
+    @staticmethod
+    def run(manager: MCPClientManager, client: OpenAI) -> None:
+        messages: list[Any] = [{"role": "user", "content": "go on"}]
+        while True:
+            completion = client.chat.completions.create(model="m", messages=messages, tools=openai_tools(manager))
+            message = completion.choices[0].message
+            messages.append(message)
+            if not message.tool_calls:
+                return
+            messages += [run_tool_call(manager, call) for call in message.tool_calls]
+
+    @staticmethod
+    async def run_async(manager: MCPClientManager, client: AsyncOpenAI) -> None:
+        messages: list[Any] = [{"role": "user", "content": "go on"}]
+        while True:
+            completion = await client.chat.completions.create(model="m", messages=messages, tools=openai_tools(manager))
+            message = completion.choices[0].message
+            messages.append(message)
+            if not message.tool_calls:
+                return
+            messages += await asyncio.gather(*(run_tool_call_async(manager, call) for call in message.tool_calls))
+
+    @staticmethod
+    def told(request: Json) -> list[Any]:
+        """What a request tells the model of its calls."""
+        return [message["content"] for message in request["messages"] if message["role"] == "tool"]
+
+    @staticmethod
+    def named(request: Json) -> list[str]:
+        return [tool["function"]["name"] for tool in request["tools"]]
+
+
+class Responses(NamedTuple):
+    """Responses."""
+
+    @staticmethod
+    def run(manager: MCPClientManager, client: OpenAI) -> None:
+        items: list[Any] = [{"role": "user", "content": "go on"}]
+        while True:
+            tools: Any = openai_tools(manager, "responses")
+            response = client.responses.create(model="m", input=items, tools=tools)
+            calls = [item for item in response.output if item.type == "function_call"]
+            if not calls:
+                return
+            items += [*response.output, *(run_tool_call(manager, call) for call in calls)]
+
+    @staticmethod
+    async def run_async(manager: MCPClientManager, client: AsyncOpenAI) -> None:
+        items: list[Any] = [{"role": "user", "content": "go on"}]
+        while True:
+            tools: Any = openai_tools(manager, "responses")
+            response = await client.responses.create(model="m", input=items, tools=tools)
+            calls = [item for item in response.output if item.type == "function_call"]
+            if not calls:
+                return
+            items += response.output
+            items += await asyncio.gather(*(run_tool_call_async(manager, call) for call in calls))
+
+    @staticmethod
+    def told(request: Json) -> list[Any]:
+        outputs = [item["output"] for item in request["input"] if item.get("type") == "function_call_output"]
+        return [output[0]["text"] if len(output) == 1 else output for output in outputs]
+
+    @staticmethod
+    def named(request: Json) -> list[str]:
+        return [tool["name"] for tool in request["tools"]]
+
+
+Api = type[Chat] | type[Responses]
+Run = Callable[..., ScriptedLLM]
+
+
+@pytest.fixture(params=[Chat, Responses])
+def api(request: pytest.FixtureRequest) -> Api:
+    chosen: Api = request.param
+    return chosen
+
+
+@pytest.fixture(params=["sync", "async"])
+def run(request: pytest.FixtureRequest, api: Api, manager: MCPClientManager) -> Run:
+    """Runs the loop to its end with a script of turns; returns the endpoint, which was asked."""
+
+    async def awaited(url: str) -> None:
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            await api.run_async(manager, client)
+
+    def run(*turns: Reply | Callable[[Json], Reply]) -> ScriptedLLM:
+        with scripted_llm(*turns, Reply("done")) as endpoint:
+            if request.param == "async":
+                asyncio.run(awaited(endpoint.base_url))
+            else:
+                with OpenAI(base_url=endpoint.base_url, api_key="none", max_retries=0) as client:
+                    api.run(manager, client)
+        return endpoint
+
+    return run
+
+
+def test_the_loop_calls_the_tools(api: Api, run: Run) -> None:
+    endpoint = run(turn(("mcp_ledger_add", {"a": 19, "b": 2}), ("mcp_ledger_echo", {"text": "hello"})))
+
+    assert api.told(endpoint.requests[-1]) == ['{"sum": 21}', "hello"]
+
+
+def test_a_server_killed_between_calls_is_back_for_the_next_one(
+    api: Api, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
+
+    endpoint = run(turn(first), turn(second, after=killer.kill))
+
+    assert api.told(endpoint.requests[-1]) == ["recorded first, 1 times", "recorded second, 1 times"]
+    assert ledger.lines == ["first", "second"]
+
+
+def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+    api: Api, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("held"):
+        endpoint = run(turn(("mcp_ledger_hold", {"text": "held"})), turn(("mcp_ledger_record", {"text": "next"})))
+
+    held, after = api.told(endpoint.requests[-1])
+    assert "Do not repeat it" in held
+    assert after == "recorded next, 1 times"
+    assert ledger.lines == ["held", "next"]
+
+
+def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(api: Api, run: Run, killer: Killer, ledger: Ledger) -> None:
+    with killer.during("page"):
+        endpoint = run(turn(("mcp_ledger_read", {"text": "page"})))
+
+    assert api.told(endpoint.requests[-1]) == ["read page"]
+    assert ledger.lines == ["page", "page"]
+
+
+def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, until_grown: Callable[[], None]) -> None:
+    # The second answer comes when the tool is listed, so the third request has it.
+    endpoint = run(
+        turn(("mcp_ledger_grow", {})),
+        turn(("mcp_ledger_echo", {"text": "listed"}), after=until_grown),
+        turn(("mcp_ledger_grown_1", {})),
+    )
+
+    assert "mcp_ledger_grown_1" not in api.named(endpoint.requests[0])
+    assert "mcp_ledger_grown_1" in api.named(endpoint.requests[2])
+    assert len(api.told(endpoint.requests[-1])) == 3
+
+
+def test_the_model_is_told_of_errors(api: Api, run: Run) -> None:
+    calls: list[Called] = [
+        ("mcp_ledger_fail", {"message": "no such note"}),
+        ("mcp_ledger_add", {"a": 1}),
+        ("mcp_ledger_add", '{"a": '),
+        ("mcp_ledger_nothing", {}),
+    ]
+
+    failed, missing, unreadable, unknown = api.told(run(turn(*calls)).requests[-1])
+
+    assert failed == "Error: no such note"
+    assert "missing argument 'b'" in missing
+    assert "not valid JSON" in unreadable
+    assert "had no effect" in unknown
+    assert "Do not repeat" not in failed + missing + unreadable + unknown
+
+
+@pytest.mark.parametrize("api", [Responses], indirect=True)
+def test_responses_show_images(api: Api, run: Run) -> None:
+    endpoint = run(turn(("mcp_ledger_picture", {})))
+
+    (told,) = api.told(endpoint.requests[-1])
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
+    assert told[0] == {"type": "input_text", "text": "one pixel"}
+    assert [part for part in told if part["type"] == "input_image"] == [image, image]
+
+
+@pytest.mark.parametrize("api", [Chat], indirect=True)
+def test_chat_completions_name_images(api: Api, run: Run) -> None:
+    endpoint = run(turn(("mcp_ledger_picture", {})))
+
+    (told,) = api.told(endpoint.requests[-1])
+    assert "[image, image/png, 70 bytes]" in told
+
+
+def test_a_cancelled_task_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
+    function = {"name": "mcp_ledger_hold", "arguments": '{"text": "held"}'}
+
+    async def main() -> None:
+        call = run_tool_call_async(
+            AsyncMCPClientManager.over(manager), {"type": "function", "id": "1", "function": function}
+        )
+        running = asyncio.create_task(call)
+        await asyncio.to_thread(ledger.wait_for, "held")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
+
+@pytest.mark.parametrize("item", [{"type": "message"}, {"type": "custom", "custom": {"name": "a"}}])
+def test_what_is_no_call_of_a_function_is_refused(item: Json) -> None:
+    with pytest.raises(ValueError, match=str(item["type"])):
+        run_tool_call(MCPClientManager({}), item)
+
+
+@pytest.mark.parametrize("thing", [{"id": "call_1"}, None], ids=["no type", "nothing"])
+def test_what_has_no_type_is_refused(thing: object) -> None:
+    with pytest.raises(ValueError, match="not None"):
+        run_tool_call(MCPClientManager({}), thing)
+
+
+def test_another_api_is_refused() -> None:
+    with pytest.raises(ValueError, match="api: must be 'chat' or 'responses'"):
+        openai_tools(MCPClientManager({}), "completions")

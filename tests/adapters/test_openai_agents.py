@@ -1,0 +1,321 @@
+"""The OpenAI Agents SDK's own loop, with its scripted model, uses a real server that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
+from tests.waiting import PATIENCE
+
+pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install openai-agents")
+
+from agents import Agent, RunConfig, Runner, RunResult, Tool
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+
+from gaia.adapters.calls import Manager
+from gaia.adapters.openai_agents import MCPManagerAgent, function_tools
+
+Json = dict[str, Any]
+Step = tuple[str, Json | str]
+
+ADD: Step = ("mcp_ledger_add", {"a": 1, "b": 1})
+
+# Sends nothing to OpenAI.
+QUIET = RunConfig(tracing_disabled=True)
+
+numbers = itertools.count()
+
+
+def call(name: str, arguments: Json | str) -> Any:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return function_call(name, text, call_id=f"call_{next(numbers)}")
+
+
+def scripted(*steps: Step | list[Step] | Callable[[], object]) -> ScriptedModel:
+    """Makes the calls of `steps`, those of a list in one turn, and then says ``done``. Functions run between them."""
+    turns: list[Any] = []
+    before: list[Callable[[], object]] = []
+    for step in [*steps, None]:
+        if callable(step):
+            before.append(step)
+            continue
+        calls = [] if step is None else step if isinstance(step, list) else [step]
+        output = [call(*one) for one in calls] or [assistant_message("done")]
+        turns.append(ModelStep.respond(_after(before, output)))
+        before = []
+    return ScriptedModel(turns)
+
+
+def _after(functions: list[Callable[[], object]], output: Any) -> Callable[[Any], Any]:
+    def respond(_: Any) -> Any:
+        for function in functions:
+            function()
+        return output
+
+    return respond
+
+
+def outputs_of(result: RunResult) -> list[Any]:
+    """What the model was told of its calls."""
+    assert result.final_output == "done"
+    return [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+
+
+def run(manager: Manager, *steps: Step | list[Step] | Callable[[], object]) -> Any:
+    agent = Agent(name="agent", model=scripted(*steps), tools=list[Tool](function_tools(manager)))
+
+    async def main() -> Any:
+        outputs = outputs_of(await Runner.run(agent, "go", run_config=QUIET))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return outputs
+
+    return asyncio.run(main())
+
+
+def test_a_run_calls_tools(manager: MCPClientManager, ledger: Ledger) -> None:
+    outputs = run(manager, ("mcp_ledger_record", {"text": "a"}), ("mcp_ledger_add", {"a": 2, "b": 3}))
+
+    assert outputs == ["recorded a, 1 times", '{"sum": 5}']
+    assert ledger.lines == ["a"]
+
+
+def test_a_server_killed_between_calls_is_back_for_the_next_one(
+    manager: MCPClientManager, ledger: Ledger, killer: Killer
+) -> None:
+    outputs = run(manager, ("mcp_ledger_record", {"text": "a"}), killer.kill, ("mcp_ledger_record", {"text": "b"}))
+
+    assert outputs == ["recorded a, 1 times", "recorded b, 1 times"]
+    assert ledger.lines == ["a", "b"]
+
+
+def test_a_call_lost_with_its_server_is_not_repeated(manager: MCPClientManager, ledger: Ledger, killer: Killer) -> None:
+    with killer.during("lost"):
+        lost, following = run(manager, ("mcp_ledger_hold", {"text": "lost"}), ("mcp_ledger_record", {"text": "next"}))
+
+    assert "Do not repeat it" in lost
+    assert following == "recorded next, 1 times"
+    assert ledger.lines == ["lost", "next"]
+
+
+def test_a_call_that_is_safe_to_repeat_survives_its_server(
+    manager: MCPClientManager, ledger: Ledger, killer: Killer
+) -> None:
+    with killer.during("safe"):
+        outputs = run(manager, ("mcp_ledger_read", {"text": "safe"}))
+
+    assert outputs == ["read safe"]
+    assert ledger.lines == ["safe", "safe"]
+
+
+def test_calls_of_one_turn_run_side_by_side_and_fail_alone(
+    manager: MCPClientManager, ledger: Ledger, killer: Killer
+) -> None:
+    texts = ["lost 0", "lost 1", "lost 2"]
+    with killer.during(*texts):
+        outputs = run(manager, [("mcp_ledger_hold", {"text": text}) for text in texts], ADD)
+
+    assert ["Do not repeat it" in output for output in outputs] == [True, True, True, False]
+    assert sorted(ledger.lines) == texts
+
+
+def test_a_cancelled_run_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
+    async def main() -> None:
+        tools = list[Tool](function_tools(manager))
+        agent = Agent(name="agent", model=scripted(("mcp_ledger_hold", {"text": "given up"})), tools=tools)
+        running = asyncio.create_task(Runner.run(agent, "go", run_config=QUIET))
+        await asyncio.to_thread(ledger.wait_for, "given up")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        # The server lives, and the same tools serve another run.
+        agent = Agent(name="agent", model=scripted(("mcp_ledger_record", {"text": "next"})), tools=tools)
+        assert outputs_of(await Runner.run(agent, "go", run_config=QUIET)) == ["recorded next, 1 times"]
+
+    asyncio.run(main())
+
+    (status,) = manager.status()
+    assert (status.in_flight, status.restarts) == (0, 0)
+
+
+def test_an_error_that_the_tool_reports_is_shown_to_the_model(manager: MCPClientManager) -> None:
+    failed, following = run(manager, ("mcp_ledger_fail", {"message": "no such file"}), ADD)
+
+    assert failed == "Error: no such file"
+    assert following == '{"sum": 2}'
+
+
+def test_arguments_that_cannot_be_read_are_not_sent(manager: MCPClientManager, ledger: Ledger) -> None:
+    broken, list_of_texts = run(manager, ("mcp_ledger_record", '{"text": "a'), ("mcp_ledger_record", '["a"]'))
+
+    assert "not valid JSON" in broken
+    assert "must be a JSON object" in list_of_texts
+    assert ledger.lines == []
+
+
+def test_a_server_that_stays_down_does_not_end_the_run(ledger_command: Json, ledger: Ledger) -> None:
+    with MCPClientManager({"ledger": {**ledger_command, "restart": {"restart": "never"}}}) as manager:
+        manager.require("ledger")
+        Killer(manager, ledger).kill()
+
+        outputs = run(manager, ("mcp_ledger_record", {"text": "a"}), ("mcp_ledger_record", {"text": "a"}))
+
+    assert ["had no effect" in output for output in outputs] == [True, True]
+    assert ledger.lines == []
+
+
+def test_the_model_is_told_that_a_lost_call_may_be_repeated_if_it_may(
+    manager: MCPClientManager, ledger: Ledger
+) -> None:
+    def stop() -> None:
+        ledger.wait_for("safe")
+        ledger.wait_for("unsafe")
+        manager.stop_server("ledger")
+
+    with ThreadPoolExecutor(1) as executor:
+        stopped = executor.submit(stop)
+        safe, unsafe = run(manager, [("mcp_ledger_read", {"text": "safe"}), ("mcp_ledger_hold", {"text": "unsafe"})])
+        stopped.result(PATIENCE)
+
+    assert "may be repeated" in safe
+    assert "Do not repeat it" in unsafe
+
+
+def test_images_are_shown_and_the_rest_is_named(manager: MCPClientManager) -> None:
+    model = scripted(("mcp_ledger_picture", {}))
+    agent = Agent(name="agent", model=model, tools=list[Tool](function_tools(manager)))
+
+    asyncio.run(Runner.run(agent, "go", run_config=QUIET))
+
+    assert model.last_call is not None
+    (output,) = [item["output"] for item in model.last_call.input if item.get("type") == "function_call_output"]
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
+    assert output[:3] == [
+        {"type": "input_text", "text": "one pixel"},
+        image,
+        {"type": "input_text", "text": "[audio, audio/wav, 5 bytes]"},
+    ]
+    assert output[4] == image
+
+
+def test_structured_content_without_a_text_is_shown_as_json(manager: MCPClientManager) -> None:
+    assert run(manager, ("mcp_ledger_figures", {})) == ['{"height": 2}']
+
+
+def test_arguments_may_have_any_names(manager: MCPClientManager) -> None:
+    arguments = {name: name for name in ("config", "run_manager", "context", "self", "runtime", "name")}
+
+    (output,) = run(manager, ("mcp_ledger_configure", arguments))
+
+    assert json.loads(output) == arguments
+
+
+def test_the_tools_are_as_the_servers_describe_them(manager: MCPClientManager) -> None:
+    tools = {tool.name: tool for tool in function_tools(manager)}
+
+    add = tools["mcp_ledger_add"]
+    assert (add.description, add.strict_json_schema) == ("Add two numbers.", False)
+    assert add.params_json_schema["properties"] == {"a": {"type": "number"}, "b": {"type": "number"}}
+    assert tools["mcp_ledger_figures"].params_json_schema["properties"] == {}
+
+
+def test_an_agent_of_a_manager_is_offered_what_appears_in_a_run(
+    manager: MCPClientManager, until_grown: Callable[[], None]
+) -> None:
+    model = scripted(
+        ("mcp_ledger_grow", {}),
+        until_grown,
+        ADD,
+        ("mcp_ledger_grown_1", {}),
+    )
+    agent = MCPManagerAgent[None](name="agent", model=model, mcp_manager=manager)
+
+    result = asyncio.run(Runner.run(agent, "go", run_config=QUIET))
+
+    assert outputs_of(result)[2] == "grown_1"
+    offered = [{tool.name for tool in one.tools} for one in model.calls]
+    assert "mcp_ledger_grown_1" not in offered[0]
+    assert "mcp_ledger_grown_1" in offered[2]
+
+
+def test_runs_of_one_agent_may_overlap_while_its_tools_change(
+    manager: MCPClientManager, until_grown: Callable[[], None]
+) -> None:
+    """The SDK refuses this for `tools` that are replaced."""
+
+    async def main() -> None:
+        agent = MCPManagerAgent[None](name="agent", mcp_manager=manager)
+        began = asyncio.Event()
+
+        async def wait_for_the_tool(_: Any) -> Any:
+            began.set()
+            await asyncio.to_thread(until_grown)
+            return [call(*ADD)]
+
+        other = ScriptedModel(
+            [ModelStep.respond(wait_for_the_tool), [call("mcp_ledger_grown_1", {})], [assistant_message("done")]]
+        )
+        waiting = asyncio.create_task(run_with(agent, other))
+        await began.wait()
+        await run_with(agent, scripted(("mcp_ledger_grow", {})))
+        assert await waiting == ['{"sum": 2}', "grown_1"]
+
+    async def run_with(agent: MCPManagerAgent[None], model: ScriptedModel) -> list[Any]:
+        return outputs_of(await Runner.run(agent, "go", run_config=RunConfig(model=model, tracing_disabled=True)))
+
+    asyncio.run(main())
+
+
+def test_an_agent_of_a_manager_can_be_cloned_and_has_its_own_tools_too(manager: MCPClientManager) -> None:
+    model = scripted(ADD)
+    (own,) = [tool for tool in function_tools(manager) if tool.name == "mcp_ledger_echo"]
+    own.name = "own"
+    agent = MCPManagerAgent[None](name="agent", tools=[own], mcp_manager=manager).clone(name="clone", model=model)
+
+    assert outputs_of(asyncio.run(Runner.run(agent, "go", run_config=QUIET))) == ['{"sum": 2}']
+
+    assert model.first_call is not None
+    assert {"own", "mcp_ledger_add"} <= {tool.name for tool in model.first_call.tools}
+
+
+def test_runs_of_synchronous_code_work_with_the_same_tools(manager: MCPClientManager) -> None:
+    tools = list[Tool](function_tools(manager))
+    # `run_sync` keeps the loop of its thread for later runs.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        for text in ("a", "b"):
+            agent = Agent(name="agent", model=scripted(("mcp_ledger_record", {"text": text})), tools=tools)
+            assert outputs_of(Runner.run_sync(agent, "go", run_config=QUIET)) == [f"recorded {text}, 1 times"]
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def test_an_asynchronous_manager_serves_as_well(ledger_command: Json) -> None:
+    async def main() -> None:
+        async with AsyncMCPClientManager({"ledger": ledger_command}) as manager:
+            model = scripted(("mcp_ledger_record", {"text": "a"}))
+            agent = MCPManagerAgent[None](name="agent", model=model, mcp_manager=manager)
+            result = await Runner.run(agent, "go", run_config=QUIET)
+            assert outputs_of(result) == ["recorded a, 1 times"]
+
+    asyncio.run(main())
+
+
+def test_the_span_of_a_call_is_a_child_of_the_applications(tracing: Tracing, manager: MCPClientManager) -> None:
+    with tracing.provider.get_tracer("application").start_as_current_span("run"):
+        run(manager, ADD)
+
+    (span,) = tracing.wait_for("tools/call add")
+    assert span.parent == tracing.only("run").context

@@ -1,0 +1,31 @@
+"""The pages of the adapters, where the frameworks that they need are installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.code_blocks.blocks import blocks_of
+from tests.code_blocks.commands import commands
+from tests.code_blocks.reader import Reader
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def path_of_commands(tmp_path_factory: pytest.TempPathFactory, starts_programs: None) -> Iterator[Path]:
+    with commands(tmp_path_factory.mktemp("commands"), sys.executable) as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs" / "adapters").glob("*.md")))
+def test_every_code_block_of_the_page_works(name: str, path_of_commands: Path, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "adapters" / name
+    blocks = blocks_of(page.read_text(encoding="utf-8"), f"docs/adapters/{name}")
+    if missing := sorted({module for block in blocks for module in block.missing}):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+    Reader(tmp_path, path_of_commands).follow(blocks)

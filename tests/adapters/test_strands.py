@@ -1,0 +1,240 @@
+"""Strands' own agent, with a model that plays a script, uses a real server that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from gaia.mcp import MCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager
+from tests.adapters.conftest import Killer, Ledger
+from tests.servers.ledger_server import PIXEL
+from tests.tracing import Tracing
+
+pytest.importorskip("strands", reason="Strands Agents is not installed: pip install strands-agents")
+
+from strands import Agent, tool
+from strands.hooks import AfterToolCallEvent
+from strands.models import Model
+
+from gaia.adapters.strands import MCPManagerPlugin, strands_tools
+
+Json = dict[str, Any]
+Step = tuple[str, Json] | Callable[[], object]
+Run = Callable[[Agent], list[Json]]
+
+RECORD = ("mcp_ledger_record", {"text": "next"})
+HOLD = ("mcp_ledger_hold", {"text": "held"})
+
+
+class ScriptedModel(Model):
+    """Makes the calls of its script, one a turn, and answers. Functions of the script are run between them."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+        self.shown: list[set[str]] = []
+        """The names of the tools that each turn was shown."""
+
+    def update_config(self, **_: Any) -> None: ...
+
+    def get_config(self) -> Json:
+        return {}
+
+    def structured_output(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    async def stream(self, messages: Any, tool_specs: Any = None, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        self.shown.append({spec["name"] for spec in tool_specs or ()})
+        while self.steps and callable(step := self.steps[0]):
+            # The script waits for other threads.
+            await asyncio.to_thread(step)
+            del self.steps[0]
+        yield {"messageStart": {"role": "assistant"}}
+        if self.steps:
+            name, arguments = self.steps.pop(0)
+            # Some providers give all calls the same id.
+            yield {"contentBlockStart": {"start": {"toolUse": {"name": name, "toolUseId": "call"}}}}
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}
+            reason = "tool_use"
+        else:
+            yield {"contentBlockStart": {"start": {}}}
+            yield {"contentBlockDelta": {"delta": {"text": "done"}}}
+            reason = "end_turn"
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": reason}}
+
+
+def agent_with(manager: MCPClientManager, *steps: Step, **options: Any) -> Agent:
+    plugins = [MCPManagerPlugin(manager)]
+    return Agent(model=ScriptedModel(*steps), plugins=plugins, callback_handler=None, **options)
+
+
+@pytest.fixture(params=["call", "invoke_async"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs an agent to its end, synchronously or on an event loop; returns what it was told of its calls."""
+
+    async def invoke(agent: Agent) -> Any:
+        result = await agent.invoke_async("go on")
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, "the run left a task behind"
+        return result
+
+    def run(agent: Agent) -> list[Json]:
+        result = agent("go on") if request.param == "call" else asyncio.run(invoke(agent))
+        assert result.stop_reason == "end_turn"
+        return results(agent)
+
+    return run
+
+
+def results(agent: Agent) -> list[Json]:
+    return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+
+
+def test_the_agent_calls_the_tool(manager: MCPClientManager, run: Run) -> None:
+    (result,) = run(agent_with(manager, ("mcp_ledger_add", {"a": 19, "b": 2})))
+
+    assert result == {
+        "toolUseId": "call",
+        "status": "success",
+        "content": [{"text": '{"sum": 21}'}],
+        "structuredContent": {"sum": 21},
+    }
+
+
+def test_a_fixed_list_of_tools_of_an_asynchronous_manager(manager: MCPClientManager, run: Run) -> None:
+    tools = strands_tools(AsyncMCPClientManager.over(manager))
+    agent = Agent(model=ScriptedModel(RECORD), tools=tools, callback_handler=None)
+
+    (result,) = run(agent)
+
+    assert result["content"] == [{"text": "recorded next, 1 times"}]
+
+
+def test_a_server_killed_between_calls_is_back_for_the_next_one(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    first, second = [("mcp_ledger_record", {"text": text}) for text in ("first", "second")]
+
+    told = run(agent_with(manager, first, killer.kill, second))
+
+    assert [result["status"] for result in told] == ["success", "success"]
+    assert ledger.lines == ["first", "second"]
+
+
+def test_a_call_in_which_the_server_is_killed_is_not_repeated_and_the_model_is_told(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("held"):
+        held, after = run(agent_with(manager, HOLD, RECORD))
+
+    assert held["status"] == "error"
+    assert "Do not repeat it" in held["content"][0]["text"]
+    assert after["status"] == "success"
+    assert ledger.lines == ["held", "next"]
+
+
+def test_a_hook_that_repeats_what_failed_does_not_make_the_call_again(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    retries: list[str] = []
+
+    def retry(event: AfterToolCallEvent) -> None:
+        event.retry = event.result["status"] == "error" and len(retries) < 3
+        retries.extend([event.result["content"][0]["text"]] * event.retry)
+
+    agent = agent_with(manager, HOLD, RECORD)
+    agent.add_hook(retry, AfterToolCallEvent)
+
+    with killer.during("held"):
+        told = run(agent)
+
+    assert len(retries) == 3
+    assert all("Do not repeat it" in text for text in retries)
+    assert [result["status"] for result in told] == ["error", "success"]
+    assert ledger.lines == ["held", "next"]
+
+
+def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(
+    manager: MCPClientManager, run: Run, killer: Killer, ledger: Ledger
+) -> None:
+    with killer.during("page"):
+        (result,) = run(agent_with(manager, ("mcp_ledger_read", {"text": "page"})))
+
+    assert result["content"] == [{"text": "read page"}]
+    assert ledger.lines == ["page", "page"]
+
+
+def test_an_agent_that_is_cancelled_cancels_its_call(manager: MCPClientManager, ledger: Ledger) -> None:
+    agent = agent_with(manager, HOLD)
+
+    def cancel() -> None:
+        ledger.wait_for("held")
+        agent.cancel()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    result = agent("go on")
+    canceller.join()
+
+    assert result.stop_reason == "cancelled"
+    (told,) = results(agent)
+    assert "the agent was cancelled" in told["content"][0]["text"]
+    assert ledger.lines == ["held"]
+
+
+def test_an_agent_whose_manager_was_stopped_is_told_so(manager: MCPClientManager, run: Run) -> None:
+    agent = Agent(model=ScriptedModel(RECORD), tools=strands_tools(manager), callback_handler=None)
+    manager.disconnect_all()
+
+    (result,) = run(agent)
+
+    assert (result["status"], "had no effect" in result["content"][0]["text"]) == ("error", True)
+
+
+def test_a_tool_that_fails_is_an_error_for_the_model(manager: MCPClientManager, run: Run) -> None:
+    (result,) = run(agent_with(manager, ("mcp_ledger_fail", {"message": "no such city"})))
+
+    assert (result["status"], result["content"]) == ("error", [{"text": "Error: no such city"}])
+
+
+def test_pictures_are_images(manager: MCPClientManager, run: Run) -> None:
+    (result,) = run(agent_with(manager, ("mcp_ledger_picture", {})))
+
+    assert result["content"][0] == {"text": "one pixel"}
+    images = [block["image"] for block in result["content"] if "image" in block]
+    assert images == [{"format": "png", "source": {"bytes": base64.b64decode(PIXEL)}}] * 2
+
+
+def test_the_model_is_given_the_tools_that_are_listed_at_that_moment(manager: MCPClientManager, run: Run) -> None:
+    @tool
+    def mcp_ledger_add() -> str:
+        """The application's own tool, which has the name of one of the server."""
+        return "own"
+
+    model_calls = (("mcp_ledger_add", {}), lambda: manager.remove_server("ledger"), RECORD)
+    agent = agent_with(manager, *model_calls, tools=[mcp_ledger_add])
+
+    own, gone = run(agent)
+
+    assert own["content"] == [{"text": "own"}]
+    assert gone["status"] == "error"
+    first, _, last = agent.model.shown
+    assert {"mcp_ledger_add", "mcp_ledger_record"} <= first
+    assert last == {"mcp_ledger_add"}
+
+
+def test_the_span_of_strands_says_what_was_called(manager: MCPClientManager, tracing: Tracing) -> None:
+    agent = agent_with(manager, RECORD)
+    agent.tracer.tracer = tracing.provider.get_tracer("strands")
+
+    agent("go on")
+
+    attributes = tracing.only("execute_tool mcp_ledger_record").attributes
+    assert (attributes["mcp.method.name"], attributes["gen_ai.tool.name"]) == ("tools/call", "record")

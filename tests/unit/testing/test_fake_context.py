@@ -1,0 +1,98 @@
+"""What a function of a test can do with the request that it answers."""
+
+from typing import Any
+
+import pytest
+
+from gaia.agents.base.mcp_context import InputRequired, MCPCapabilityMissing
+from gaia.cancellation import CancelScope
+from gaia.testing.fake_context import FakeContext
+from gaia.testing.offering import FakeCall
+
+Json = dict[str, Any]
+
+
+class Client:
+    """Notes what it is sent, and answers each question with its own params."""
+
+    def __init__(self) -> None:
+        self.progress: list[Json] = []
+        self.logs: list[tuple[Json, str | None]] = []
+
+    def send_progress(self, params: Json) -> None:
+        self.progress.append(params)
+
+    def send_log(self, params: Json, level: str | None) -> None:
+        self.logs.append((params, level))
+
+    def ask(self, request: Json, scope: CancelScope) -> Json:
+        assert not scope.cancelled
+        answer: Json = request["params"]
+        return answer
+
+
+def make(client: Client, params: Json | None = None, meta: Json | None = None) -> FakeContext:
+    context = FakeContext(client, 7, "tools/call", params or {}, meta or {}, FakeCall("now", {}, 1, {}))
+    context.client_capabilities = {"elicitation": {}}
+    return context
+
+
+def test_progress_is_sent_to_those_who_want_it() -> None:
+    client = Client()
+    make(client).report_progress(1)
+    make(client, meta={"progressToken": "t"}).report_progress(1, message="one")
+    assert client.progress == [{"progressToken": "t", "progress": 1, "message": "one"}]
+
+
+def test_a_cancelled_request_reports_nothing() -> None:
+    client = Client()
+    context = make(client, meta={"progressToken": "t"})
+    told: list[str] = []
+    context.on_cancel(lambda: told.append("cancelled"))
+    assert not context.cancelled
+    context.scope.cancel()
+    context.report_progress(1)
+    assert (context.cancelled, told, client.progress) == (True, ["cancelled"], [])
+
+
+def test_log_messages_come_with_the_level_that_the_request_wants() -> None:
+    client = Client()
+    make(client, meta={"io.modelcontextprotocol/logLevel": "error"}).log("info", {"a": 1})
+    make(client).log("info", "text", "logger")
+    assert client.logs == [
+        ({"level": "info", "data": {"a": 1}, "logger": "fake"}, "error"),
+        ({"level": "info", "data": "text", "logger": "logger"}, None),
+    ]
+
+
+def test_a_log_level_that_does_not_exist_is_refused_as_by_a_real_server() -> None:
+    with pytest.raises(ValueError, match="no log level 'loud'; levels are debug, info"):
+        make(Client()).log("loud", "text")
+
+
+def test_questions_are_asked_and_answered() -> None:
+    assert make(Client()).elicit("Name?", {"type": "object"})["message"] == "Name?"
+
+
+def test_in_the_stateless_era_only_open_questions_are_asked() -> None:
+    params = {"requestState": '{"first": {"action": "accept"}}', "inputResponses": {"second": {"action": "decline"}}}
+    context = make(Client(), params)
+    context.is_stateless = True
+    assert context.elicit("?", {}, key="first") == {"action": "accept"}
+    assert context.elicit("?", {}, key="second") == {"action": "decline"}
+    with pytest.raises(InputRequired) as required:
+        context.elicit("?", {}, key="third")
+    assert list(required.value.requests) == ["third"]
+
+
+def test_a_client_is_asked_only_what_it_can_be_asked() -> None:
+    with pytest.raises(MCPCapabilityMissing, match="roots"):
+        make(Client()).list_roots()
+
+
+def test_work_ends_when_the_request_is_cancelled() -> None:
+    context = make(Client())
+    ended: list[int] = []
+    context.work_begins(lambda: ended.append(1))
+    context.scope.cancel()
+    assert ended == [1]

@@ -1,0 +1,128 @@
+"""What a fake server offers, and what it remembers."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.testing import FakeClock
+from gaia.testing import offering as module
+from gaia.testing.faults import Fault
+from gaia.testing.offering import FakeCall, Offering
+
+Told = list[tuple[str, dict[str, Any]]]
+
+
+def make(told: Told | None = None, clock: Clock | None = None) -> Offering:
+    def notify(method: str, params: dict[str, Any]) -> None:
+        (told if told is not None else []).append((method, params))
+
+    return Offering("time", revision="2025-11-25", instructions=None, clock=clock or SystemClock(), notify=notify)
+
+
+def call(tool: str) -> FakeCall:
+    return FakeCall(tool, {}, 1, {})
+
+
+def ping() -> str:
+    return "pong"
+
+
+def test_tools_are_added_replaced_and_removed_and_clients_are_told() -> None:
+    told: Told = []
+    tools = make(told).tools
+    tools.add(ping)
+    tools.add({"name": "ping", "description": "Another one."})
+    tools.add(ping)
+    assert (list(tools), len(tools), tools.definitions()[0]["name"]) == (["ping"], 1, "ping")
+    tools.remove("ping")
+    assert tools.get("ping") is None
+    assert told == [("notifications/tools/list_changed", {})] * 4
+
+
+def test_what_is_not_there_cannot_be_removed() -> None:
+    told: Told = []
+    with pytest.raises(KeyError):
+        make(told).prompts.remove("greet")
+    assert told == []
+
+
+def test_a_name_that_is_no_text_is_not_there() -> None:
+    assert make().tools.get(["ping"]) is None
+
+
+def test_resources_are_texts_bytes_and_functions() -> None:
+    resources = make().resources
+    resources.add("file:///a/notes.md", "# Notes", mimeType="text/markdown")
+    resources.add("file:///b", b"\x00")
+    resources.add("file:///c", lambda: "fresh")
+    assert [one["name"] for one in resources.definitions()] == ["notes.md", "b", "c"]
+    read = [resource.read()["contents"][0] for uri in resources if (resource := resources.get(uri))]
+    assert read == [
+        {"uri": "file:///a/notes.md", "mimeType": "text/markdown", "text": "# Notes"},
+        {"uri": "file:///b", "mimeType": "application/octet-stream", "blob": "AA=="},
+        {"uri": "file:///c", "mimeType": "text/plain", "text": "fresh"},
+    ]
+
+
+def test_an_update_changes_the_content_alone() -> None:
+    told: Told = []
+    resources = make(told).resources
+    resources.add("file:///a", "old", name="A")
+    resources.update("file:///a", "new")
+    resource = resources.get("file:///a")
+    assert resource is not None
+    assert (resource.definition["name"], resource.read()["contents"][0]["text"]) == ("A", "new")
+    assert told[1:] == [("notifications/resources/updated", {"uri": "file:///a"})]
+    with pytest.raises(KeyError):
+        resources.update("file:///b", "new")
+
+
+def test_a_call_is_remembered_and_meets_its_faults() -> None:
+    offering = make()
+    offering.plan(Fault("hang"), "now", 1, None)
+    calls = [call("now"), call("later")]
+    assert [offering.record(one) for one in calls] == [[Fault("hang")], []]
+    assert offering.calls == calls
+    offering.clear_faults()
+    assert offering.record(call("now")) == []
+
+
+def test_a_call_that_came_is_not_waited_for() -> None:
+    offering = make()
+    calls = [call("now"), call("later"), call("now")]
+    for one in calls:
+        offering.record(one)
+    assert offering.wait_for_call("now", 2) is calls[2]
+    assert offering.wait_for_call(None, 2) is calls[1]
+
+
+def test_a_call_that_does_not_come_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    offering = make()
+    offering.record(call("later"))
+    with pytest.raises(AssertionError, match=r"call 1 of now did not come; the calls that came: \['later'\]"):
+        offering.wait_for_call("now", 1)
+
+
+def test_a_fake_clock_waits_for_work_once() -> None:
+    held: list[int] = []
+
+    class Clock(FakeClock):
+        @contextlib.contextmanager
+        def hold(self) -> Iterator[None]:
+            held.append(1)
+            yield
+            held.append(-1)
+
+    end = make(clock=Clock()).begin_work()
+    assert held == [1]
+    end()
+    end()
+    assert held == [1, -1]
+
+
+def test_another_clock_waits_for_nothing() -> None:
+    make().begin_work()()
