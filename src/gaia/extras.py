@@ -33,6 +33,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "serve": ("mcp>=2.3,<3", *_SERVING),
         "dashboard": (*_SERVING, _SDK),
+        "ray": ("ray>=2.50,<3",),
     }
 )
 """The requirements of each extra, as pyproject.toml has them (a test compares them)."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gaia.mcp.client.authorization.config import AuthConfig
+from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.key_hints import limits, remark, similar_key
 from gaia.mcp.client.protocol.negotiation import PROTOCOL_ALIASES, PROTOCOLS
 from gaia.mcp.client.rpc.clock import require_seconds
@@ -94,6 +95,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     health_interval: float = 30.0
     """How long the server may be idle before it is asked whether it is alive."""
     health_timeout: float = 10.0
+    placement: Placement | None = None
+    """Where in a cluster the server runs; None is this machine."""
     max_pending: int = 1024
     """Calls that may wait at once; more are refused."""
     max_message_bytes: int = 256 * 1024 * 1024
@@ -165,6 +168,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError("standby: only a server with a command can have one; this one has a url")
         if self.max_memory is not None:
             raise ValueError("max_memory: only for a server with a command; this one has a url")
+        if self.placement is not None:
+            raise ValueError("placement: only for a server with a command, which is started there; this one has a url")
 
     def _check_in_process(self, is_elsewhere: bool) -> None:
         if is_elsewhere or self.type is not None:
@@ -173,6 +178,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError("sandbox: only a server with a command can be started in one; this one has no process")
         if self.max_memory is not None:
             raise ValueError("max_memory: only for a server with a command; this one has no process")
+        if self.placement is not None:
+            raise ValueError("placement: only for a server with a command; this one lives in this program")
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "in-process"]:
@@ -284,6 +291,9 @@ _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
     "outputValidation": get_args(OutputMode),
+    "placement.engine": ("ray",),
+    "placement.strategy": ("spread", "pack"),
+    "placement.lifetime": ("driver", "detached"),
     "restart.restart": ("always", "on-failure", "never"),
     "auth.type": tuple(map(str, _AUTH_KINDS)),
     "auth.tokenAuth": ("basic", "post"),

@@ -13,9 +13,12 @@ from gaia.log import get_logger
 from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
+from gaia.mcp.client.cluster.transport import PlacedTransport
+from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.config_variables import expand, secrets, variables_in
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.transports.base import ChannelTransport
+from gaia.mcp.client.transports.command import argument_vector
 from gaia.mcp.client.transports.environment import INHERITED
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.redaction import secret_values, sounds_secret
@@ -30,13 +33,16 @@ _warned: set[tuple[str, str]] = set()
 
 def transport_for(
     server: ServerConfig, timeout: float, debug: bool, on_authorization: OnAuthorization | None = None
-) -> ChannelTransport:
+) -> ChannelTransport | PlacedTransport:
     """A transport that is not open yet; `timeout` in seconds. Variables are expanded whenever it is opened.
 
     `on_authorization` takes a person to where they log in. Raises ValueError for a command that cannot be used.
     """
     if server.in_process is not None:
         return server.in_process.transport(timeout)
+    if server.placement is not None:
+        argument_vector(server.command or "", server.args)
+        return PlacedTransport(server.placement, timeout, lambda: _launch_elsewhere(server))
     if server.transport == "stdio":
         return StdioTransport(
             server.command or "",
@@ -129,6 +135,21 @@ def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
     named = {name for text in (*(server.args or ()), server.url or "") for name in variables_in(text)}
     used = {name: os.environ[name] for name in sorted(named) if name in os.environ and name not in INHERITED}
     return [*secrets(values), *secret_values(used)]
+
+
+def _launch_elsewhere(server: ServerConfig) -> Launch:
+    args, env, secrets_ = _launch(server)
+    return Launch(
+        command=server.command or "",
+        args=args,
+        env=env,
+        secrets=secrets_,
+        cwd=server.cwd,
+        inherit_env=server.inherit_env,
+        max_message_bytes=server.max_message_bytes,
+        max_pending=server.max_pending,
+        sandbox=expand(server, os.environ).sandbox_settings,
+    )
 
 
 def secret_in_arguments(server: ServerConfig) -> list[str]:

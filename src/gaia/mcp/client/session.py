@@ -11,20 +11,24 @@ from typing import Any, Protocol
 from gaia import __version__
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
+from gaia.mcp.client.cluster.placed_server import PlacedContext, PlacedServer
+from gaia.mcp.client.cluster.transport import PlacedTransport
+from gaia.mcp.client.cluster.wire import HostSettings
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import Clock, require_seconds
 from gaia.mcp.client.supervision.callbacks import CallbackGroup
-from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
+from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome, Supervised
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.errors import NotConnected
@@ -99,17 +103,67 @@ class Session(Protocol):
         """End the requests for input at their deadline."""
 
 
+class Condition(Protocol):
+    """What a session reads of a server's condition."""
+
+    @property
+    def profile(self) -> ServerProfile | None: ...
+
+    @property
+    def last_error(self) -> str | None: ...
+
+    @property
+    def keep_trying(self) -> bool: ...
+
+    @property
+    def ever_ready(self) -> bool: ...
+
+    def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus: ...
+
+
+class ServerControl(Supervised, Protocol):
+    """What a session needs of a supervisor; see `Supervisor`."""
+
+    @property
+    def is_forked(self) -> bool: ...
+
+    @property
+    def state(self) -> ServerState: ...
+
+    @property
+    def condition(self) -> Condition: ...
+
+    def start(self, *, keep_trying: bool = False) -> bool: ...
+
+    def stop(self) -> None: ...
+
+    def request_stop(self) -> None: ...
+
+    def abandon(self, release: Callable[[], object], /) -> bool: ...
+
+    def replace_now(self, drain: float, /) -> bool: ...
+
+    def subscriptions_changed(self) -> None: ...
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None: ...
+
+    def watch(self, waiting: Call | InputRequests, /) -> None: ...
+
+
 class SupervisedSession:
     """A session over a supervisor. Each `connect` after a `disconnect` starts a new supervisor."""
 
     waits_in_caller = False
 
-    def __init__(self, context: SupervisionContext) -> None:
-        self._name = context.name
-        self.timeout = context.transport.timeout
-        self._drain_timeout = context.drain_timeout
-        self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
-        self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
+    def __init__(
+        self, name: str, timeout: float, drain_timeout: float, clock: Clock, new_supervisor: Callable[[], ServerControl]
+    ) -> None:
+        """Durations in seconds. `new_supervisor` makes one that is not started."""
+        self._name = name
+        self.timeout = timeout
+        self._drain_timeout = drain_timeout
+        self._new_supervisor = new_supervisor
+        self._caller = Caller(self._new_supervisor(), clock, timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
         self.request = self._caller.request
         """See `Session`. Every call comes along here, so there is nothing in between."""
@@ -124,7 +178,7 @@ class SupervisedSession:
         """The calls of `disconnect` that are under way, with their process; each adds and removes itself."""
 
     @property
-    def _supervisor(self) -> Supervisor:
+    def _supervisor(self) -> ServerControl:
         return self._caller.supervisor
 
     @property
@@ -233,9 +287,7 @@ class SupervisedSession:
         self._supervisor.subscriptions_changed()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        connection = self._supervisor.call_queue.ready
-        if connection is not None:
-            connection.notify(method, params)
+        self._supervisor.notify(method, params)
 
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
@@ -262,6 +314,10 @@ def new_session(
     """
     identity = ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
     clock = services.clock
+    if isinstance(transport, PlacedTransport):
+        require_seconds("timeout", transport.timeout)
+        placed = _placed(name, transport, options, identity, hooks, server_requests, observer)
+        return SupervisedSession(name, transport.timeout, options.drain_timeout, clock, lambda: PlacedServer(placed))
     if not isinstance(transport, ChannelTransport):
         protocol = "handshake" if options.protocol == "auto" else options.protocol
         negotiation = Negotiation(protocol, options.probe_timeout)
@@ -272,25 +328,70 @@ def new_session(
     observer.network = transport.network
     # A server of the handshake era that does not answer the probe must have time left to answer `initialize`.
     probe_timeout = min(options.probe_timeout, transport.timeout / 2)
-    return SupervisedSession(
-        SupervisionContext(
+    context = SupervisionContext(
+        name=name,
+        transport=transport,
+        identity=identity,
+        negotiation=Negotiation(options.protocol, probe_timeout),
+        policy=options.restart_policy or RestartPolicy(),
+        health_interval=options.health_interval,
+        health_timeout=options.health_timeout,
+        max_pending=options.max_pending,
+        recycling=options.recycling,
+        drain_timeout=options.drain_timeout,
+        standby=options.standby,
+        hooks=hooks,
+        server_requests=server_requests,
+        clock=clock,
+        rng=services.rng,
+        observer=observer,
+        taps=services.taps,
+        executor=callbacks.lane().post,
+    )
+    return SupervisedSession(name, transport.timeout, options.drain_timeout, clock, lambda: Supervisor(context))
+
+
+def _placed(
+    name: str,
+    transport: PlacedTransport,
+    options: ClientOptions,
+    identity: ClientIdentity,
+    hooks: SupervisionHooks,
+    server_requests: ServerRequests,
+    observer: Observer,
+) -> PlacedContext:
+    # What the host tells of its network is not that of this program, which talks to Ray.
+    observer.network = {"network.transport": "tcp"}
+    observer.redact = str
+
+    def settings() -> HostSettings:
+        return HostSettings(
+            version=__version__,
             name=name,
-            transport=transport,
-            identity=identity,
-            negotiation=Negotiation(options.protocol, probe_timeout),
+            launch=transport.launch(),
+            timeout=transport.timeout,
+            capabilities=dict(identity.capabilities),
+            question_timeout=options.question_timeout,
+            protocol=options.protocol,
+            probe_timeout=options.probe_timeout,
             policy=options.restart_policy or RestartPolicy(),
             health_interval=options.health_interval,
             health_timeout=options.health_timeout,
-            max_pending=options.max_pending,
             recycling=options.recycling,
             drain_timeout=options.drain_timeout,
             standby=options.standby,
-            hooks=hooks,
-            server_requests=server_requests,
-            clock=clock,
-            rng=services.rng,
-            observer=observer,
-            taps=services.taps,
-            executor=callbacks.lane().post,
+            resources=hooks.subscriptions.resources,
+            log_level=hooks.subscriptions.log_level,
         )
+
+    return PlacedContext(
+        name=name,
+        placement=transport.placement,
+        engine=transport.engine,
+        settings=settings,
+        timeout=transport.timeout,
+        max_pending=options.max_pending,
+        hooks=hooks,
+        server_requests=server_requests,
+        observer=observer,
     )

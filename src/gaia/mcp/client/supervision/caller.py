@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.cancellation import CancelScope, current_scope
 from gaia.exception_text import exception_text
@@ -17,17 +17,16 @@ from gaia.mcp.client.protocol.messages import is_tool_error
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.notifications import progress_of
 from gaia.mcp.client.protocol.value_size import value_size
-from gaia.mcp.client.rpc.call import Call, ProgressSink
+from gaia.mcp.client.rpc.call import Call, CallRoute, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.supervision.call_queue import CallQueue
+from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
 from gaia.mcp.client.supervision.status import CallStatistics
-from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import CallCancelled, MCPError, ServerCrashed
 
-__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "end"]
+__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "Supervised", "end"]
 
 logger = get_logger(__name__)
 
@@ -45,10 +44,34 @@ _MAX_UPDATE_BYTES = 8 * 1024 * 1024
 """The size of these reports, together."""
 
 
-class Caller:
+class CallEntry(CallRoute, Protocol):
+    """Where calls enter: a call queue."""
+
+    @property
+    def ready(self) -> Connection | None:
+        """The connection that calls go to, if it is one of this program."""
+
+
+class Supervised(Protocol):
+    """What keeps one server alive: a supervisor of this program, or what stands for one elsewhere."""
+
+    @property
+    def call_queue(self) -> CallEntry: ...
+
+    @property
+    def next_id(self) -> Callable[[], int]: ...
+
+    def watch(self, call: Call, /) -> None:
+        """Enforce the deadline of a call that no thread waits for."""
+
+
+S = TypeVar("S", bound=Supervised)
+
+
+class Caller(Generic[S]):
     """Makes the requests of one client. Thread-safe."""
 
-    def __init__(self, supervisor: Supervisor, clock: Clock, timeout: float) -> None:
+    def __init__(self, supervisor: S, clock: Clock, timeout: float) -> None:
         """`timeout` is in seconds, for requests without one of their own."""
         self.supervisor = supervisor
         """Replaced by the session when it connects again; each request reads it once."""
@@ -121,7 +144,7 @@ class Caller:
 
     def _call(
         self,
-        supervisor: Supervisor,
+        supervisor: Supervised,
         request: ClientRequest,
         on_done: Callable[[Call], None] | None = None,
         on_progress: ProgressSink | None = None,
@@ -148,7 +171,7 @@ class Caller:
         return call
 
     def _call_with_progress(
-        self, supervisor: Supervisor, request: ClientRequest, on_progress: OnProgress
+        self, supervisor: Supervised, request: ClientRequest, on_progress: OnProgress
     ) -> tuple[Call, Callable[[], object]]:
         """A call, and what reports its progress in the caller's thread."""
         updates = _Updates()
@@ -156,7 +179,7 @@ class Caller:
         return call, functools.partial(_report_until_done, updates, call, self._clock, on_progress)
 
 
-def _cancel_with(scope: CancelScope, call: Call, call_queue: CallQueue) -> Callable[[], None]:
+def _cancel_with(scope: CancelScope, call: Call, call_queue: CallRoute) -> Callable[[], None]:
     """Have the call cancelled with the scope. Returns a function that ends this."""
     return scope.on_cancel(lambda: call_queue.cancel(call, CallCancelled(SCOPE_CANCELLED)))
 

@@ -17,10 +17,25 @@ from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.generation import Generation
 from gaia.mcp.client.supervision.spare import StandbyStatus
 
-__all__ = ["CallStatistics", "Condition", "ServerStatus"]
+__all__ = ["CallStatistics", "Condition", "PlacementStatus", "ServerStatus"]
 
 _WINDOW = 512
 """How many of the last calls the percentiles cover."""
+
+
+class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server runs that was placed on a cluster."""
+
+    node: str
+    """The host name of its node."""
+    node_id: str | None = None
+    """What the cluster calls the node."""
+    actor: str | None = None
+    """What the cluster calls the actor that hosts the server."""
+    host_pid: int
+    """The actor's process on that node."""
+    hosts: int = 1
+    """How many hosts the server has had, this one included."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +83,8 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why that was so the last time, such as ``recycled: max_memory``."""
     standby: StandbyStatus | None = None
     """The process that waits to take over; None if there is none, and none is wanted now."""
+    placement: PlacementStatus | None = None
+    """Where it runs, if it was placed on a cluster; None also while it has no place."""
 
     @property
     def summary(self) -> str:

@@ -18,6 +18,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from opentelemetry import context as contexts
 
@@ -180,6 +181,12 @@ class Supervisor:
             pass
         _flush()
         return outcomes == [None]
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send a notification if the server is ready; otherwise do nothing."""
+        connection = self.call_queue.ready
+        if connection is not None:
+            connection.notify(method, params)
 
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages of the server than before."""

@@ -1,0 +1,53 @@
+"""What the driver needs of an engine: hosts, and messages to them that are answered later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gaia.mcp.client.cluster.placement import Placement
+
+__all__ = ["Engine", "HostGone", "HostLink", "HostLost", "OnAnswer"]
+
+OnAnswer = Callable[[Any, BaseException | None], None]
+"""``on_answer(answer, failure)``: on a thread of the engine; must be quick, and never raise."""
+
+
+class HostLost(Exception):
+    """The host cannot be reached at the moment; the message may or may not have been acted on."""
+
+
+class HostGone(HostLost):
+    """The host is gone for good."""
+
+
+class HostLink(Protocol):
+    """The way to one host. Thread-safe; no method waits for the host."""
+
+    def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
+        """Sent again and again until a host has answered, be it in years. Fails with `HostGone` only."""
+
+    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
+        """Sent once. Fails with `HostLost`."""
+
+    def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None: ...
+
+    def tell(self, method: str, *arguments: object, on_answer: OnAnswer = lambda *_: None) -> None:
+        """Any other message, by the name of the host's method. Sent once."""
+
+    @property
+    def actor_id(self) -> str: ...
+
+    def why_not_placed(self) -> str:
+        """Why there is no host yet, for people. May take some milliseconds."""
+
+    def kill(self) -> None:
+        """End the host for good, and with it what is left of its server."""
+
+
+class Engine(Protocol):
+    def start(self, name: str, placement: Placement) -> HostLink:
+        """Have a host started where the placement allows it. Joins the cluster, which may take seconds.
+
+        Raises `StartFailed` if there is no cluster.
+        """

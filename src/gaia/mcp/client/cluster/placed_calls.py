@@ -1,0 +1,335 @@
+"""The driver's calls to one host: on their way, or waiting until there is a host that can take them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from gaia.exception_text import exception_text
+from gaia.locks import reentrant_lock
+from gaia.log import get_logger
+from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.link import HostLink
+from gaia.mcp.client.cluster.wire import AskedCall, Reply, decode_reply, encode
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.errors import (
+    CallCancelled,
+    InvalidResponse,
+    MCPError,
+    NotConnected,
+    Overloaded,
+    ServerCrashed,
+    ServerUnavailable,
+)
+
+__all__ = ["Gate", "PlacedCalls"]
+
+logger = get_logger(__name__)
+
+
+class Gate:
+    """Calls may go to one incarnation of a host."""
+
+    __slots__ = ("incarnation", "link")
+
+    def __init__(self, link: HostLink, incarnation: str) -> None:
+        self.link = link
+        self.incarnation = incarnation
+
+
+class _Flight:
+    """One call on its way to a host and back."""
+
+    __slots__ = ("call", "gate", "number", "reply", "reported")
+
+    def __init__(self, call: Call, gate: Gate) -> None:
+        self.call = call
+        self.gate = gate
+        self.number = call.id
+        self.reported = 0
+        """How many reports of progress have come."""
+        self.reply: Reply | None = None
+        """What is held back until all progress has been reported, which comes another way."""
+
+
+class PlacedCalls:
+    """State, backlog and flights of a placed server. Thread-safe.
+
+    A call is written, in the sense of its `delivery`, once it was given to the engine: from then on only the host can
+    say that the server has not seen it.
+    """
+
+    ready: Connection | None = None
+    """As of a call queue: the connection is the host's."""
+
+    def __init__(
+        self,
+        server: str,
+        max_pending: int,
+        max_flights: int,
+        loop: ClusterLoop,
+        refusal: Callable[[str], MCPError | None],
+        on_lost: Callable[[str, BaseException], object],
+    ) -> None:
+        """`refusal` is asked for each tool call that waited, on the thread of `loop`.
+
+        `on_lost` is told of an incarnation to which a call was lost, on a thread of the engine.
+        """
+        self.next_id: Callable[[], int] = itertools.count(1).__next__
+        self.retry_in: Callable[[], float | None] = lambda: None
+        self._server = server
+        self._max_pending = max_pending
+        self._max_flights = max_flights
+        self._loop = loop
+        self._refusal_of = refusal
+        self._on_lost = on_lost
+        self._lock = reentrant_lock()
+        """Owns everything below. Never held while a call ends, or while the engine is given something."""
+        self.state = ServerState.CREATED
+        self.reason: str | None = None
+        self._gate: Gate | None = None
+        self._flights: dict[int, _Flight] = {}
+        self._backlog: deque[Call] = deque()
+
+    def __len__(self) -> int:
+        """How many calls wait."""
+        return sum(not call.ended for call in list(self._backlog))
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._flights)
+
+    # Callers' threads.
+
+    def submit(self, call: Call) -> bool:
+        """Send the call, or let it wait for a host. A call that has no chance is ended at once. Always True."""
+        flight = None
+        with self._lock:
+            error = self._refusal()
+            if error is None:
+                flight = None if self._backlog else self._depart(call)
+                if flight is None and not call.ended:
+                    error = self._overload()
+                    if error is None:
+                        self._backlog.append(call)
+        if error is not None:
+            call.finish(error=error)
+        elif flight is not None:
+            self._send(flight)
+        else:
+            if call.observer is not None:
+                call.observer.queued()
+            self._loop.post(self.send_waiting)
+        return True
+
+    def expire(self, call: Call) -> bool:
+        """End a call whose deadline has passed. False if it ended just before."""
+        return self._give_up(call, call.timed_out(), expired=True)
+
+    def cancel(self, call: Call, error: CallCancelled) -> bool:
+        """End a call that its caller has given up. False if it ended just before."""
+        return self._give_up(call, error, expired=False)
+
+    def _give_up(self, call: Call, error: MCPError, *, expired: bool) -> bool:
+        if not call.finish(error=error):
+            return False
+        with self._lock:
+            flight = self._flights.pop(call.id, None)
+        if flight is not None:
+            gate = flight.gate
+            gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
+            self._loop.post(self.send_waiting)
+        return True
+
+    def _depart(self, call: Call) -> _Flight | None:
+        """Enter a call among the flights, if one can be sent now. With the lock."""
+        gate = self._gate
+        if gate is None or len(self._flights) >= self._max_flights or not call.begin_write():
+            return None
+        flight = self._flights[call.id] = _Flight(call, gate)
+        return flight
+
+    def _send(self, flight: _Flight) -> None:
+        call, gate = flight.call, flight.gate
+        asked = AskedCall(
+            gate.incarnation,
+            flight.number,
+            call.timeout,
+            call.max_timeout,
+            call.repeatable,
+            call.on_progress is not None or call.max_timeout is not None,
+            call.tool,
+            call.frame,
+        )
+        gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
+
+    def _refusal(self) -> MCPError | None:
+        if self.state is ServerState.CREATED:
+            return NotConnected(f"Not connected to server {self._server!r}: call connect() first")
+        if self.state is ServerState.CLOSED:
+            return NotConnected(f"Not connected to server {self._server!r}: {self.reason}")
+        if self.state is ServerState.FAILED:
+            return ServerUnavailable.of(self._server, str(self.reason), self.retry_in())
+        return None
+
+    def _overload(self) -> MCPError | None:
+        if len(self._backlog) >= self._max_pending:
+            self._backlog = deque(call for call in self._backlog if not call.ended)
+        if len(self._backlog) < self._max_pending:
+            return None
+        return Overloaded(f"{len(self._backlog)} calls already wait for server {self._server!r}; try again later")
+
+    # Threads of the engine, and that of the loop.
+
+    def _answered(self, flight: _Flight, data: Any, failure: BaseException | None) -> None:
+        try:
+            if failure is not None:
+                self._lost(flight, failure)
+                return
+            reply = decode_reply(data)
+            with self._lock:
+                if reply.progress > flight.reported:
+                    flight.reply = reply
+                    return
+            self._arrived(flight, reply)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours; the engine must not see it, nor the call hang
+            reason = f"internal error: {exception_text(error)}"
+            flight.call.finish(error=InvalidResponse(reason, delivery="unknown"))
+
+    def progressed(self, number: int, params: dict[str, Any], now: float) -> None:
+        """A report of progress has come; on the thread of the loop."""
+        with self._lock:
+            flight = self._flights.get(number)
+        if flight is None:
+            return
+        call = flight.call
+        if not call.ended:
+            call.progressed(now)
+            if call.observer is not None:
+                call.observer.progressed(params)
+            if call.on_progress is not None:
+                call.on_progress(params)
+        with self._lock:
+            flight.reported += 1
+            reply = flight.reply
+        if reply is not None and reply.progress <= flight.reported:
+            self._arrived(flight, reply)
+
+    def _arrived(self, flight: _Flight, reply: Reply) -> None:
+        call = flight.call
+        if not self._land(flight):
+            # Of a host that was given up, or of a call that has ended.
+            logger.debug("late_answer_dropped", server=self._server, call_id=flight.number)
+        elif reply.result is not None:
+            call.finish(result=orjson.loads(reply.result))
+        elif reply.error is not None:
+            error = reply.error.restored()
+            if error.delivery == "not_sent":
+                call.undo_write()
+            call.finish(error=error)
+        else:
+            call.undo_write()
+            self._wait_again(call)
+
+    def _land(self, flight: _Flight) -> bool:
+        """Take a call from the flights; False if it is none of them any more."""
+        with self._lock:
+            landed = self._flights.pop(flight.number, None) is flight
+            waiting = bool(self._backlog)
+        if waiting:
+            self._loop.post(self.send_waiting)
+        return landed
+
+    def _lost(self, flight: _Flight, failure: BaseException) -> None:
+        """The host of a call was lost, or cannot be reached: the server may have acted on the call, or not."""
+        with self._lock:
+            if self._gate is flight.gate:
+                self._gate = None
+        if self._land(flight):
+            call, reason = flight.call, f"its host was lost: {failure}"
+            if call.repeatable and not call.ended:
+                call.prepare_repeat(self.next_id())
+                if call.observer is not None:
+                    call.observer.repeated(call.id, reason)
+                self._wait_again(call)
+            else:
+                call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
+        self._on_lost(flight.gate.incarnation, failure)
+
+    def _wait_again(self, call: Call) -> None:
+        """Have a call wait that was sent before, as the first one."""
+        with self._lock:
+            error = self._closed() if self.state is ServerState.CLOSED else self._refusal()
+            if error is None:
+                self._backlog.appendleft(call)
+        if error is not None:
+            call.finish(error=error)
+        else:
+            self._loop.post(self.send_waiting)
+
+    # The thread of the loop.
+
+    def send_waiting(self) -> None:
+        """Send the calls that wait, if they can be sent."""
+        while True:
+            with self._lock:
+                if self._gate is None or len(self._flights) >= self._max_flights or not self._backlog:
+                    return
+                call = self._backlog.popleft()
+            if call.ended:
+                continue
+            error = None if call.tool is None else self._refusal_of(call.tool)
+            if error is not None:
+                call.finish(error=error)
+                continue
+            with self._lock:
+                flight = self._depart(call)
+                if flight is None and not call.ended:
+                    self._backlog.appendleft(call)
+            if flight is None:
+                continue
+            if call.observer is not None:
+                call.observer.resumed()
+            self._send(flight)
+
+    def open(self, gate: Gate) -> None:
+        """Calls may be sent from now on."""
+        with self._lock:
+            self._gate = gate
+        self.send_waiting()
+
+    def close(self) -> None:
+        """Calls wait from now on. Those that were sent are decided about when the engine gives them up."""
+        with self._lock:
+            self._gate = None
+
+    def move_to(self, state: ServerState, reason: str | None) -> ServerState:
+        """Change the state; returns the old one. Calls that the new state refuses are ended."""
+        with self._lock:
+            old, self.state, self.reason = self.state, state, reason
+            refused = [] if self._refusal() is None else list(self._backlog)
+            if refused:
+                self._backlog.clear()
+            if state is ServerState.CLOSED:
+                self._gate = None
+                refused += [flight.call for flight in self._flights.values()]
+                self._flights.clear()
+        for call in refused:
+            call.finish(error=self._closed() if state is ServerState.CLOSED else self._refusal())
+        return old
+
+    def _closed(self) -> CallCancelled:
+        return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
+
+    def after_fork(self) -> None:
+        """In a forked child: refuse all calls."""
+        self._gate = None
+        self._flights, self._backlog = {}, deque()
+        self.state = ServerState.CLOSED
+        self.reason = "it belongs to the parent process; create a new client after fork()"

@@ -1,0 +1,576 @@
+"""The driver's side of a placed server: what a supervisor is for a server of this machine, without a thread of its own.
+
+The host supervises the server. Here it is decided where calls go: to the host that has been greeted last, once its
+server is ready. All that happens to the hosts comes to the one thread of `ClusterLoop`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gaia import log
+from gaia.daemon_pool import DaemonPool
+from gaia.exception_text import exception_text
+from gaia.locks import Latch
+from gaia.log import get_logger
+from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
+from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink
+from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.placed_status import PlacedCondition
+from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.wire import (
+    Answer,
+    AskedInput,
+    EventHappened,
+    Greeting,
+    HostEvent,
+    HostSettings,
+    Progressed,
+    StateReached,
+    ToolsListed,
+    Withdrawn,
+    decode_events,
+    decode_greeting,
+    encode,
+)
+from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.protocol.messages import Refusal
+from gaia.mcp.client.supervision import events
+from gaia.mcp.client.supervision.context import Listing, SupervisionHooks
+from gaia.mcp.client.supervision.event_loop import Waiting
+from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
+from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
+from gaia.mcp.errors import MCPError
+from gaia.mcp.redaction import Redactor
+from gaia.telemetry import metrics
+
+__all__ = ["PlacedContext", "PlacedServer"]
+
+logger = get_logger(__name__)
+
+_STOP_SECONDS = 30.0
+"""That a host has to stop its server, before it is killed."""
+_KILL_SECONDS = 10.0
+"""That the engine has to end a host, before it is left alone."""
+_LOOK_SECONDS = 0.05
+_STEP_THREADS = 4
+_REPLACE_SECONDS = 120.0
+
+_steps = DaemonPool("mcp-cluster-steps", _STEP_THREADS, is_engine=True)
+"""Of this program: runs what waits for an engine, such as joining a cluster."""
+
+_DISCONNECTED = "it was disconnected"
+_DROPPED = "its client was dropped"
+
+
+class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Made once by a client, for all placed servers that it has one after the other. Durations in seconds."""
+
+    name: str
+    placement: Placement
+    engine: Callable[[], Engine]
+    settings: Callable[[], HostSettings]
+    """Asked at each start: variables are filled in then. Raises ConfigError."""
+    timeout: float
+    """That a host and its server have to get ready."""
+    max_pending: int
+    hooks: SupervisionHooks
+    server_requests: ServerRequests
+    observer: Observer
+
+
+class PlacedServer:
+    """Lives once, from `start` to `stop`. Implements `ServerControl`; public methods are for any thread."""
+
+    def __init__(self, context: PlacedContext) -> None:
+        self.name = context.name
+        self.is_forked = False
+        self._context = context
+        self._loop = cluster_loop
+        self.call_queue = PlacedCalls(
+            context.name,
+            context.max_pending,
+            context.placement.max_pending,
+            cluster_loop,
+            context.hooks.refusal_of,
+            lambda incarnation, failure: self._loop.post(lambda: self._host_lost(incarnation, failure)),
+        )
+        self.next_id = self.call_queue.next_id
+        self.condition = PlacedCondition(context.name, self.call_queue)
+        self._settled = Latch()
+        """Opened when the first start has succeeded or failed."""
+        self._all_done = Latch()
+        """Opened when nothing of it is left."""
+        self._was_started = False
+        # Below is what the loop's thread alone changes.
+        self._closing: str | None = None
+        self._is_starting = False
+        """A thread for steps starts the host."""
+        self._link: HostLink | None = None
+        self._incarnation: str | None = None
+        """Of the host that was greeted last, while it is there."""
+        self._acknowledged = 0
+        self._host_state: StateReached | None = None
+        """What this host has told last of its server."""
+        self._down_since: float | None = None
+        self._deadline: Alarm | None = None
+        """When a host that is not there yet is reported."""
+        self._listings: dict[int, Listing] = {}
+        self._questions: dict[int, ServerRequest] = {}
+        self._release: Callable[[], object] = lambda: None
+
+    @property
+    def state(self) -> ServerState:
+        return self.call_queue.state
+
+    @property
+    def queued(self) -> int:
+        return len(self.call_queue)
+
+    @property
+    def in_flight(self) -> int:
+        return self.call_queue.in_flight
+
+    # What a session calls.
+
+    def start(self, *, keep_trying: bool = False) -> bool:
+        """Have the server placed and started, and wait until it is ready or has failed; True if it is ready.
+
+        With `keep_trying` it is placed and started as soon as that is possible, until `stop`.
+        """
+        self._was_started = True
+        self.condition.keep_trying = keep_trying
+        _running.add(self)
+        metrics.observed.add(self)
+        self._loop.hold(self)
+        self._loop.post(self._begin)
+        self._settled.wait()
+        if self.state is ServerState.FAILED and not self.condition.keep_trying:
+            # As a supervisor that has failed: nothing is left of it but its state.
+            self._loop.post(lambda: self._end_host(None))
+            self._all_done.wait(_STOP_SECONDS + _KILL_SECONDS)
+        log.flush()
+        return self.state is ServerState.READY
+
+    def stop(self) -> None:
+        """Stop the server, and return when nothing of it is left, on whichever node it was."""
+        if not self._was_started or self.is_forked:
+            return
+        self.request_stop()
+        if not self._all_done.wait(_STOP_SECONDS + 2 * _KILL_SECONDS):
+            logger.error("supervisor_stuck", server=self.name)
+        log.flush()
+
+    def request_stop(self) -> None:
+        self._loop.post(lambda: self._close(_DISCONNECTED))
+
+    def abandon(self, release: Callable[[], object]) -> bool:
+        if self.is_forked or not self._was_started or self._all_done.is_open:
+            return False
+        self._loop.post(lambda: self._abandoned(release))
+        return self._closing is None
+
+    def _abandoned(self, release: Callable[[], object]) -> None:
+        self._release = release
+        self._close(_DROPPED)
+
+    def after_fork(self) -> None:
+        self.is_forked = True
+        self.call_queue.after_fork()
+
+    def replace_now(self, drain: float) -> bool:  # noqa: ARG002 - the host knows it
+        """Have a fresh process take the place of the server on its node."""
+        link, incarnation = self._link, self._incarnation
+        if link is None or incarnation is None:
+            return False
+        answers: list[Any] = []
+        is_known = Latch()
+
+        def answered(answer: Any, _: BaseException | None) -> None:
+            answers.append(answer)
+            is_known.open()
+
+        link.tell("replace", incarnation, on_answer=answered)
+        is_known.wait(_REPLACE_SECONDS)
+        return answers == [True]
+
+    def subscriptions_changed(self) -> None:
+        link, incarnation, wanted = self._link, self._incarnation, self._context.hooks.subscriptions
+        if link is not None and incarnation is not None:
+            link.tell("subscribe", incarnation, wanted.resources, wanted.log_level)
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        link, incarnation = self._link, self._incarnation
+        if link is not None and incarnation is not None and self.state is ServerState.READY:
+            link.tell("notify", incarnation, method, msgspec.json.encode(params))
+
+    def watch(self, waiting: Waiting) -> None:
+        """Enforce a deadline that no thread waits for."""
+        if isinstance(waiting, ServerRequest | InputRequests):
+            self._loop.watch(waiting, waiting.expire)
+        else:
+            call: Any = waiting
+            self._loop.watch(waiting, lambda: self.call_queue.expire(call))
+
+    # The thread of the loop. Everything below runs on it.
+
+    def _begin(self) -> None:
+        if self._closing is not None:
+            return
+        self._move_to(ServerState.STARTING)
+        self._is_starting = True
+        self._expect_host()
+
+        def started() -> None:
+            try:
+                settings = self._context.settings()
+                link = self._context.engine().start(self.name, self._context.placement)
+            except Exception as error:  # noqa: BLE001 - of ours, of Ray and of what it loads
+                reason = error.message if isinstance(error, MCPError) else exception_text(error)
+                self._loop.post(lambda: self._not_started(reason))
+            else:
+                self._loop.post(lambda: self._started(link, settings))
+
+        _steps.submit(started, keep=True)
+
+    def _not_started(self, reason: str) -> None:
+        self._is_starting = False
+        if self._closing is not None:
+            self._ended()
+            return
+        # Without a cluster, or with a configuration that cannot be used, nothing is tried again.
+        self.condition.keep_trying = False
+        self._fail(reason)
+
+    def _started(self, link: HostLink, settings: HostSettings) -> None:
+        self._is_starting = False
+        self._link = link
+        if self._closing is not None:
+            self._kill()
+            return
+        self._greet(settings)
+
+    def _greet(self, settings: HostSettings) -> None:
+        assert self._link is not None, "it was started"
+        self._context.observer.redact = Redactor(settings.launch.secrets)
+        settings = msgspec.structs.replace(settings, keep_trying=self.condition.keep_trying)
+        self._link.greet(
+            encode(settings), lambda answer, failure: self._loop.post(lambda: self._greeted(answer, failure))
+        )
+
+    def _expect_host(self) -> None:
+        """Report it if there is no host, or no server on it, in time."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.alarm(self._context.timeout, self._not_in_time)
+
+    def _not_in_time(self) -> None:
+        if self._closing is not None or self.state not in (ServerState.STARTING, ServerState.RESTARTING):
+            return
+        if self._incarnation is not None and self.condition.ever_ready:
+            # The host restarts its server, by the policy.
+            return
+        link, host_is_there = self._link, self._incarnation is not None
+
+        def look() -> None:
+            if host_is_there:
+                reason = "its host is there, and the server was not ready in time"
+            elif link is None:
+                reason = "the Ray cluster was not joined in time"
+            else:
+                try:
+                    reason = link.why_not_placed()
+                except Exception as error:  # noqa: BLE001 - of the engine
+                    reason = exception_text(error)
+            self._loop.post(lambda: self._fail_if_absent(reason))
+
+        _steps.submit(look, keep=True)
+
+    def _fail_if_absent(self, reason: str) -> None:
+        if self._closing is None and self.state in (ServerState.STARTING, ServerState.RESTARTING):
+            self._fail(reason)
+
+    def _fail(self, reason: str) -> None:
+        self.condition.last_error = reason
+        logger.error("server_not_placed", server=self.name, error=reason)
+        self._move_to(ServerState.FAILED, reason)
+        self._settled.open()
+
+    def _greeted(self, answer: Any, failure: BaseException | None) -> None:
+        if self._closing is not None:
+            return
+        if failure is not None:
+            self.condition.keep_trying = False
+            self._fail(f"its actor is gone: {failure}")
+            return
+        greeting: Greeting = decode_greeting(answer)
+        if greeting.problem is not None:
+            self.condition.keep_trying = False
+            self._fail(greeting.problem)
+            return
+        if greeting.incarnation != self.condition.incarnation:
+            self._acknowledged = 0
+            self._host_state = None
+            self._listings.clear()
+            self.condition.host_greeted(greeting, self._link)
+        self._incarnation = greeting.incarnation
+        logger.debug("host_greeted", server=self.name, node=greeting.node, pid=greeting.pid)
+        self._poll()
+        if self._host_state is not None:
+            # It was only out of reach.
+            self._reached(self._host_state)
+
+    def _poll(self) -> None:
+        link, incarnation = self._link, self._incarnation
+        if link is None or incarnation is None or self._closing is not None:
+            return
+        link.poll(
+            incarnation,
+            self._acknowledged,
+            lambda answer, failure: self._loop.post(lambda: self._polled(incarnation, answer, failure)),
+        )
+
+    def _polled(self, incarnation: str, answer: Any, failure: BaseException | None) -> None:
+        if incarnation != self._incarnation or self._closing is not None:
+            return
+        if failure is not None or not answer:
+            self._host_lost(incarnation, failure or RuntimeError("another process took its place"))
+            return
+        sent = decode_events(answer)
+        try:
+            for number, event in enumerate(sent.events, sent.first):
+                if number > self._acknowledged:
+                    self._acknowledged = number
+                    self._happened(incarnation, event)
+        finally:
+            self._poll()
+
+    def _host_lost(self, incarnation: str, failure: BaseException) -> None:
+        if incarnation != self._incarnation or self._closing is not None:
+            return
+        self._incarnation = None
+        self.call_queue.close()
+        reason = f"its host on node {self.condition.node} was lost: {failure}"
+        self.condition.host_lost(reason)
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+        logger.warning("host_lost", server=self.name, node=self.condition.node, reason=str(failure))
+        metrics.instruments.crashes.add(1, {"gaia.mcp.server.name": self.name, "reason": "host_lost"})
+        for question in list(self._questions.values()):
+            question.withdraw()
+        self._questions.clear()
+        if isinstance(failure, HostGone):
+            self.condition.keep_trying = False
+            self._fail(reason)
+            return
+        if self.condition.ever_ready:
+            self._move_to(ServerState.RESTARTING, reason)
+        self._expect_host()
+
+        def renewed() -> None:
+            try:
+                settings = self._context.settings()
+            except MCPError as error:
+                message = error.message
+                self._loop.post(lambda: self._fail(message))
+            else:
+                self._loop.post(lambda: self._greet(settings))
+
+        _steps.submit(renewed, keep=True)
+
+    # What a host tells.
+
+    def _happened(self, incarnation: str, event: HostEvent) -> None:
+        link = self._link
+        assert link is not None, "there is a host"
+        match event:
+            case Progressed():
+                self.call_queue.progressed(event.call, event.params, time.monotonic())
+            case StateReached():
+                self._host_state = event
+                self._reached(event)
+            case ToolsListed(definitions=None):
+                self._listings[event.number] = self._context.hooks.listing_begins()
+            case ToolsListed():
+                listing = self._listings.pop(event.number, None)
+                if listing is not None and event.definitions is not None:
+                    self._context.hooks.tools_listed(event.definitions, listing)
+                link.tell("checked", incarnation, event.number)
+            case AskedInput():
+                self._ask(link, incarnation, event)
+            case Withdrawn():
+                question = self._questions.pop(event.number, None)
+                if question is not None:
+                    question.withdraw()
+            case EventHappened():
+                self._tell(event)
+
+    def _reached(self, event: StateReached) -> None:
+        state = event.state
+        if state is ServerState.CLOSED or self._incarnation is None:
+            return
+        if state is ServerState.STARTING and self.condition.ever_ready:
+            state = ServerState.RESTARTING
+        self.condition.host_reached(event)
+        if state is ServerState.READY:
+            self._ready(event)
+            return
+        # A server that has exited is started again by a call, which the host has to see.
+        if state is ServerState.EXITED and self._link is not None:
+            self._move_to(state, event.reason)
+            self.call_queue.open(Gate(self._link, self._incarnation))
+            return
+        self.call_queue.close()
+        self._move_to(state, event.reason)
+        if state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
+            self._settled.open()
+
+    def _ready(self, event: StateReached) -> None:
+        assert self._link is not None, "there is a host"
+        assert self._incarnation is not None, "it was greeted"
+        if event.profile is not None:
+            self._context.observer.protocol_version = event.profile.protocol_version
+        self.condition.ready()
+        self._move_to(ServerState.READY, event.reason)
+        since, self._down_since = self._down_since, None
+        if since is not None:
+            downtime = time.monotonic() - since
+            self.condition.restarts += 1
+            self._context.hooks.happened(
+                Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
+            )
+        logger.info("server_placed", server=self.name, node=self.condition.node, generation=self.condition.generation)
+        self.call_queue.open(Gate(self._link, self._incarnation))
+        self._settled.open()
+
+    def _ask(self, link: HostLink, incarnation: str, event: AskedInput) -> None:
+        def answered(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            if result is None and refusal is None:
+                return
+            code, message = (None, "") if refusal is None else (refusal.code, refusal.message)
+            link.tell("answer", incarnation, encode(Answer(event.number, result, code, message)))
+
+        if not self._context.server_requests.features.offers(event.method):
+            return
+        question = self._context.server_requests.ask(event.method, event.params, answered)
+        if not question.ended:
+            self._questions = {number: one for number, one in self._questions.items() if not one.ended}
+            self._questions[event.number] = question
+            self.watch(question)
+
+    def _tell(self, event: EventHappened) -> None:
+        kind = getattr(events, event.kind, None)
+        if not (isinstance(kind, type) and issubclass(kind, Event)):
+            return
+        told = msgspec.convert({"server": self.name, **event.fields}, kind)
+        if isinstance(told, Restarted):
+            if self._down_since is not None:
+                # It is told when this host's server is ready.
+                return
+            self.condition.restarts += 1
+            told = msgspec.structs.replace(told, generation=self.condition.generation)
+        self._context.hooks.happened(told)
+
+    def _move_to(self, new: ServerState, reason: str | None = None) -> None:
+        old = self.call_queue.move_to(new, reason)
+        if old is not new:
+            self._context.hooks.happened(StateChanged(self.name, old, new, self.condition.generation, reason))
+
+    # The end.
+
+    def _close(self, reason: str) -> None:
+        if self._closing is not None and self.state is ServerState.CLOSED:
+            return
+        was_ended = self._all_done.is_open
+        self._closing = reason
+        self._move_to(ServerState.CLOSED, reason)
+        self._settled.open()
+        if not was_ended:
+            self._end_host(reason)
+
+    def _end_host(self, reason: str | None) -> None:
+        self._closing = reason or "it could not be started"
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._is_starting:
+            return
+        link, incarnation, self._incarnation = self._link, self._incarnation, None
+        if link is None:
+            self._ended()
+        elif incarnation is None:
+            self._kill()
+        else:
+            killed = False
+
+            def kill_once() -> None:
+                nonlocal killed
+                if not killed:
+                    killed = True
+                    self._kill()
+
+            link.tell("stop", on_answer=lambda *_: self._loop.post(kill_once))
+            self._loop.alarm(_STOP_SECONDS, kill_once)
+
+    def _kill(self) -> None:
+        link = self._link
+        assert link is not None, "there is something to kill"
+        link.kill()
+        deadline = time.monotonic() + _KILL_SECONDS
+
+        def look() -> None:
+            if self._all_done.is_open:
+                return
+            # It does nothing in a host that is still there.
+            link.tell("checked", "", 0, on_answer=lambda _, failure: self._loop.post(lambda: looked(failure)))
+
+        def looked(failure: BaseException | None) -> None:
+            if isinstance(failure, HostGone) or time.monotonic() > deadline:
+                self._ended()
+            else:
+                self._loop.alarm(_LOOK_SECONDS, look)
+
+        self._loop.alarm(_KILL_SECONDS, self._ended)
+        look()
+
+    def _ended(self) -> None:
+        if self._all_done.is_open:
+            return
+        self._link = None
+        _running.discard(self)
+        metrics.observed.discard(self)
+        try:
+            self._release()
+        finally:
+            self._loop.let_go(self)
+            self._all_done.open()
+
+
+_running: set[PlacedServer] = set()
+"""Each adds and removes itself; everything else iterates over a copy."""
+
+
+@atexit.register
+def _stop_all() -> None:
+    servers = list(_running)
+    for server in servers:
+        server.request_stop()
+    for server in servers:
+        server.stop()
+
+
+def _after_fork() -> None:
+    for server in list(_running):
+        server.after_fork()
+    _running.clear()
+    cluster_loop.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,98 @@
+"""What the driver knows of a placed server at any time."""
+
+from __future__ import annotations
+
+import time
+
+from gaia.mcp.client.cluster.link import HostLink
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
+from gaia.mcp.client.cluster.wire import Greeting, StateReached
+from gaia.mcp.client.protocol.era import ServerProfile
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import CallStatistics, PlacementStatus, ServerStatus
+
+__all__ = ["PlacedCondition"]
+
+
+class PlacedCondition:
+    """Facts of one placed server. Only the loop's thread changes them; other threads read single values."""
+
+    def __init__(self, name: str, calls: PlacedCalls) -> None:
+        self.profile: ServerProfile | None = None
+        self.restarts = 0
+        self.ever_ready = False
+        self.keep_trying = False
+        self.last_error: str | None = None
+        self.generation = 0
+        """The number of the server's present start, over all hosts."""
+        self.incarnation: str | None = None
+        """Of the host that was greeted last."""
+        self.node: str | None = None
+        self._name = name
+        self._calls = calls
+        self._earlier_starts = 0
+        """On hosts before the present one."""
+        self._placement: PlacementStatus | None = None
+        self._hosts = 0
+        self._host: StateReached | None = None
+        self._retry_at: float | None = None
+        self._ready_since: float | None = None
+        calls.retry_in = self._retry_in
+
+    def _retry_in(self) -> float | None:
+        return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
+
+    def host_greeted(self, greeting: Greeting, link: HostLink | None) -> None:
+        self.incarnation, self.node = greeting.incarnation, greeting.node
+        self._earlier_starts, self._host = self.generation, None
+        self._hosts += 1
+        self._placement = PlacementStatus(
+            node=greeting.node,
+            node_id=greeting.node_id,
+            actor=None if link is None else link.actor_id,
+            host_pid=greeting.pid,
+            hosts=self._hosts,
+        )
+
+    def host_reached(self, event: StateReached) -> None:
+        self._host = event
+        self.generation = self._earlier_starts + event.generation
+        self.last_error = event.last_error or self.last_error
+        self._retry_at = None if event.retry_in is None else time.monotonic() + event.retry_in
+        self._ready_since = time.monotonic() if event.state is ServerState.READY else None
+        if event.profile is not None:
+            self.profile = event.profile.restored()
+
+    def host_lost(self, reason: str) -> None:
+        self.last_error = reason
+        self._host = self._retry_at = self._ready_since = self._placement = None
+
+    def ready(self) -> None:
+        self.ever_ready = self.keep_trying = True
+
+    def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
+        """A snapshot; `statistics` and `tool_count` are the client's."""
+        p50, p95 = statistics.percentiles(0.50, 0.95)
+        host, since, profile, state = self._host, self._ready_since, self.profile, self._calls.state
+        waits = state in (ServerState.FAILED, ServerState.RESTARTING)
+        return ServerStatus(
+            name=self._name,
+            state=state,
+            generation=self.generation,
+            pid=None if host is None else host.pid,
+            restarts=self.restarts,
+            in_flight=self._calls.in_flight,
+            queued=len(self._calls),
+            tool_count=tool_count,
+            last_error=self.last_error,
+            retry_in=self._retry_in() if waits else None,
+            uptime=None if since is None else time.monotonic() - since,
+            calls=statistics.calls,
+            errors=statistics.errors,
+            latency_p50=p50,
+            latency_p95=p95,
+            protocol_version=None if profile is None else profile.protocol_version,
+            recyclings=0 if host is None else host.recyclings,
+            last_recycling=None if host is None else host.last_recycling,
+            placement=self._placement,
+        )
