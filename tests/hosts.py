@@ -1,0 +1,109 @@
+"""An engine for tests of placed servers: hosts in this process, which can be lost, cut off and brought back."""
+
+import threading
+from collections.abc import Callable
+
+from gaia.daemon_pool import DaemonPool
+from gaia.mcp.client.cluster.host import ServerHost
+from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
+from gaia.mcp.client.cluster.placement import Placement
+
+
+class LocalLink:
+    """Messages run on threads of this process; a lost host's messages fail, and greetings wait for the next host."""
+
+    actor_id = "local"
+
+    def __init__(self, new_host: Callable[[], ServerHost], *, has_place: bool = True) -> None:
+        self._new_host = new_host
+        self._pool = DaemonPool("test-hosts", 64)
+        self._lock = threading.Lock()
+        self._open: list[OnAnswer] = []
+        self._greetings: list[tuple[bytes, OnAnswer]] = []
+        self.is_gone = False
+        self.host: ServerHost | None = new_host() if has_place else None
+        self.sent: list[str] = []
+        """The names of the methods, as they were sent."""
+
+    def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
+        with self._lock:
+            if self.host is None and not self.is_gone:
+                self._greetings.append((settings, on_answer))
+                return
+        self._send("greet", (settings,), on_answer)
+
+    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
+        self._send("call", (asked,), on_answer)
+
+    def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None:
+        self._send("poll", (incarnation, acknowledged), on_answer)
+
+    def tell(self, method: str, *arguments: object, on_answer: OnAnswer = lambda *_: None) -> None:
+        self._send(method, arguments, on_answer)
+
+    def why_not_placed(self) -> str:
+        return "no node has the resource 'browser'"
+
+    def _send(self, method: str, arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
+        with self._lock:
+            host, gone = self.host, self.is_gone
+            self.sent.append(method)
+            if host is not None:
+                self._open.append(on_answer)
+        if host is None:
+            on_answer(None, HostGone("killed") if gone else HostLost("there is no host"))
+            return
+        self._pool.submit(lambda: self._run(getattr(host, method), arguments, on_answer))
+
+    def _run(self, method: Callable[..., object], arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
+        answer = method(*arguments)
+        with self._lock:
+            if on_answer not in self._open:
+                return
+            self._open.remove(on_answer)
+        on_answer(answer, None)
+
+    # What tests do.
+
+    def lose(self) -> ServerHost | None:
+        """Lose the host, as an engine that has noticed it: what was sent to it fails. Returns the host."""
+        with self._lock:
+            host, self.host = self.host, None
+            failed, self._open = self._open, []
+        for on_answer in failed:
+            on_answer(None, HostGone("killed") if self.is_gone else HostLost("the node died"))
+        return host
+
+    def renew(self, host: ServerHost | None = None) -> None:
+        """Have another host in the place of a lost one."""
+        with self._lock:
+            self.host = host or self._new_host()
+            greetings, self._greetings = self._greetings, []
+        for settings, on_answer in greetings:
+            self._send("greet", (settings,), on_answer)
+
+    def kill(self) -> None:
+        self.is_gone = True
+        host = self.lose()
+        for _, on_answer in self._greetings:
+            on_answer(None, HostGone("killed"))
+        if host is not None:
+            host.stop()
+
+
+class LocalEngine:
+    """Its hosts are in this process."""
+
+    def __init__(self, *, has_place: bool = True) -> None:
+        self._has_place = has_place
+        self.hosts: list[ServerHost] = []
+        self.link: LocalLink | None = None
+
+    def _new_host(self) -> ServerHost:
+        host = ServerHost("node-1")
+        self.hosts.append(host)
+        return host
+
+    def start(self, name: str, placement: Placement) -> LocalLink:
+        self.link = LocalLink(self._new_host, has_place=self._has_place)
+        return self.link
