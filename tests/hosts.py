@@ -7,6 +7,7 @@ from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.cluster.host import ServerHost
 from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
 from gaia.mcp.client.cluster.placement import Placement
+from tests.waiting import PATIENCE
 
 
 class LocalLink:
@@ -90,6 +91,10 @@ class LocalLink:
         if host is not None:
             host.stop()
 
+    def close(self) -> None:
+        """End the threads, after the test."""
+        self._pool.drain(PATIENCE)
+
 
 class LocalEngine:
     """Its hosts are in this process."""
@@ -97,7 +102,17 @@ class LocalEngine:
     def __init__(self, *, has_place: bool = True) -> None:
         self._has_place = has_place
         self.hosts: list[ServerHost] = []
-        self.link: LocalLink | None = None
+        self.links: list[LocalLink] = []
+
+    @property
+    def link(self) -> LocalLink | None:
+        """The last one."""
+        return self.links[-1] if self.links else None
+
+    def close(self) -> None:
+        """End all threads, after the test."""
+        for link in self.links:
+            link.close()
 
     def _new_host(self) -> ServerHost:
         host = ServerHost("node-1")
@@ -105,5 +120,5 @@ class LocalEngine:
         return host
 
     def start(self, name: str, placement: Placement) -> LocalLink:
-        self.link = LocalLink(self._new_host, has_place=self._has_place)
-        return self.link
+        self.links.append(LocalLink(self._new_host, has_place=self._has_place))
+        return self.links[-1]

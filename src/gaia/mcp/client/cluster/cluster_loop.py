@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
+from gaia.daemon_pool import DaemonPool
 from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
 from gaia.locks import lock_held_over_forks
@@ -14,6 +16,10 @@ from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Waiting
 __all__ = ["Alarm", "ClusterLoop", "cluster_loop"]
 
 logger = get_logger(__name__)
+
+
+_STEP_THREADS = 4
+_JOIN_SECONDS = 2.0
 
 
 class Alarm:
@@ -52,6 +58,8 @@ class ClusterLoop:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.steps = DaemonPool("mcp-cluster-steps", _STEP_THREADS, is_engine=True)
+        """Runs what waits for an engine, such as joining a cluster."""
         self._lock = lock_held_over_forks()
         """Owns the two below."""
         self._users: set[object] = set()
@@ -71,6 +79,16 @@ class ClusterLoop:
         with self._lock:
             self._users.discard(user)
         self.post(lambda: None)
+
+    def wait_idle(self) -> None:
+        """Wait for the end of the threads, if there is no user any more."""
+        with self._lock:
+            thread = None if self._users else self._thread
+        if self._users or thread is threading.current_thread():
+            return
+        if thread is not None:
+            thread.join(_JOIN_SECONDS)
+        self.steps.drain(_JOIN_SECONDS)
 
     def post(self, task: Task) -> None:
         """Have the thread run `task`, after all that was posted before. Takes no lock."""

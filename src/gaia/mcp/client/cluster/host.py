@@ -48,7 +48,7 @@ from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import SystemClock
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.context import Listing, SupervisionContext
-from gaia.mcp.client.supervision.events import Event, StateChanged
+from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
@@ -115,24 +115,31 @@ class _Hooks:
         return _NotApproved(f"the definition of {tool} has changed")
 
     def happened(self, event: Event) -> None:
-        supervisor = self.supervisor
-        if not isinstance(event, StateChanged):
-            fields = {name: getattr(event, name) for name in event.__struct_fields__ if name != "server"}
-            self._events.add(EventHappened(type(event).__name__, fields))
+        if isinstance(event, StateChanged):
+            self._reached(event.new, event.reason, event.generation)
             return
-        condition = None if supervisor is None else supervisor.condition
-        profile = None if condition is None else condition.profile
+        if isinstance(event, Restarted):
+            # A fresh process may have taken the place of one that was ready.
+            self._reached(ServerState.READY, None, event.generation)
+        fields = {name: getattr(event, name) for name in event.__struct_fields__ if name != "server"}
+        self._events.add(EventHappened(type(event).__name__, fields))
+
+    def _reached(self, state: ServerState, reason: str | None, generation: int) -> None:
+        if self.supervisor is None:
+            return
+        condition = self.supervisor.condition
         self._events.add(
             StateReached(
-                state=event.new,
-                reason=event.reason,
-                generation=event.generation,
-                pid=None if condition is None else condition.pid,
-                last_error=None if condition is None else condition.last_error,
-                retry_in=None if condition is None else condition.retry_in,
-                recyclings=0 if condition is None else condition.recyclings,
-                last_recycling=None if condition is None else condition.last_recycling,
-                profile=None if profile is None else WireProfile.of(profile),
+                state=state,
+                reason=reason,
+                generation=generation,
+                pid=condition.pid,
+                last_error=condition.last_error,
+                retry_in=condition.retry_in,
+                restarts=condition.restarts,
+                recyclings=condition.recyclings,
+                last_recycling=condition.last_recycling,
+                profile=None if condition.profile is None else WireProfile.of(condition.profile),
             )
         )
 

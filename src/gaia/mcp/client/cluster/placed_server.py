@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from gaia import log
-from gaia.daemon_pool import DaemonPool
 from gaia.exception_text import exception_text
 from gaia.locks import Latch
 from gaia.log import get_logger
@@ -60,11 +59,7 @@ _STOP_SECONDS = 30.0
 _KILL_SECONDS = 10.0
 """That the engine has to end a host, before it is left alone."""
 _LOOK_SECONDS = 0.05
-_STEP_THREADS = 4
 _REPLACE_SECONDS = 120.0
-
-_steps = DaemonPool("mcp-cluster-steps", _STEP_THREADS, is_engine=True)
-"""Of this program: runs what waits for an engine, such as joining a cluster."""
 
 _DISCONNECTED = "it was disconnected"
 _DROPPED = "its client was dropped"
@@ -156,6 +151,7 @@ class PlacedServer:
             # As a supervisor that has failed: nothing is left of it but its state.
             self._loop.post(lambda: self._end_host(None))
             self._all_done.wait(_STOP_SECONDS + _KILL_SECONDS)
+            self._loop.wait_idle()
         log.flush()
         return self.state is ServerState.READY
 
@@ -166,6 +162,8 @@ class PlacedServer:
         self.request_stop()
         if not self._all_done.wait(_STOP_SECONDS + 2 * _KILL_SECONDS):
             logger.error("supervisor_stuck", server=self.name)
+            return
+        self._loop.wait_idle()
         log.flush()
 
     def request_stop(self) -> None:
@@ -238,7 +236,7 @@ class PlacedServer:
             else:
                 self._loop.post(lambda: self._started(link, settings))
 
-        _steps.submit(started, keep=True)
+        self._loop.steps.submit(started, keep=True)
 
     def _not_started(self, reason: str) -> None:
         self._is_starting = False
@@ -291,7 +289,7 @@ class PlacedServer:
                     reason = exception_text(error)
             self._loop.post(lambda: self._fail_if_absent(reason))
 
-        _steps.submit(look, keep=True)
+        self._loop.steps.submit(look, keep=True)
 
     def _fail_if_absent(self, reason: str) -> None:
         if self._closing is None and self.state in (ServerState.STARTING, ServerState.RESTARTING):
@@ -383,7 +381,7 @@ class PlacedServer:
             else:
                 self._loop.post(lambda: self._greet(settings))
 
-        _steps.submit(renewed, keep=True)
+        self._loop.steps.submit(renewed, keep=True)
 
     # What a host tells.
 
@@ -437,16 +435,17 @@ class PlacedServer:
         assert self._incarnation is not None, "it was greeted"
         if event.profile is not None:
             self._context.observer.protocol_version = event.profile.protocol_version
-        self.condition.ready()
-        self._move_to(ServerState.READY, event.reason)
         since, self._down_since = self._down_since, None
+        self.condition.ready(after_loss=since is not None)
+        if self.state is not ServerState.READY:
+            condition = self.condition
+            logger.info("server_placed", server=self.name, node=condition.node, generation=condition.generation)
+        self._move_to(ServerState.READY, event.reason)
         if since is not None:
             downtime = time.monotonic() - since
-            self.condition.restarts += 1
             self._context.hooks.happened(
                 Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
             )
-        logger.info("server_placed", server=self.name, node=self.condition.node, generation=self.condition.generation)
         self.call_queue.open(Gate(self._link, self._incarnation))
         self._settled.open()
 
@@ -474,7 +473,6 @@ class PlacedServer:
             if self._down_since is not None:
                 # It is told when this host's server is ready.
                 return
-            self.condition.restarts += 1
             told = msgspec.structs.replace(told, generation=self.condition.generation)
         self._context.hooks.happened(told)
 

@@ -32,6 +32,7 @@ class PlacedCondition:
         self._calls = calls
         self._earlier_starts = 0
         """On hosts before the present one."""
+        self._earlier_restarts = 0
         self._placement: PlacementStatus | None = None
         self._hosts = 0
         self._host: StateReached | None = None
@@ -44,7 +45,7 @@ class PlacedCondition:
 
     def host_greeted(self, greeting: Greeting, link: HostLink | None) -> None:
         self.incarnation, self.node = greeting.incarnation, greeting.node
-        self._earlier_starts, self._host = self.generation, None
+        self._earlier_starts, self._earlier_restarts, self._host = self.generation, self.restarts, None
         self._hosts += 1
         self._placement = PlacementStatus(
             node=greeting.node,
@@ -57,6 +58,7 @@ class PlacedCondition:
     def host_reached(self, event: StateReached) -> None:
         self._host = event
         self.generation = self._earlier_starts + event.generation
+        self.restarts = self._earlier_restarts + event.restarts
         self.last_error = event.last_error or self.last_error
         self._retry_at = None if event.retry_in is None else time.monotonic() + event.retry_in
         self._ready_since = time.monotonic() if event.state is ServerState.READY else None
@@ -67,8 +69,11 @@ class PlacedCondition:
         self.last_error = reason
         self._host = self._retry_at = self._ready_since = self._placement = None
 
-    def ready(self) -> None:
+    def ready(self, *, after_loss: bool) -> None:
+        """The server is ready, and `after_loss` the first time since a host was lost."""
         self.ever_ready = self.keep_trying = True
+        self._earlier_restarts += after_loss
+        self.restarts += after_loss
 
     def status(self, statistics: CallStatistics, tool_count: int) -> ServerStatus:
         """A snapshot; `statistics` and `tool_count` are the client's."""

@@ -31,7 +31,7 @@ class PlacedTransport(MCPTransport):
         if placement.replicas != 1:
             raise ConfigError("placement.replicas: more than one replica is not supported yet; remove the key")
         if placement.lifetime != "driver":
-            raise ConfigError('placement.lifetime: only "driver" is supported yet; remove the key')
+            raise ConfigError('placement.lifetime: "detached" is not supported yet; remove the key')
         self.placement = placement
         self.timeout = timeout
         self.launch = launch

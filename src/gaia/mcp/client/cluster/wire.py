@@ -203,6 +203,7 @@ class StateReached(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     pid: int | None = None
     last_error: str | None = None
     retry_in: float | None = None
+    restarts: int = 0
     recyclings: int = 0
     last_recycling: str | None = None
     profile: WireProfile | None = None

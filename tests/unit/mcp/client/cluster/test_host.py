@@ -1,0 +1,179 @@
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from gaia import __version__
+from gaia.mcp.client.cluster.host import ServerHost
+from gaia.mcp.client.cluster.wire import (
+    AskedCall,
+    Greeting,
+    HostEvent,
+    HostSettings,
+    Launch,
+    Progressed,
+    Reply,
+    StateReached,
+    ToolsListed,
+    decode_events,
+    decode_greeting,
+    decode_reply,
+    encode,
+)
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
+from tests.waiting import PATIENCE
+
+
+class Driver:
+    """Talks to one host as the driver does, without an engine in between."""
+
+    def __init__(self, server: dict[str, Any]) -> None:
+        self.host = ServerHost("node-1")
+        self.settings = HostSettings(
+            version=__version__,
+            name="it",
+            launch=Launch(command=server["command"], args=server["args"]),
+            timeout=PATIENCE,
+            capabilities={},
+            question_timeout=PATIENCE,
+            protocol="auto",
+            probe_timeout=5,
+            policy=RestartPolicy(initial_delay=0.01),
+            health_interval=30,
+            health_timeout=10,
+            recycling=RecyclingLimits(),
+            drain_timeout=5,
+            standby=False,
+        )
+        self.incarnation = ""
+        self.events: list[HostEvent] = []
+        self._numbers = itertools.count(1)
+
+    def greet(self, **changed: Any) -> Greeting:
+        greeting = decode_greeting(self.host.greet(encode(msgspec.structs.replace(self.settings, **changed))))
+        self.incarnation = greeting.incarnation
+        return greeting
+
+    def wait_for(self, state: ServerState, times: int = 1) -> StateReached:
+        while True:
+            found = [one for one in self.events if isinstance(one, StateReached) and one.state is state]
+            if len(found) >= times:
+                return found[-1]
+            self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
+
+    def call(self, tool: str, number: int | None = None, **arguments: Any) -> Reply:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        number = number or next(self._numbers)
+        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, orjson.dumps(message))
+        return decode_reply(self.host.call(encode(asked)))
+
+
+@pytest.fixture
+def driver(demo_server: dict[str, Any]) -> Iterator[Driver]:
+    driver = Driver(demo_server)
+    yield driver
+    driver.host.stop()
+
+
+class TestGreeting:
+    def test_it_starts_the_server_and_tells_of_its_tools_before_it_is_ready(self, driver: Driver) -> None:
+        greeting = driver.greet()
+        assert (greeting.problem, greeting.node_id) == (None, "node-1")
+        ready = driver.wait_for(ServerState.READY)
+        assert ready.profile is not None
+        assert ready.pid is not None
+        kinds = [type(event) for event in driver.events]
+        assert kinds == [StateReached, ToolsListed, ToolsListed, StateReached]
+
+    def test_a_second_one_starts_nothing(self, driver: Driver) -> None:
+        assert driver.greet().incarnation == driver.greet().incarnation
+        assert driver.wait_for(ServerState.READY).generation == 1
+
+    def test_another_version_is_reported(self, driver: Driver) -> None:
+        problem = driver.greet(version="0.0.1").problem
+        assert problem is not None
+        assert "install the same version on both" in problem
+
+    def test_settings_that_cannot_be_read_are_not_repeated(self, driver: Driver) -> None:
+        problem = decode_greeting(driver.host.greet(b"a secret")).problem
+        assert problem is not None
+        assert "secret" not in problem
+
+    def test_a_command_that_does_not_exist(self, driver: Driver) -> None:
+        driver.greet(launch=Launch(command="no-such-command"))
+        assert "no-such-command" in str(driver.wait_for(ServerState.FAILED).reason)
+
+
+class TestCalls:
+    def test_a_call_is_answered(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        reply = driver.call("add", a=1, b=2)
+        assert reply.result is not None
+        assert orjson.loads(reply.result)["structuredContent"] == {"sum": 3}
+
+    def test_one_for_another_incarnation_is_not_made(self, driver: Driver) -> None:
+        driver.greet()
+        driver.incarnation = "another"
+        assert driver.call("add", a=1, b=2).is_late
+        assert driver.host.poll("another", 0) == b""
+
+    def test_a_crash_is_the_business_of_the_host(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        error = driver.call("crash").error
+        assert error is not None
+        assert (error.kind, error.state["delivery"]) == ("ServerCrashed", "unknown")
+        assert driver.wait_for(ServerState.READY, 2).generation == 2
+
+    def test_a_cancellation_ends_a_call_also_if_it_comes_first(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        driver.host.cancel(driver.incarnation, 77, "not wanted", False)
+        error = driver.call("sleep", 77, seconds=60).error
+        assert error is not None
+        assert (error.kind, error.state["delivery"]) == ("CallCancelled", "not_sent")
+
+    def test_a_cancellation_ends_a_call_that_is_under_way(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        replies: list[Reply] = []
+        thread = threading.Thread(target=lambda: replies.append(driver.call("sleep", 77, seconds=60)))
+        thread.start()
+        # Whether it comes before or after the call does not matter.
+        driver.host.cancel(driver.incarnation, 77, "not wanted", False)
+        thread.join(PATIENCE)
+        assert replies[0].error is not None
+        assert replies[0].error.kind == "CallCancelled"
+
+
+class TestProgress:
+    def test_it_is_among_the_events_and_counted_in_the_answer(self, fault_server: Any) -> None:
+        driver = Driver(fault_server(faults=[{"tool": "echo", "progress": [{"progress": 1}, {"progress": 2}]}]))
+        try:
+            driver.greet()
+            driver.wait_for(ServerState.READY)
+            assert driver.call("echo", text="x").progress == 2
+            found = decode_events(driver.host.poll(driver.incarnation, len(driver.events))).events
+            assert [one.params["progress"] for one in found if isinstance(one, Progressed)] == [1, 2]
+        finally:
+            driver.host.stop()
+
+
+class TestChangedTools:
+    def test_a_call_that_waited_goes_back_if_its_tool_has_changed(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        hooks = driver.host._hooks
+        assert hooks is not None
+        listing = hooks.listing_begins()
+        hooks.tools_listed([{"name": "add", "description": "another"}], listing)
+        assert hooks.refusal_of("add") is not None
+        hooks.checked(listing.number)
+        assert hooks.refusal_of("add") is None

@@ -1,0 +1,243 @@
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.link import HostLost, OnAnswer
+from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
+from gaia.mcp.client.cluster.wire import AskedCall, Reply, WireError, encode
+from gaia.mcp.client.rpc.call import Call
+from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.errors import (
+    CallCancelled,
+    MCPError,
+    NotConnected,
+    Overloaded,
+    ServerCrashed,
+    ServerUnavailable,
+    ToolDenied,
+)
+
+
+class Link:
+    """Keeps what it is given until the test answers."""
+
+    actor_id = "a"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[AskedCall, OnAnswer]] = []
+        self.told: list[tuple[object, ...]] = []
+
+    def call(self, asked: bytes, on_answer: OnAnswer) -> None:
+        self.calls.append((msgspec.msgpack.decode(asked, type=AskedCall), on_answer))
+
+    def tell(self, *message: object, on_answer: OnAnswer = lambda *_: None) -> None:
+        self.told.append(message)
+
+    def answer(self, nth: int, reply: Reply) -> None:
+        self.calls[nth][1](encode(reply), None)
+
+    def lose(self, nth: int) -> None:
+        self.calls[nth][1](None, HostLost("the node died"))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+class Loop(ClusterLoop):
+    """Runs what is posted when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.tasks: list[Callable[[], object]] = []
+
+    def post(self, task: Callable[[], object]) -> None:
+        self.tasks.append(task)
+
+    def run(self) -> None:
+        while self.tasks:
+            self.tasks.pop(0)()
+
+
+class Server:
+    """A placed server's calls, with a gate that is open."""
+
+    def __init__(self, max_flights: int = 8, max_pending: int = 8) -> None:
+        self.link, self.loop = Link(), Loop()
+        self.denied: dict[str, MCPError] = {}
+        self.lost: list[str] = []
+        self.calls = PlacedCalls(
+            "it",
+            max_pending,
+            max_flights,
+            self.loop,
+            self.denied.get,
+            lambda incarnation, _: self.lost.append(incarnation),
+        )
+        self.calls.move_to(ServerState.READY, None)
+        self.open()
+
+    def open(self, incarnation: str = "one") -> None:
+        self.calls.open(Gate(self.link, incarnation))
+
+    def submit(self, *, repeatable: bool = False, tool: str = "echo", on_progress: Any = None) -> Call:
+        call = Call(
+            self.calls.next_id(),
+            "tools/call",
+            {"name": tool},
+            0.0,
+            30.0,
+            repeatable=repeatable,
+            tool=tool,
+            on_progress=on_progress,
+        )
+        self.calls.submit(call)
+        return call
+
+
+OK = Reply(result=orjson.dumps({"content": []}))
+
+
+class TestFlights:
+    def test_a_call_is_sent_and_answered(self) -> None:
+        server = Server()
+        call = server.submit()
+        asked, _ = server.link.calls[0]
+        assert (asked.incarnation, asked.number, asked.tool) == ("one", call.id, "echo")
+        assert server.calls.in_flight == 1
+        server.link.answer(0, OK)
+        assert call.result == {"content": []}
+        assert server.calls.in_flight == 0
+
+    def test_an_error_of_the_host_is_that_of_the_call(self) -> None:
+        server = Server()
+        call = server.submit()
+        server.link.answer(0, Reply(error=WireError.of(ServerUnavailable("it is down"))))
+        assert isinstance(call.error, ServerUnavailable)
+        assert call.error.delivery == "not_sent"
+
+    def test_more_than_the_host_takes_wait(self) -> None:
+        server = Server(max_flights=1)
+        server.submit()
+        second = server.submit()
+        assert (server.calls.in_flight, len(server.calls)) == (1, 1)
+        server.link.answer(0, OK)
+        server.loop.run()
+        server.link.answer(1, OK)
+        assert second.ended
+
+    def test_an_answer_waits_for_the_progress_before_it(self) -> None:
+        server, reports = Server(), list[object]()
+        call = server.submit(on_progress=reports.append)
+        server.link.answer(0, Reply(result=b"{}", progress=2))
+        server.calls.progressed(call.id, {"progress": 1}, 0.0)
+        assert not call.ended
+        server.calls.progressed(call.id, {"progress": 2}, 0.0)
+        assert call.ended
+        assert reports == [{"progress": 1}, {"progress": 2}]
+
+    @pytest.mark.parametrize("expired", [True, False])
+    def test_the_host_is_told_of_a_call_that_is_given_up(self, expired: bool) -> None:
+        server = Server()
+        call = server.submit()
+        if expired:
+            assert server.calls.expire(call)
+        else:
+            assert server.calls.cancel(call, CallCancelled("not wanted"))
+        assert call.error is not None
+        assert call.error.delivery == "unknown"
+        assert server.link.told == [("cancel", "one", call.id, call.error.message, expired)]
+        server.link.answer(0, OK)
+        assert call.result == {}
+
+
+class TestLoss:
+    def test_a_call_that_was_sent_may_have_been_acted_on(self) -> None:
+        server = Server()
+        call = server.submit()
+        server.link.lose(0)
+        assert isinstance(call.error, ServerCrashed)
+        assert call.error.delivery == "unknown"
+        assert server.lost == ["one"]
+
+    def test_no_call_is_sent_to_what_was_lost(self) -> None:
+        server = Server()
+        server.submit()
+        server.link.lose(0)
+        waiting = server.submit()
+        server.loop.run()
+        assert len(server.link.calls) == 1
+        server.open("two")
+        assert server.link.calls[1][0].incarnation == "two"
+        server.link.answer(1, OK)
+        assert waiting.error is None
+
+    def test_a_safe_call_is_repeated_once(self) -> None:
+        server = Server()
+        call = server.submit(repeatable=True)
+        server.link.lose(0)
+        assert not call.ended
+        server.open("two")
+        asked, _ = server.link.calls[1]
+        assert (asked.number, asked.repeatable) == (call.id, False)
+        server.link.lose(1)
+        assert isinstance(call.error, ServerCrashed)
+
+    def test_a_late_answer_is_dropped(self) -> None:
+        server = Server()
+        call = server.submit(repeatable=True)
+        server.link.lose(0)
+        server.open("two")
+        server.link.answer(0, Reply(result=orjson.dumps({"from": "the old one"})))
+        assert not call.ended
+        server.link.answer(1, OK)
+        assert call.result == {"content": []}
+
+    def test_what_a_new_process_of_the_host_did_not_take_was_not_sent(self) -> None:
+        server = Server()
+        call = server.submit()
+        server.link.answer(0, Reply(is_late=True))
+        assert not call.ended
+        assert call.delivery == "not_sent"
+        server.loop.run()
+        assert len(server.link.calls) == 2
+
+    def test_a_call_that_comes_back_is_checked_again(self) -> None:
+        server = Server()
+        call = server.submit()
+        server.denied["echo"] = ToolDenied("another definition")
+        server.link.answer(0, Reply())
+        server.loop.run()
+        assert isinstance(call.error, ToolDenied)
+        assert call.error.delivery == "not_sent"
+
+
+class TestRefusals:
+    def test_a_server_that_failed_refuses_what_waits_and_what_comes(self) -> None:
+        server = Server(max_flights=1)
+        server.submit()
+        waiting = server.submit()
+        server.calls.move_to(ServerState.FAILED, "no node has a browser")
+        assert isinstance(waiting.error, ServerUnavailable)
+        refused = server.submit()
+        assert isinstance(refused.error, ServerUnavailable)
+        assert "no node has a browser" in refused.error.message
+
+    def test_the_backlog_is_bounded(self) -> None:
+        server = Server(max_pending=1)
+        server.calls.close()
+        server.submit()
+        assert isinstance(server.submit().error, Overloaded)
+
+    def test_the_end_cancels_all_calls(self) -> None:
+        server = Server(max_flights=1)
+        sent, waiting = server.submit(), server.submit()
+        server.calls.move_to(ServerState.CLOSED, "it was disconnected")
+        for call, delivery in ((sent, "unknown"), (waiting, "not_sent")):
+            assert isinstance(call.error, CallCancelled)
+            assert call.error.delivery == delivery
+        assert isinstance(server.submit().error, NotConnected)

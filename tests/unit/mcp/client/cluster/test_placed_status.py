@@ -1,0 +1,58 @@
+from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.placed_calls import PlacedCalls
+from gaia.mcp.client.cluster.placed_status import PlacedCondition
+from gaia.mcp.client.cluster.wire import Greeting, StateReached
+from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import CallStatistics, PlacementStatus, ServerStatus
+
+
+class Server:
+    def __init__(self) -> None:
+        self.calls = PlacedCalls("it", 8, 8, ClusterLoop(SystemClock()), lambda _: None, lambda *_: None)
+        self.condition = PlacedCondition("it", self.calls)
+
+    @property
+    def status(self) -> ServerStatus:
+        return self.condition.status(CallStatistics(), 3)
+
+    def greeted(self, incarnation: str) -> None:
+        self.condition.host_greeted(Greeting(incarnation=incarnation, node="n", node_id="id", pid=7), None)
+
+
+def test_generations_count_over_all_hosts() -> None:
+    server = Server()
+    server.greeted("one")
+    server.condition.host_reached(StateReached(state=ServerState.READY, generation=3))
+    server.condition.host_lost("the node died")
+    server.greeted("two")
+    server.condition.host_reached(StateReached(state=ServerState.READY, generation=1))
+    assert server.status.generation == 4
+
+
+def test_it_has_no_place_while_it_has_no_host() -> None:
+    server = Server()
+    assert server.status.placement is None
+    server.greeted("one")
+    assert server.status.placement == PlacementStatus(node="n", node_id="id", host_pid=7, hosts=1)
+    server.condition.host_lost("the node died")
+    assert (server.status.placement, server.status.last_error) == (None, "the node died")
+    server.greeted("two")
+    assert server.status.placement == PlacementStatus(node="n", node_id="id", host_pid=7, hosts=2)
+
+
+def test_the_next_attempt_is_told_only_while_there_is_one() -> None:
+    server = Server()
+    server.condition.host_reached(StateReached(state=ServerState.FAILED, retry_in=60))
+    assert server.status.retry_in is None
+    server.calls.move_to(ServerState.FAILED, "it crashes")
+    assert 0 < (server.status.retry_in or 0) <= 60
+
+
+def test_it_is_up_while_it_is_ready() -> None:
+    server = Server()
+    server.condition.host_reached(StateReached(state=ServerState.READY, pid=9))
+    assert server.status.uptime is not None
+    assert server.status.pid == 9
+    server.condition.host_reached(StateReached(state=ServerState.RESTARTING))
+    assert server.status.uptime is None

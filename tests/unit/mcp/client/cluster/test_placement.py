@@ -1,0 +1,75 @@
+import pytest
+
+from gaia.mcp.client.cluster.placement import Placement, Replicas
+from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.errors import ConfigError
+
+
+def configured(**placement: object) -> ServerConfig:
+    return ServerConfig.from_dict("it", {"command": "server", "placement": placement})
+
+
+class TestKeys:
+    def test_all_of_them(self) -> None:
+        placement = configured(
+            engine="ray",
+            resources={"browser": 1},
+            numCpus=0.5,
+            memory="2G",
+            replicas={"min": 1, "max": 8, "targetInFlight": 2},
+            strategy="spread",
+            stateless=True,
+            lifetime="detached",
+            runtimeEnv={"pip": ["playwright"]},
+            address="head:6379",
+            maxPending=8,
+        ).placement
+        assert placement == Placement(
+            resources={"browser": 1},
+            num_cpus=0.5,
+            memory="2G",
+            replicas=Replicas(min=1, max=8, target_in_flight=2),
+            strategy="spread",
+            stateless=True,
+            lifetime="detached",
+            runtime_env={"pip": ["playwright"]},
+            address="head:6379",
+            max_pending=8,
+        )
+
+    @pytest.mark.parametrize(
+        ("keys", "problem"),
+        [
+            ({"engine": "slurm"}, "placement.engine"),
+            ({"strategy": "random"}, "placement.strategy"),
+            ({"cpus": 1}, "cpus"),
+            ({"resources": {"browser": -1}}, "browser: expected an amount from 0 upwards"),
+            ({"resources": {"CPU": 1}}, 'give it as "numCpus"'),
+            ({"resources": {"memory": 1}}, 'give it as "memory"'),
+            ({"numCpus": -1}, "numCpus: expected an amount"),
+            ({"memory": "2 GB of it"}, "memory: expected bytes, or a size"),
+            ({"replicas": 0}, "replicas: must be from 1"),
+            ({"replicas": 3}, '"stateless": true'),
+            ({"replicas": {"min": 3, "max": 2}, "stateless": True}, "1 <= min <= max"),
+            ({"replicas": {"max": 2, "targetInFlight": 0}, "stateless": True}, "targetInFlight must be 1 or more"),
+            ({"maxPending": 0}, "maxPending: must be from 1"),
+            ({"address": " "}, "address: is empty"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, keys: dict[str, object], problem: str) -> None:
+        with pytest.raises(ConfigError) as raised:
+            configured(**keys)
+        assert problem in raised.value.message
+        assert "'it'" in raised.value.message
+
+    def test_only_a_command_can_be_placed(self) -> None:
+        with pytest.raises(ConfigError, match="placement: only for a server with a command"):
+            ServerConfig.from_dict("it", {"url": "https://example.com/mcp", "placement": {}})
+
+
+class TestDemand:
+    def test_amounts_of_zero_are_left_out(self) -> None:
+        assert Placement().demand == {}
+
+    def test_names_are_those_of_the_engine(self) -> None:
+        assert Placement(num_cpus=1, memory="1K", resources={"gpu": 2}).demand == {"CPU": 1, "memory": 1024, "gpu": 2}

@@ -1,0 +1,61 @@
+import pytest
+
+from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.errors import StartFailed
+
+ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
+
+from gaia.mcp.client.cluster import ray_engine  # noqa: E402 - needs Ray
+
+
+class FakeActor:
+    """Only its methods' options are asked for."""
+
+    def __getattr__(self, name: str) -> "FakeActor":
+        return self
+
+    def options(self, **_: object) -> "FakeActor":
+        return self
+
+
+class TestJoining:
+    def test_without_a_cluster_the_command_that_starts_one_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        with pytest.raises(StartFailed, match="ray start --head"):
+            ray_engine.RayEngine().start("it", Placement())
+
+    def test_an_address_that_does_not_answer_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(**_: object) -> None:
+            raise ConnectionError("no answer")
+
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", fail)
+        with pytest.raises(StartFailed, match=r"head:6379 cannot be joined: no answer"):
+            ray_engine.RayEngine().start("it", Placement(address="head:6379"))
+
+
+class TestWhyNotPlaced:
+    def reason(self, monkeypatch: pytest.MonkeyPatch, free: dict[str, float], **placement: object) -> str:
+        nodes = [
+            {"Alive": True, "Resources": {"CPU": 2.0, "browser": 1.0}},
+            {"Alive": False, "Resources": {"gpu": 8.0}},
+        ]
+        monkeypatch.setattr(ray, "nodes", lambda: nodes)
+        monkeypatch.setattr(ray, "available_resources", lambda: free)
+        return ray_engine.RayLink(FakeActor(), Placement(**placement)).why_not_placed()  # type: ignore[arg-type]
+
+    def test_a_resource_that_no_node_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reason = self.reason(monkeypatch, {}, resources={"gpu": 1})
+        assert "it needs 1 of the resource 'gpu', and none of the 1 nodes has any" in reason
+
+    def test_more_than_any_node_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "none of the 1 nodes has more than 2" in self.reason(monkeypatch, {}, num_cpus=4)
+
+    def test_a_resource_that_is_in_use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reason = self.reason(monkeypatch, {"CPU": 2.0}, resources={"browser": 1})
+        assert "all of the resource 'browser' is in use: it needs 1, and 0 is left" in reason
+
+    def test_nothing_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "not started its actor yet" in self.reason(monkeypatch, {"CPU": 2.0}, num_cpus=1)

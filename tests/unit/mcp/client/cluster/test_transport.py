@@ -1,0 +1,49 @@
+import pytest
+
+from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.transport import PlacedTransport
+from gaia.mcp.client.cluster.wire import Launch
+from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.server_transport import transport_for
+from gaia.mcp.errors import ConfigError
+
+
+def transport(**placement: object) -> PlacedTransport:
+    return PlacedTransport(Placement(**placement), 30, lambda: Launch(command="it"))  # type: ignore[arg-type]
+
+
+class TestFourMethods:
+    def test_it_is_no_way_to_a_server_by_itself(self) -> None:
+        placed = transport()
+        with pytest.raises(RuntimeError, match="MCPClient"):
+            placed.connect()
+        with pytest.raises(RuntimeError, match="MCPClient"):
+            placed.send_request("ping")
+        assert not placed.is_connected()
+        placed.disconnect()
+
+
+class TestNotYet:
+    @pytest.mark.parametrize("keys", [{"replicas": 2, "stateless": True}, {"lifetime": "detached"}])
+    def test_what_is_not_supported_is_refused(self, keys: dict[str, object]) -> None:
+        with pytest.raises(ConfigError, match="not supported yet"):
+            transport(**keys)
+
+
+class TestLaunch:
+    def test_variables_are_filled_in_at_each_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        entry = {"command": "it", "args": ["--x"], "env": {"TOKEN": "${THE_TOKEN}"}, "cwd": "/data", "placement": {}}
+        placed = transport_for(ServerConfig.from_dict("it", entry), 30, debug=False)
+        assert isinstance(placed, PlacedTransport)
+        monkeypatch.setenv("THE_TOKEN", "first-secret")
+        assert placed.launch().env == {"TOKEN": "first-secret"}
+        monkeypatch.setenv("THE_TOKEN", "second-secret")
+        launch = placed.launch()
+        assert launch.env == {"TOKEN": "second-secret"}
+        assert launch.secrets == ["second-secret"]
+        assert (launch.command, launch.args, launch.cwd) == ("it", ["--x"], "/data")
+
+    def test_a_command_with_shell_operators_is_refused(self) -> None:
+        server = ServerConfig.from_dict("it", {"command": "a | b", "placement": {}})
+        with pytest.raises(ValueError, match="shell"):
+            transport_for(server, 30, debug=False)
