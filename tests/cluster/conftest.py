@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
-
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 """Of one node: the least that Ray allows, and a little."""
 
@@ -60,12 +58,16 @@ class SmallCluster:
             self.add_node()
 
     def shutdown(self) -> None:
+        import ray
+
         ray.shutdown()
         self._cluster.shutdown()
 
 
 @pytest.fixture(scope="session")
 def whole_cluster() -> Iterator[SmallCluster]:
+    import ray
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)

@@ -20,6 +20,8 @@ from gaia.mcp.errors import ServerCrashed
 from tests.cluster.conftest import SmallCluster
 from tests.waiting import wait_until
 
+pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")
+
 Connect = Callable[..., MCPClient]
 Entry = Callable[..., dict[str, Any]]
 

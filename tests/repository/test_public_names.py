@@ -59,6 +59,7 @@ PUBLIC_NAMES = {
         "NotConnected",
         "NotOffered",
         "Overloaded",
+        "PlacementStatus",
         "PromptsChanged",
         "ResourceContents",
         "ResourceLink",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client.supervision.policy import RestartPolicy
     from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
     from gaia.mcp.client.supervision.spare import StandbyStatus
-    from gaia.mcp.client.supervision.status import ServerStatus
+    from gaia.mcp.client.supervision.status import PlacementStatus, ServerStatus
     from gaia.mcp.client.tool import MCPTool
     from gaia.mcp.client.tool_filter import ToolFilter
     from gaia.mcp.client.tool_result import (
@@ -111,6 +111,7 @@ __all__ = [
     "NotConnected",
     "NotOffered",
     "Overloaded",
+    "PlacementStatus",
     "PromptsChanged",
     "RecyclingLimits",
     "ResourceContents",
@@ -175,6 +176,7 @@ _HOMES = {
     "NotConnected": "gaia.mcp.errors",
     "NotOffered": "gaia.mcp.errors",
     "Overloaded": "gaia.mcp.errors",
+    "PlacementStatus": "gaia.mcp.client.supervision.status",
     "PromptsChanged": "gaia.mcp.client.supervision.events",
     "ResourceContents": "gaia.mcp.client.tool_result",
     "ResourceLink": "gaia.mcp.client.tool_result",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import threading
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError
 
+from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.host import ServerHost
 from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
@@ -30,7 +30,7 @@ _CONTROL_THREADS = 4
 _POLL_THREADS = 2
 """One that waits, and one for the next poll, which ends it."""
 
-_joining = threading.Lock()
+_joining = reentrant_lock()
 """One thread joins the cluster, and the others wait for it."""
 
 
