@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
@@ -51,6 +52,12 @@ class SmallCluster:
         node = next(node for node in self.nodes if node.node_id == node_id)
         self.nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def processes_of(self, node_id: str) -> list[psutil.Process]:
+        """All processes of a node: Ray's, its actors, and what these have started."""
+        node = next(node for node in self.nodes if node.node_id == node_id)
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        return [raylet, *raylet.children(recursive=True)]
 
     def keep_two(self) -> None:
         """Replace what tests have lost."""

@@ -1,11 +1,13 @@
 """A server on a Ray cluster: what a user of a manager or a client sees of it, whatever happens to actors and nodes."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for thi
 
 Connect = Callable[..., MCPClient]
 Entry = Callable[..., dict[str, Any]]
+
+KILLS = 3
 
 SERVERS = Path(__file__).parents[1] / "servers"
 LEDGER_SERVER: dict[str, Any] = {
@@ -58,6 +62,12 @@ def placement_of(client: MCPClient) -> Any:
     placement = client.status.placement
     assert placement is not None
     return placement
+
+
+def hosts_of(client: MCPClient) -> int:
+    """How many hosts it has had, while it has one."""
+    placement = client.status.placement
+    return 0 if placement is None else placement.hosts
 
 
 def kill_host(client: MCPClient) -> None:
@@ -170,6 +180,77 @@ class TestLoss:
         assert placement_of(client).node_id != first
         assert server is not None
         assert is_gone(server)
+
+    def test_a_node_that_was_cut_off_does_nothing_when_it_is_back(
+        self, connect: Connect, placed: Entry, cluster: SmallCluster, tmp_path: Path
+    ) -> None:
+        ledger = tmp_path / "ledger"
+        client = connect(placed(with_ledger(ledger)))
+        node, pids = placement_of(client).node_id, [client.status.pid, placement_of(client).host_pid]
+        stopped = cluster.processes_of(node)
+        for process in stopped:
+            process.suspend()
+        try:
+            # It is written to a host that does not read it, and may read it later.
+            lost = client.submit_tool("record", {"text": "late"}, timeout=CLUSTER_PATIENCE)
+            error = lost.exception(CLUSTER_PATIENCE)
+            assert isinstance(error, ServerCrashed)
+            assert error.delivery == "unknown"
+            assert not client.call_tool("record", {"text": "next"}, timeout=CLUSTER_PATIENCE).is_error
+            assert placement_of(client).node_id != node
+        finally:
+            for process in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+        try:
+            # Ray has given the node up, so its processes end by themselves.
+            assert all(is_gone(pid) for pid in pids)
+        finally:
+            cluster.lose_node(node)
+        assert ledger.read_text().splitlines().count("next") == 1
+        assert ledger.read_text().splitlines().count("late") <= 1
+
+
+class TestLedger:
+    """What callers were told, and what a server has written down before it did anything else."""
+
+    def test_nothing_is_lost_or_doubled_while_actors_are_killed(
+        self, connect: Connect, placed: Entry, tmp_path: Path
+    ) -> None:
+        ledger = tmp_path / "ledger"
+        client = connect({**placed(with_ledger(ledger)), "timeout": CLUSTER_PATIENCE})
+        outcomes: dict[str, Any] = {}
+        stop = threading.Event()
+
+        def call(caller: int) -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                text = f"{caller}-{number}"
+                outcomes[text] = client.call_tool("record", {"text": text})
+
+        callers = [threading.Thread(target=call, args=(caller,)) for caller in range(16)]
+        for caller in callers:
+            caller.start()
+        try:
+            for _ in range(KILLS):
+                before = len(outcomes)
+                assert wait_until(lambda before=before: len(outcomes) > before + 100, CLUSTER_PATIENCE)  # type: ignore[misc]
+                hosts = placement_of(client).hosts
+                kill_host(client)
+                assert wait_until(lambda hosts=hosts: hosts_of(client) == hosts + 1, CLUSTER_PATIENCE)  # type: ignore[misc]
+        finally:
+            stop.set()
+            for caller in callers:
+                caller.join(CLUSTER_PATIENCE)
+        written = Counter(ledger.read_text().splitlines())
+        assert {text: count for text, count in written.items() if count > 1} == {}
+        good = {text for text, outcome in outcomes.items() if not outcome.is_error}
+        assert good <= written.keys()
+        failed = {text: outcome for text, outcome in outcomes.items() if outcome.is_error}
+        assert {outcome["error_type"] for outcome in failed.values()} <= {"server_crashed"}
+        not_sent = {text for text, outcome in failed.items() if outcome["delivery"] == "not_sent"}
+        assert not_sent & written.keys() == set()
 
 
 class TestPlacement:
