@@ -202,11 +202,8 @@ class TestLoss:
             for process in stopped:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.resume()
-        try:
-            # Ray has given the node up, so its processes end by themselves.
-            assert all(is_gone(pid) for pid in pids)
-        finally:
             cluster.lose_node(node)
+        assert all(is_gone(pid) for pid in pids)
         assert ledger.read_text().splitlines().count("next") == 1
         assert ledger.read_text().splitlines().count("late") <= 1
 
