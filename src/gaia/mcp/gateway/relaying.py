@@ -8,7 +8,7 @@ from typing import Any
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.upstream import Relayed
+from gaia.mcp.gateway.rounds import Relayed
 
 __all__ = ["fail", "relay"]
 
