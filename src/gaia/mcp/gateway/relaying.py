@@ -9,7 +9,7 @@ from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.upstream import Relayed
+from gaia.mcp.gateway.rounds import Relayed
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "relay"]
 
