@@ -1,0 +1,1 @@
+"""All supervised servers behind one endpoint, for every client."""
