@@ -1,9 +1,9 @@
 """`Limits`: when a call of a client may go to a server, and what becomes of it until then.
 
-A call passes several gates at once: those of its client, of its server and of its tool. If one of them is shut, the call
-waits in the lane of its client, server and tool, and the lane at that gate. A gate that opens lets in one call of one
-lane, of each client by turns, so that a client with thousands of calls delays others by one call at a time. No thread
-and no task waits; what may wait is bounded in number and time.
+A call passes several gates at once: those of its client, of its server and of its tool. If one of them is shut, the
+call waits in the lane of its client, server and tool, and the lane at that gate. A gate that opens lets in one call of
+one lane, of each client by turns, so that a client with thousands of calls delays others by one call at a time. No
+thread and no task waits; what may wait is bounded in number and time.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Admission:
         deadline: float | None,
         go: Callable[[Admission], None],
         refuse: Callable[[MCPError], None],
+        now: float,
     ) -> None:
         self.waited = 0.0
         """Seconds that the call waited for limits."""
@@ -92,7 +93,7 @@ class Admission:
         self._plan: _Plan | None = None
         """None when the admission is over."""
         self._running = False
-        self._since = 0.0
+        self._since = now
         self._timer: Timer | None = None
         """When it has waited for too long."""
         self._trials: list[Circuit] = []
@@ -146,12 +147,13 @@ class Limits:
         clock, None for none. `refuse` gets an error with ``delivery: "not_sent"``. Neither function may raise. After
         `go`, and also when the client goes away while the call waits, `Admission.end` has to be called.
         """
-        admission = Admission(self, (principal, server, tool), deadline, go, refuse)
-        self._enter(admission, self._scheduler.time())
+        now = self._scheduler.time()
+        admission = Admission(self, (principal, server, tool), deadline, go, refuse, now)
+        self._enter(admission, now)
         return admission
 
     def change(self, settings: GatewayLimits) -> None:
-        """Continue with other limits, and with profiles that may have changed. Calls that wait, wait for the new ones."""
+        """Continue with other limits, and with profiles that may have changed; calls that wait do so for these."""
         waiting = [call for plan in self._plans.values() for call in plan.calls]
         self._settings = settings
         self._plans.clear()
@@ -230,8 +232,9 @@ class Limits:
         """The call has waited for as long as it may."""
         plan, now = admission._plan, self._scheduler.time()
         assert plan is not None, "the timer of a call that is over was cancelled"
-        where = plan.parked_at.describe() if plan.parked_at is not None else "a client"
-        waited = f"the call waited {now - admission._since:.3g} s for the limit of {where}"
+        assert plan.parked_at is not None, "a lane with calls waits at a gate"
+        where = plan.parked_at.describe()
+        waited = f"the call waited {now - admission._since:.3g} s because of a limit: {where}"
         self._leave_lane(admission, plan)
         is_late = admission._deadline is not None and now >= admission._deadline
         self._refuse(

@@ -71,7 +71,7 @@ class Profile:
         )
 
     def narrowed_to(self, other: Profile) -> Profile:
-        """What both allow, under the name of `other` and with the limits of this one: ``/mcp/@<other>`` for a client."""
+        """What both allow, for ``/mcp/@<other>``: named like `other`, with the limits of this one."""
         within = self if other.within is None else self.narrowed_to(other.within)
         return replace(other, limits=self.limits, within=within)
 
