@@ -53,18 +53,18 @@ class ProtectedResource:
         parts = urlsplit(self.identifier(path))
         return parts._replace(path=WELL_KNOWN + parts.path).geturl()
 
-    @property
-    def scope(self) -> str | None:
-        """The scopes that clients are told to ask for."""
-        return " ".join(self._scopes) or None
+    def challenge(self, path: str, error: str | None = None, description: str | None = None) -> str:
+        """The value of WWW-Authenticate for the endpoint at `path`: without `error` if there was no token at all."""
+        return challenge(
+            error=error,
+            error_description=description,
+            resource_metadata=self.metadata_url(path),
+            scope=" ".join(self._scopes) or None,
+        )
 
 
-def challenge(error: str | None, description: str | None, resource: ProtectedResource | None, path: str) -> str:
-    """The value of WWW-Authenticate (RFC 6750): without `error` if the request had no token at all."""
-    fields: dict[str, str | None] = {"realm": "gaia-mcp"} if resource is None else {}
-    fields |= {"error": error, "error_description": description}
-    if resource is not None:
-        fields |= {"resource_metadata": resource.metadata_url(path), "scope": resource.scope}
+def challenge(**fields: str | None) -> str:
+    """The value of the header WWW-Authenticate (RFC 6750) with those of `fields` that are not None."""
     return "Bearer " + ", ".join(f'{name}="{_quoted(value)}"' for name, value in fields.items() if value is not None)
 
 
