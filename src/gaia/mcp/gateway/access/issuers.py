@@ -1,4 +1,4 @@
-"""`Issuers`: judges access tokens by the issuers of the clients file. With PyJWT, which only gateways with issuers load."""
+"""`Issuers`: judges access tokens by the issuers of the clients file. Imports PyJWT."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Issuers:
         before: Issuers | None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetching` makes what fetches an issuer's keys, see `fetching_on`; nothing is fetched before a token needs it.
+        """`fetching` makes what fetches an issuer's keys, see `fetching_on`. Nothing is fetched yet.
 
         Keys of issuers that were the same in `before` are kept. `now` is the time of day, by which tokens expire.
         """
