@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.client_messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.dispatch import dispatch
 from gaia.mcp.gateway.http_reply import JSON, Headers, HttpReply, HttpStream, KeepAlive, Responder
@@ -29,7 +30,7 @@ _SESSION = b"mcp-session-id"
 _TOO_MANY = -32000
 """The code for what the protocol has none for."""
 
-ViewAt = Callable[[str, object], View | None]
+ViewAt = Callable[[str, Principal | None], View | None]
 """The view at a path, for a principal; None if there is none."""
 
 
@@ -60,7 +61,7 @@ class _Post(NamedTuple):
     headers: Mapping[bytes, bytes]
     responder: Responder
     view: View
-    owner: object
+    owner: Principal | None
     """The principal."""
 
 
@@ -76,7 +77,7 @@ class Endpoint:
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder
     ) -> HttpExchange:
         """Answer one HTTP request, now or later. Names of `headers` are in lower case."""
-        principal: object = None
+        principal: Principal | None = None
         view = self._view_at(path, principal)
         if view is None:
             return _refuse(responder, 404, f"There is nothing at {path}")

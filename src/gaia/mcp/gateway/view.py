@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from gaia.mcp.client.naming import assign
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.gateway.changes import Changes
+from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.known_list import KnownList
 from gaia.mcp.gateway.known_servers import KnownServer, KnownServers
 from gaia.mcp.gateway.merged_list import MergedList
@@ -56,6 +57,11 @@ class View:
         """In the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
         return self._servers.of(name for name in names if self._profile.allows_server(name))
+
+    @property
+    def checks(self) -> Checks:
+        """What calls pass on their way to servers."""
+        return self._servers.checks
 
     def sees(self, server: str) -> bool:
         """Whether anything of a server may be seen."""
