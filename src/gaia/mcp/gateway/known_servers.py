@@ -24,7 +24,7 @@ from gaia.mcp.client.supervision.events import (
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.known_list import KnownList
-from gaia.mcp.gateway.log_levels import severity
+from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.rounds import Rounds
 from gaia.mcp.gateway.upstream import Upstream
 
@@ -76,7 +76,7 @@ class KnownServer:
 
     def want_log_level(self, level: str) -> None:
         """Have the server send log messages of this severity and above, unless it sends less severe ones already."""
-        if self.logs_by_request or "logging" not in self.capabilities:
+        if level not in LOG_LEVELS or self.logs_by_request or "logging" not in self.capabilities:
             return
         if self._log_level is None or severity(level) < self._log_level:
             self._log_level = severity(level)
