@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, RequestId
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
 from gaia.mcp.gateway.client_messages import (
     META,
     Params,
@@ -17,13 +19,16 @@ from gaia.mcp.gateway.client_messages import (
     member,
     stateless_result,
 )
+from gaia.mcp.gateway.log_levels import is_wanted
 from gaia.mcp.gateway.upstream import RelayedCall
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.sessions import Session
     from gaia.mcp.gateway.view import View
 
-__all__ = ["PendingRequest", "Reply"]
+__all__ = ["PendingRequest", "Reply", "later"]
+
+logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _OWN_KEYS = frozenset({"_meta"})
@@ -37,6 +42,16 @@ class Reply(Protocol):
 
     def answer(self, message: bytes, status: int) -> None:
         """The response; nothing follows it. `status` is for HTTP."""
+
+    def abandon(self) -> None:
+        """The end without a response: the client has cancelled the request."""
+
+    def forget(self) -> None:
+        """The end for a client that has gone."""
+
+    @property
+    def accepts_messages(self) -> bool:
+        """Whether `send` leads anywhere."""
 
 
 class PendingRequest:
@@ -56,7 +71,6 @@ class PendingRequest:
         "method",
         "on_end",
         "params",
-        "principal",
         "session",
         "view",
     )
@@ -77,14 +91,13 @@ class PendingRequest:
         self.params = params
         self.meta = meta
         self.view = view
-        self.principal = view.principal
         self.session = session
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False
         self.call: RelayedCall | None = None
         """What a server is doing for it."""
-        self.on_end: Callable[[], None] | None = None
+        self.on_end: Callable[[], object] | None = None
         """Called once it is answered, or cancelled."""
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -126,10 +139,15 @@ class PendingRequest:
         if self._ends():
             self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
-    def cancel(self, reason: str) -> None:
-        """The client does not want it any more; it gets no answer. Harmless if it is answered."""
-        if self._ends() and self.call is not None:
-            self.call.cancel(reason)
+    def cancel(self, reason: str, *, is_gone: bool = False) -> None:
+        """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
+        if self._ends():
+            if is_gone:
+                self._reply.forget()
+            else:
+                self._reply.abandon()
+            if self.call is not None:
+                self.call.cancel(reason)
 
     def _ends(self) -> bool:
         if self.is_answered:
@@ -145,6 +163,11 @@ class PendingRequest:
     # What servers reach of the client (`ClientSide`).
 
     @property
+    def accepts_messages(self) -> bool:
+        """Whether notifications and questions can reach the client before the answer."""
+        return self._reply.accepts_messages
+
+    @property
     def wants_progress(self) -> bool:
         return self._progress_token is not None
 
@@ -158,15 +181,31 @@ class PendingRequest:
             self.notify("notifications/progress", {**params, "progressToken": self._progress_token})
 
     def log(self, params: dict[str, Any]) -> None:
-        # TODO levels
-        if self.log_level is not None:
+        if is_wanted(params.get("level"), self.log_level):
             self.notify("notifications/message", params)
 
     def ask(
         self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
     ) -> Callable[[], None]:
-        if self.session is None or self.is_answered:
-            raise Refusal(-32601, "the client cannot be asked")
+        if self.session is None or self.is_answered or not self._reply.accepts_messages:
+            raise Refusal(METHOD_NOT_FOUND, "the client of this request cannot be asked")
         withdraw = self.session.ask(method, params, answer, self._reply.send)
         self._withdrawals.append(withdraw)
         return withdraw
+
+
+def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:
+    """`act` for a callback: if it raises, the request is answered with that, and if it is answered, nothing is done."""
+
+    def guarded() -> None:
+        if request.is_answered:
+            return
+        try:
+            act()
+        except RequestRefused as refused:
+            request.fail(refused.code, refused.message, refused.data, status=refused.status)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
+            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
+            request.fail(INTERNAL_ERROR, "internal error of the gateway")
+
+    return guarded

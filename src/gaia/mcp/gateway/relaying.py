@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gaia.mcp.errors import JsonRpcError, MCPError
@@ -9,16 +10,30 @@ from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.upstream import Relayed
 
-__all__ = ["relay"]
+__all__ = ["fail", "relay"]
 
 _FAILED = -32000
 """The code of errors that no server has answered."""
 
+_DELIVERY = {
+    "not_sent": "the server has not received it",
+    "unknown": "the server may have acted on it",
+}
 
-def relay(request: PendingRequest, server: KnownServer, params: dict[str, Any]) -> None:
+
+def relay(
+    request: PendingRequest,
+    server: KnownServer,
+    params: dict[str, Any],
+    failed: Callable[[MCPError], None] | None = None,
+) -> None:
+    """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
+
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
             request.succeed(relayed.result)
+        elif failed is not None:
+            failed(relayed.error)
         else:
             fail(request, server.name, relayed.error)
 
@@ -26,8 +41,9 @@ def relay(request: PendingRequest, server: KnownServer, params: dict[str, Any]) 
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
+    """Answer with the error of a server, or with what went wrong on the way and whether the server may have acted."""
     if isinstance(error, JsonRpcError):
         request.fail(error.code, error.message, error.data)
         return
     data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
-    request.fail(_FAILED, error.message, data)
+    request.fail(_FAILED, f"{error.message} ({_DELIVERY[error.delivery]})", data)
