@@ -210,15 +210,16 @@ class Audit:
             self._loop.call_soon_threadsafe(self._on_written, lines, error, self._loop.time() - begun)
 
     def _on_written(self, lines: bytes, error: OSError | None, seconds: float) -> None:
-        assert self._writing is not None and self._stalled is not None, "the thread has written"
+        assert self._writing is not None, "the thread has written"
+        assert self._stalled is not None, "the thread had a deadline"
         released, self._writing = self._writing, None
         self._stalled.cancel()
+        self._is_slow = seconds > SLOW_SECONDS / 10
         if error is not None:
             self._keep(lines)
             self._fail(error)
         elif self._failure is not None:
             self._write_kept()
-        self._is_slow = seconds > SLOW_SECONDS / 10
         for then in released:
             then()
         if self._failure is not None:

@@ -90,7 +90,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     clients: dict[str, msgspec.Raw] | None = None
     issuers: dict[str, msgspec.Raw] | None = None
     profiles: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-    limits: msgspec.Raw | None = None
+    limits: msgspec.Raw = msgspec.Raw(b"{}")
     resource: str | None = None
     anonymous: str | None = None
 
@@ -174,12 +174,11 @@ def _checked(file: Path, data: bytes) -> ClientsFile:
     if document.clients is None and document.issuers is None and anonymous is None:
         # A file with profiles and limits only. One whose last client was removed is another matter: it lets in none.
         anonymous = EVERYTHING
-    limits = GatewayLimits() if document.limits is None else _convert(file, "limits", document.limits, GatewayLimits)
     return ClientsFile(
         clients=clients,
         issuers=issuers,
         profiles=profiles,
-        limits=limits,
+        limits=_convert(file, "limits", document.limits, GatewayLimits),
         resource=None if document.resource is None else document.resource.rstrip("/"),
         anonymous=anonymous,
     )

@@ -128,6 +128,7 @@ class Limits:
         self._circuits: dict[_Key, Circuit] = {}
         self._waiting: Counter[str] = Counter()
         """How many calls of each client wait."""
+        self._all_waiting = 0
         self._to_open: deque[Gate] = deque()
         """Gates that may let in calls now."""
         self._is_opening = False
@@ -158,6 +159,7 @@ class Limits:
         self._settings = settings
         self._plans.clear()
         self._waiting.clear()
+        self._all_waiting = 0
         for gate in self._gates.values():
             gate.waiting.clear()
             if gate.timer is not None:
@@ -208,22 +210,18 @@ class Limits:
         settings, client = self._settings, plan.client
         where = gate or plan.parked_at
         assert where is not None, "a lane with calls waits at a gate"
-        if self._waiting[client] >= settings.waiting_per_client or self._waiting.total() >= settings.waiting:
+        if self._waiting[client] >= settings.waiting_per_client or self._all_waiting >= settings.waiting:
             count = self._waiting[client]
-            self._refuse(
-                admission,
-                Overloaded(
-                    f"too many calls wait ({count} of this client) for the limit of {where.describe()}; try later"
-                ),
-            )
+            many = f"{count} calls of client {client!r}" if count >= settings.waiting_per_client else "too many calls"
+            message = f"{many} wait for limits already, and this one would wait for {where.describe()}; try again later"
+            self._refuse(admission, Overloaded(message))
             return
-        if not admission._since:
-            admission._since = now
         until = admission._since + settings.max_wait
         if admission._deadline is not None:
             until = min(until, admission._deadline)
         admission._timer = self._scheduler.call_later(max(0.0, until - now), self._expire, admission)
         self._waiting[client] += 1
+        self._all_waiting += 1
         plan.calls.append(admission)
         if gate is not None:
             self._park(plan, gate, now)
@@ -274,6 +272,7 @@ class Limits:
             plan.parked_at.unpark(plan)
 
     def _note_left(self, client: str) -> None:
+        self._all_waiting -= 1
         self._waiting[client] -= 1
         if not self._waiting[client]:
             del self._waiting[client]
