@@ -23,6 +23,7 @@ from gaia.mcp.client.supervision.events import (
 )
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.known_list import KnownList
+from gaia.mcp.gateway.rounds import Rounds
 from gaia.mcp.gateway.upstream import Upstream
 
 __all__ = ["LOG_LEVELS", "Kind", "KnownServer", "KnownServers"]
@@ -42,11 +43,13 @@ _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
 class KnownServer:
     """One server. Belongs to the gateway's event loop."""
 
-    def __init__(self, name: str, client: MCPClient, on_listed: Callable[[str, Kind, bool], None]) -> None:
+    def __init__(
+        self, name: str, client: MCPClient, rounds: Rounds, on_listed: Callable[[str, Kind, bool], None]
+    ) -> None:
         """``on_listed(name, kind, was_known)`` is called after a list has become another one."""
         self.name = name
         self.client = client
-        self.upstream = Upstream(client)
+        self.upstream = Upstream(client, rounds)
         features = client.features
 
         def known(capability: Kind, key: str, listing: Callable[[], Any]) -> KnownList:
@@ -103,6 +106,7 @@ class KnownServers:
 
     def __init__(self, manager: MCPClientManager) -> None:
         self.manager = manager
+        self._rounds = Rounds()
         self._version = 0
         self._routes: object = None
         """The routes of the manager that the version is of; they are replaced as a whole."""
@@ -126,6 +130,7 @@ class KnownServers:
     def stop(self) -> None:
         """Forget everything; what waits goes on."""
         self._following.close()
+        self._rounds.close()
         for server in self._servers.values():
             server.stop()
         self._servers.clear()
@@ -140,7 +145,7 @@ class KnownServers:
             self._servers.pop(name).stop()
             known = None
         if known is None and client is not None:
-            known = self._servers[name] = KnownServer(name, client, self._listed)
+            known = self._servers[name] = KnownServer(name, client, self._rounds, self._listed)
         return known
 
     @property

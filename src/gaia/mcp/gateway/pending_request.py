@@ -20,7 +20,7 @@ from gaia.mcp.gateway.client_messages import (
     stateless_result,
 )
 from gaia.mcp.gateway.log_levels import is_wanted
-from gaia.mcp.gateway.upstream import RelayedCall
+from gaia.mcp.gateway.rounds import ParkedCall
 
 if TYPE_CHECKING:
     from gaia.mcp.gateway.sessions import Session
@@ -64,6 +64,7 @@ class PendingRequest:
         "call",
         "capabilities",
         "id",
+        "identity",
         "is_answered",
         "is_stateless",
         "log_level",
@@ -92,10 +93,12 @@ class PendingRequest:
         self.meta = meta
         self.view = view
         self.session = session
+        self.identity = ""
+        """The name of the client, if clients have names: others must not use its sealed states."""
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False
-        self.call: RelayedCall | None = None
+        self.call: ParkedCall | None = None
         """What a server is doing for it."""
         self.on_end: Callable[[], object] | None = None
         """Called once it is answered, or cancelled."""

@@ -7,12 +7,9 @@ from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.client_messages import member
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
-from gaia.mcp.gateway.relaying import fail, relay
+from gaia.mcp.gateway.relaying import RESOURCE_NOT_FOUND, fail, relay
 
-__all__ = ["RESOURCE_NOT_FOUND", "list_resources", "list_templates", "read_resource"]
-
-RESOURCE_NOT_FOUND = -32002
-"""Up to 2025-11-25; later it is that of invalid params."""
+__all__ = ["list_resources", "list_templates", "read_resource"]
 
 
 def list_resources(request: PendingRequest) -> None:
@@ -41,10 +38,9 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
     """Ask the first of `servers`, and the others if it does not know the resource. `last` is what went wrong before."""
     if not servers:
         if last is None:
-            code = INVALID_PARAMS if request.is_stateless else RESOURCE_NOT_FOUND
-            request.fail(code, f"Resource not found: {uri}", {"uri": uri})
-        else:
-            fail(request, *last)
+            error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+            last = ("", error)
+        fail(request, *last)
         return
     server, *others = servers
 

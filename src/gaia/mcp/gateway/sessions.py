@@ -22,6 +22,9 @@ __all__ = ["MessageStream", "Session", "Sessions"]
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
+_MAX_UNTOLD = 1_000
+"""Messages about changes, for one session without a stream."""
+
 _MAX_STREAMS = 8
 """Of one session."""
 
@@ -55,8 +58,8 @@ class Session:
         self.used_at = 0.0
         """When a message of the client came last: a reading of the loop's clock, in seconds."""
         self._streams: list[MessageStream] = []
-        self._untold: dict[Kind, None] = {}
-        """Lists that have changed while there was no stream."""
+        self._untold: dict[bytes, None] = {}
+        """Messages about changes that came while there was no stream, each once."""
         self._asked: dict[RequestId, Answer] = {}
         self._numbers = itertools.count(1)
 
@@ -73,8 +76,8 @@ class Session:
             return False
         self._streams.append(stream)
         untold, self._untold = self._untold, {}
-        for kind in untold:
-            self.list_changed(kind)
+        for message in untold:
+            stream.send(message)
         return True
 
     def close_stream(self, stream: MessageStream) -> None:
@@ -82,25 +85,25 @@ class Session:
         if stream in self._streams:
             self._streams.remove(stream)
 
-    def notify(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Send a notification; False if there is no stream to send it on."""
-        # One message must not go to several streams.
+    def _changed(self, message: bytes) -> None:
+        """Tell of a change, now or when the client opens a stream."""
         if self._streams:
-            self._streams[-1].send(encode_notification(method, params))
-        return bool(self._streams)
+            # One message must not go to several streams.
+            self._streams[-1].send(message)
+        elif len(self._untold) < _MAX_UNTOLD:
+            self._untold[message] = None
 
     # As an audience.
 
     def list_changed(self, kind: Kind) -> None:
-        if not self.notify(f"notifications/{kind}/list_changed", None):
-            self._untold[kind] = None
+        self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
 
     def resource_updated(self, uri: str) -> None:
-        self.notify("notifications/resources/updated", {"uri": uri})
+        self._changed(encode_notification("notifications/resources/updated", {"uri": uri}))
 
     def server_log(self, message: dict[str, Any]) -> None:
-        if is_wanted(message["level"], self.log_level):
-            self.notify("notifications/message", message)
+        if self._streams and is_wanted(message["level"], self.log_level):
+            self._streams[-1].send(encode_notification("notifications/message", message))
 
     # Questions of servers.
 
