@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.client_messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.dispatch import dispatch
 from gaia.mcp.gateway.http_reply import JSON, Headers, HttpReply, HttpStream, KeepAlive, Responder
@@ -30,17 +32,23 @@ _SESSION = b"mcp-session-id"
 _TOO_MANY = -32000
 """The code for what the protocol has none for."""
 
-ViewAt = Callable[[str, object], View | None]
+ViewAt = Callable[[str, Principal | None], View | None]
 """The view at a path, for a principal; None if there is none."""
 
 
 class HttpExchange:
     """What has become of one HTTP request."""
 
-    __slots__ = ("_on_gone",)
+    __slots__ = ("_on_gone", "is_gone")
 
     def __init__(self, on_gone: Callable[[], None] | None = None) -> None:
         self._on_gone = on_gone
+        self.is_gone = False
+        """Whether the client has closed the connection."""
+
+    def follow(self, other: HttpExchange) -> None:
+        """Whatever becomes of `other` has become of this one."""
+        self._on_gone = other.client_gone
 
     def client_gone(self) -> None:
         """The client has closed the connection before the end of the response.
@@ -48,6 +56,7 @@ class HttpExchange:
         In the stateless era this cancels the request. In the handshake era it says nothing, but nothing could take the
         answer to the client any more, so the request is cancelled too.
         """
+        self.is_gone = True
         if self._on_gone is not None:
             self._on_gone()
 
@@ -61,7 +70,7 @@ class _Post(NamedTuple):
     headers: Mapping[bytes, bytes]
     responder: Responder
     view: View
-    owner: object
+    owner: Principal | None
     """The principal."""
 
 
@@ -73,6 +82,8 @@ class Endpoint:
         self._sessions = sessions
         self._keep_alive = keep_alive
         self._pages = pages
+        self.access: Access | None = None
+        """Says which client a request comes from; without it each request may do everything."""
 
     def handle(
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder
@@ -81,14 +92,55 @@ class Endpoint:
         if self._pages.has(path):
             self._pages.answer(method, path, headers, responder)
             return _NOTHING
-        principal: object = None
+        access = self.access
+        if access is None:
+            return self._answer(method, path, headers, body, responder, None)
+        found = access.authenticate(headers, path)
+        if not isinstance(found, Pending):
+            return self._answer_client(found, method, path, headers, body, responder)
+        exchange = HttpExchange()
+
+        def known(client: Principal | Refused) -> None:
+            if not exchange.is_gone:
+                exchange.follow(self._answer_client(client, method, path, headers, body, responder))
+
+        found.then(known)
+        return exchange
+
+    def _answer_client(
+        self,
+        client: Principal | Refused,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+    ) -> HttpExchange:
+        if isinstance(client, Principal):
+            return self._answer(method, path, headers, body, responder, client)
+        more: Headers = []
+        if client.www_authenticate is not None:
+            more.append((b"www-authenticate", client.www_authenticate.encode("latin-1")))
+        if client.retry_after is not None:
+            more.append((b"retry-after", str(client.retry_after).encode()))
+        return _refuse(responder, client.status, client.message, more)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        principal: Principal | None,
+    ) -> HttpExchange:
         view = self._view_at(path, principal)
         if view is None:
             return _refuse(responder, 404, f"There is nothing at {path}")
         if method == "POST":
             return self._post(_Post(headers, responder, view, principal), body)
         if method in ("GET", "DELETE"):
-            return self._of_session(method, view, headers, responder)
+            return self._of_session(method, view, headers, responder, principal)
         return _refuse(responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
 
     def _post(self, post: _Post, body: bytes) -> HttpExchange:
@@ -156,13 +208,13 @@ class Endpoint:
         return session
 
     def _of_session(
-        self, method: str, view: View, headers: Mapping[bytes, bytes], responder: Responder
+        self, method: str, view: View, headers: Mapping[bytes, bytes], responder: Responder, owner: Principal | None
     ) -> HttpExchange:
         """GET opens the stream of a session, and DELETE ends the session."""
         given = headers.get(_SESSION)
         if given is None:
             return _refuse(responder, 405, f"Without a session there is no {method}; use POST", [(b"allow", b"POST")])
-        session = self._sessions.find(given.decode("latin-1"), view, None)
+        session = self._sessions.find(given.decode("latin-1"), view, owner)
         if session is None:
             return _refuse(responder, 404, "There is no such session")
         if method == "DELETE":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.client_messages import encode_notification, encode_request
 from gaia.mcp.gateway.known_servers import Kind
 from gaia.mcp.gateway.log_levels import is_wanted
@@ -43,7 +44,7 @@ class Session:
     It is an audience (see `Audience`).
     """
 
-    def __init__(self, identifier: str, view: View, owner: object) -> None:
+    def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
         self.id = identifier
         self.view = view
         """A session is valid at its own path only."""
@@ -161,7 +162,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, view: View, owner: object) -> Session | None:
+    def open(self, view: View, owner: Principal | None) -> Session | None:
         """None if there are too many, and none is idle, or after `close`."""
         if self._is_closed:
             return None
@@ -183,7 +184,7 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
-    def find(self, identifier: str, view: View, owner: object) -> Session | None:
+    def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
         """The session, which is used with that."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:
