@@ -29,7 +29,7 @@ TrustOption = Annotated[
 ]
 TraceOption = Annotated[
     str | None,
-    typer.Option("--trace", metavar="console|otlp|PATH.jsonl", help="Record spans, and send them there."),
+    typer.Option("--trace", metavar="console|otlp|PATH.jsonl", help="Record spans, and send them there (extra otel)."),
 ]
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long one call may take.")

@@ -17,6 +17,7 @@ from gaia.mcp.gateway.client_messages import ClientMessage, RequestRefused, deco
 from gaia.mcp.gateway.dispatch import dispatch
 from gaia.mcp.gateway.http_reply import JSON, Headers, HttpReply, HttpStream, KeepAlive, Responder
 from gaia.mcp.gateway.metadata import check_metadata, is_stateless
+from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.session_messages import begin_request, require_unused, take_message
 from gaia.mcp.gateway.sessions import Session, Sessions
@@ -67,15 +68,19 @@ class _Post(NamedTuple):
 class Endpoint:
     """Belongs to the gateway's event loop."""
 
-    def __init__(self, view_at: ViewAt, sessions: Sessions, keep_alive: KeepAlive) -> None:
+    def __init__(self, view_at: ViewAt, sessions: Sessions, keep_alive: KeepAlive, pages: OperationPages) -> None:
         self._view_at = view_at
         self._sessions = sessions
         self._keep_alive = keep_alive
+        self._pages = pages
 
     def handle(
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder
     ) -> HttpExchange:
         """Answer one HTTP request, now or later. Names of `headers` are in lower case."""
+        if self._pages.has(path):
+            self._pages.answer(method, path, headers, responder)
+            return _NOTHING
         principal: object = None
         view = self._view_at(path, principal)
         if view is None:
@@ -138,7 +143,7 @@ class Endpoint:
             raise RequestRefused(INVALID_REQUEST, "initialize opens a session, and is a request", status=400)
         session = self._sessions.open(post.view, post.owner)
         if session is None:
-            raise RequestRefused(_TOO_MANY, "there are too many sessions", status=503)
+            raise RequestRefused(_TOO_MANY, "the gateway takes no further sessions now", status=503)
         return session
 
     def _session(self, post: _Post) -> Session:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from gaia import __version__
 from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stopping
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
 from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.endpoint import Endpoint
 from gaia.mcp.gateway.http_reply import KeepAlive
 from gaia.mcp.gateway.known_servers import KnownServers
+from gaia.mcp.gateway.operations.pages import OperationPages
+from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
+from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
 from gaia.mcp.gateway.sessions import Sessions
 from gaia.mcp.gateway.view import View
 
 __all__ = ["Gateway"]
 
 PATH = "/mcp"
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class _Everything:
@@ -55,6 +64,7 @@ class Gateway:
         max_sessions: int = 1_000,
         session_idle_timeout: float = 1_800.0,
         keep_alive_interval: float = 15.0,
+        name: str | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -62,8 +72,17 @@ class Gateway:
         and, with more than `max_sessions`, those that have been idle for longest. Responses that have been silent for
         `keep_alive_interval` seconds carry something that keeps proxies from closing them.
 
-        Nothing is started yet. Raises ValueError for a configuration that cannot be used.
+        `name` tells this gateway from others behind the same load balancer, which finds it in the ids of sessions:
+        ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
+
+        Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
         """
+        if name is not None and not _NAME.fullmatch(name):
+            raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
+        self.name = name
+        self.is_draining = False
+        """Whether it is about to end, see `drain`."""
+        self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
         """The manager of the servers."""
@@ -71,10 +90,20 @@ class Gateway:
         self._changes = Changes(self._servers)
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval
-        self._sessions = Sessions(self._changes, time.monotonic, most=max_sessions, idle_seconds=session_idle_timeout)
+        self._sessions = Sessions(
+            self._changes,
+            time.monotonic,
+            most=max_sessions,
+            idle_seconds=session_idle_timeout,
+            prefix="" if name is None else f"{name}.",
+        )
+        self.access: Access | None = None
+        self.last_reload: ReloadStatus | None = None
+        """When the files of the gateway were last read again, and what became of that."""
         self._views: dict[tuple[str, object], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive)
+        pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self.access)
+        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, pages)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 
     # Starting and stopping.
@@ -95,6 +124,35 @@ class Gateway:
         self._servers.stop()
         if self._owns_manager:
             await stopping(self.manager.disconnect_all)
+
+    def drain(self) -> None:
+        """Prepare for `stop`: no new sessions, and the ends of streams that have no end of their own. On the loop.
+
+        Requests under way go on, and so do requests in sessions that are open. ``/ready`` says 503 from now on.
+        """
+        self.is_draining = True
+        self._sessions.close()
+        self._changes.dismiss()
+
+    def status(self, client: Principal | None = None) -> GatewayStatus:
+        """What is known of the gateway now; for a `client`, what its profile allows it to see. On the loop."""
+        now = time.monotonic()
+        servers = [one for one in self.manager.status() if client is None or client.profile.allows_server(one.name)]
+        seen = [session for session in self._sessions if client is None or session.owner == client]
+        sessions = [session_status(session, self._path_of(session.view), now) for session in seen]
+        return GatewayStatus(
+            name=self.name or "",
+            version=__version__,
+            uptime=now - self._started,
+            is_draining=self.is_draining,
+            max_sessions=self._sessions.most,
+            session_count=len(self._sessions),
+            servers=servers,
+            sessions=sessions,
+            clients=[] if self.access is None else clients_of(self.access, sessions, client),
+            limits=[] if self.access is None or client is not None else limits_of(self.access),
+            reload=self.last_reload if client is None else None,
+        )
 
     async def __aenter__(self) -> Gateway:
         await self.start()
@@ -137,6 +195,9 @@ class Gateway:
                 return None
             view = self._views[path, principal] = View(self._servers, self._changes, server or None, _EVERYTHING)
         return view
+
+    def _path_of(self, view: View) -> str:
+        return next((path for (path, _), one in self._views.items() if one is view), PATH)
 
     def _server_at(self, path: str) -> str | None:
         """The name of the server at a path, "" for all of them; None if there is nothing."""

@@ -55,6 +55,10 @@ class Access:
         """The profile of this name, for ``/mcp/@<name>``; None if there is none."""
         return self._clients.profiles.get(name)
 
+    def profile_names(self) -> dict[str, str]:
+        """The clients of the file, and the profile of each."""
+        return {name: entry.profile for name, entry in self._clients.clients.items()}
+
     def metadata(self, path: str) -> bytes | None:
         """The document of RFC 9728 at `path`, as JSON; None if there is none. It needs no token."""
         return None if self._issuers is None else self._issuers.resource.document(path)
