@@ -224,6 +224,10 @@ class MCPClient:
         self._session.disconnect(self._forget)
         return self.connect(keep_trying=keep_trying)
 
+    def shares_clock_with(self, other: MCPClient) -> bool:
+        """Whether both take the time from the same clock, which `reconfigure` needs."""
+        return self._clock is other._clock
+
     def reconfigure(self, successor: MCPClient) -> MCPError | None:
         """For the manager: go on with the configuration of `successor`, which has joined it and was never connected.
 
@@ -537,10 +541,10 @@ class MCPClient:
         self.tool_calls.listed(definitions, listing)
         profile = self._session.profile
         if self._options.lazy and profile is not None:
-            self._services.known.remember(profile, definitions)
+            self._services.memory.remember(profile, definitions)
 
     def last_known(self) -> tuple[ServerProfile, list[Any]] | None:
-        known = self._services.known.recall()
+        known = self._services.memory.recall()
         return None if known is None else (known.profile, known.tools)
 
     def adopted(self, context: SupervisionContext) -> None:
