@@ -15,9 +15,11 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.rpc.call import ProgressSink
 from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
 from gaia.mcp.client.supervision.callbacks import CallbackGroup
-from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
+from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome, Relay
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
@@ -106,6 +108,18 @@ class Session(Protocol):
 
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         """Make a request without waiting, for `future`; see `Caller.submit`."""
+
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        """Make a request for a client of a gateway; see `Caller.relay`. Raises NotConnected.
+
+        Raises NotOffered if the transport cannot do this.
+        """
 
     def watch(self, input_requests: InputRequests) -> None:
         """End the requests for input at their deadline."""
@@ -271,9 +285,22 @@ class SupervisedSession:
             connection.notify(method, params)
 
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
+        self._require_connected()
+        self._caller.submit(request, future, goes_on)
+
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        self._require_connected()
+        return self._caller.relay(request, owner, on_done, on_progress)
+
+    def _require_connected(self) -> None:
         if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        self._caller.submit(request, future, goes_on)
 
     def watch(self, input_requests: InputRequests) -> None:
         self._supervisor.watch(input_requests)

@@ -182,18 +182,25 @@ class ToolCalls:
         """Whether `submit` waits for the answer, because only the transport could do otherwise."""
         return self._trips.session.waits_in_caller
 
-    def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
-        """A `tools/call`, unless it is not allowed. Every tool call passes here."""
+    def new_request(
+        self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
+    ) -> ClientRequest:
+        """A `tools/call`, unless it is not allowed. Every tool call passes here.
+
+        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then.
+        """
         if not isinstance(tool_name, str):
             raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
         if arguments is None:
             arguments = {}
-        elif not isinstance(arguments, dict):
+        elif not isinstance(arguments, dict) and params is None:
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
         # The tools in the catalog have passed the filters and the gate.
         tool = self.catalog.get(tool_name) or self._unlisted_tool(tool_name)
-        params = {"name": tool_name, "arguments": arguments}
-        observation = self._observer.follow("tools/call", params, tool_name)
+        observed = {"name": tool_name, "arguments": arguments}
+        if params is None:
+            params = observed
+        observation = self._observer.follow("tools/call", observed, tool_name)
         return ClientRequest(
             "tools/call",
             params if observation is None else observation.prepare(params),

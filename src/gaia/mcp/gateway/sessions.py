@@ -1,0 +1,194 @@
+"""Sessions of clients of the handshake era. Clients of the stateless era have none."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.gateway.client_messages import encode_notification, encode_request
+from gaia.mcp.gateway.known_servers import Kind
+from gaia.mcp.gateway.log_levels import is_wanted
+
+if TYPE_CHECKING:
+    from gaia.mcp.gateway.changes import Changes
+    from gaia.mcp.gateway.pending_request import PendingRequest
+    from gaia.mcp.gateway.view import View
+
+__all__ = ["MessageStream", "Session", "Sessions"]
+
+Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
+
+_MAX_UNTOLD = 1_000
+"""Messages about changes, for one session without a stream."""
+
+_MAX_STREAMS = 8
+"""Of one session."""
+
+
+class MessageStream(Protocol):
+    """Takes messages to the client that belong to none of its requests."""
+
+    def send(self, message: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Session:
+    """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
+
+    It is an audience (see `Audience`).
+    """
+
+    def __init__(self, identifier: str, view: View, owner: object) -> None:
+        self.id = identifier
+        self.view = view
+        """A session is valid at its own path only."""
+        self.owner = owner
+        """The principal that opened it; for others it does not exist."""
+        self.revision = ""
+        self.capabilities: Mapping[str, Any] = {}
+        self.client_info: Mapping[str, Any] = {}
+        self.log_level: str | None = None
+        self.requests: dict[RequestId, PendingRequest] = {}
+        """By the client's ids."""
+        self.used_at = 0.0
+        """When a message of the client came last: a reading of the loop's clock, in seconds."""
+        self._streams: list[MessageStream] = []
+        self._untold: dict[bytes, None] = {}
+        """Messages about changes that came while there was no stream, each once."""
+        self._asked: dict[RequestId, Answer] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and the client does not listen either."""
+        return not self.requests and not self._streams
+
+    # The server's stream.
+
+    def open_stream(self, stream: MessageStream) -> bool:
+        """Send messages that belong to no request there from now on; False if there are too many streams."""
+        if len(self._streams) >= _MAX_STREAMS:
+            return False
+        self._streams.append(stream)
+        untold, self._untold = self._untold, {}
+        for message in untold:
+            stream.send(message)
+        return True
+
+    def close_stream(self, stream: MessageStream) -> None:
+        """Its client has closed it."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+
+    def _changed(self, message: bytes) -> None:
+        """Tell of a change, now or when the client opens a stream."""
+        if self._streams:
+            # One message must not go to several streams.
+            self._streams[-1].send(message)
+        elif len(self._untold) < _MAX_UNTOLD:
+            self._untold[message] = None
+
+    # As an audience.
+
+    def list_changed(self, kind: Kind) -> None:
+        self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
+
+    def resource_updated(self, uri: str) -> None:
+        self._changed(encode_notification("notifications/resources/updated", {"uri": uri}))
+
+    def server_log(self, message: dict[str, Any]) -> None:
+        if self._streams and is_wanted(message["level"], self.log_level):
+            self._streams[-1].send(encode_notification("notifications/message", message))
+
+    # Questions of servers.
+
+    def ask(
+        self, method: str, params: Mapping[str, Any], answer: Answer, send: Callable[[bytes], None]
+    ) -> Callable[[], None]:
+        """Send the client a request. Returns a function that withdraws it."""
+        number = f"gateway-{next(self._numbers)}"
+        self._asked[number] = answer
+        send(encode_request(number, method, params))
+
+        def withdraw() -> None:
+            if self._asked.pop(number, None) is not None:
+                send(encode_notification("notifications/cancelled", {"requestId": number}))
+
+        return withdraw
+
+    def answered(self, identifier: RequestId, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        """The client has answered a request; unknown ones are ignored."""
+        answer = self._asked.pop(identifier, None)
+        if answer is not None:
+            answer(result, refusal)
+
+    def end(self) -> None:
+        """Cancel what is under way, and end the streams."""
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
+        for request in list(self.requests.values()):
+            request.cancel("the session has ended")
+        for stream in self._streams:
+            stream.end()
+        self._streams.clear()
+
+
+class Sessions:
+    """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
+
+    def __init__(self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float) -> None:
+        """With `most` sessions, another one ends the one that has been idle for longest."""
+        self._changes = changes
+        self._clock = clock
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, view: View, owner: object) -> Session | None:
+        """None if there are too many, and none is idle."""
+        if len(self._sessions) >= self._most:
+            idle = next((session for session in self._sessions.values() if session.is_idle), None)
+            if idle is None:
+                return None
+            self.end(idle)
+        session = Session(secrets.token_urlsafe(24), view, owner)
+        session.used_at = self._clock()
+        self._sessions[session.id] = session
+        self._changes.add(session)
+        return session
+
+    def find(self, identifier: str, view: View, owner: object) -> Session | None:
+        """The session, which is used with that."""
+        session = self._sessions.get(identifier)
+        if session is None or session.view is not view or session.owner != owner:
+            return None
+        session.used_at = self._clock()
+        self._sessions.move_to_end(identifier)
+        return session
+
+    def end(self, session: Session) -> None:
+        if self._sessions.pop(session.id, None) is not None:
+            self._changes.remove(session)
+            session.end()
+
+    def end_idle(self) -> None:
+        """End those that have not been used for long."""
+        long_ago = self._clock() - self._idle_seconds
+        for session in list(self._sessions.values()):
+            if session.used_at > long_ago:
+                return
+            if session.is_idle:
+                self.end(session)
+
+    def end_all(self) -> None:
+        for session in list(self._sessions.values()):
+            self.end(session)

@@ -1,0 +1,35 @@
+"""``tools/list`` and ``tools/call``."""
+
+from __future__ import annotations
+
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.gateway.client_messages import RequestRefused, member
+from gaia.mcp.gateway.pending_request import PendingRequest, later
+from gaia.mcp.gateway.relaying import relay
+
+__all__ = ["call_tool", "list_tools"]
+
+
+def list_tools(request: PendingRequest) -> None:
+    cursor = member(request.params, "cursor", str)
+    view = request.view
+    view.when_settled(
+        later(request, lambda: request.succeed(view.tools().page(cursor, stateless=request.is_stateless)))
+    )
+
+
+def call_tool(request: PendingRequest) -> None:
+    name = request.text("name")
+    if request.view.find_tool(name) is not None:
+        _call(request, name)
+    else:
+        # Its server may be about to list it.
+        request.view.when_settled(later(request, lambda: _call(request, name)))
+
+
+def _call(request: PendingRequest, name: str) -> None:
+    found = request.view.find_tool(name)
+    if found is None:
+        raise RequestRefused(INVALID_PARAMS, f"Unknown tool: {name}")
+    server, own_name = found
+    relay(request, server, request.forwarded(name=own_name))
