@@ -143,6 +143,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
             restart_policy=self.restart_policy or defaults.restart_policy,
             output_validation=self.output_validation or defaults.output_validation,
             features=self.features.or_else(defaults.features),
+            lazy=self.lazy or defaults.lazy,
         )
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -36,19 +36,24 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Their change was still under way when the time was up, and goes on."""
 
 
-class Origin(NamedTuple):
-    """What a client was made of. If it is equal, there is nothing to change."""
+class Origin:
+    """What a client was made of. If it is equal, there is nothing to change. Immutable."""
 
-    server: ServerConfig
-    has_restart_policy: bool
-    """Whether the entry has one, and not the manager."""
-    source: Path | None
-    """The file of the entry: the approved tools are looked for beside it."""
+    def __init__(self, name: str, entry: Mapping[str, Any], source: Path | None) -> None:
+        """`source` is the file of the entry, None for one in memory: pins are of a server in one file.
 
-    @classmethod
-    def of(cls, name: str, entry: Mapping[str, Any], source: Path | None) -> Origin:
-        """Raises ConfigError for an entry that cannot be used."""
-        return cls(ServerConfig.from_dict(name, entry), "restart" in entry, source)
+        Raises ConfigError for an entry that cannot be used.
+        """
+        self.entry = entry
+        self.server = ServerConfig.from_dict(name, entry)
+        self.source = source
+        # Without a restart policy of its own it has that of the manager.
+        self._meaning = (self.server, "restart" in entry, source)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Origin) and self._meaning == other._meaning
+
+    __hash__ = None  # type: ignore[assignment]  # an entry has lists in it
 
     @property
     def memory(self) -> ServerMemory:

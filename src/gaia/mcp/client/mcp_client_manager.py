@@ -28,6 +28,7 @@ from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
+from gaia.mcp.client.server_memory import RememberedServer, ServerMemory
 from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
@@ -209,6 +210,41 @@ class MCPClientManager:
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
+    def new_instance(self, name: str) -> MCPClient:
+        """A further client of a server of this manager, with a process of its own, for code that needs several.
+
+        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
+        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
+        and disconnects it, `list_tools` and `status` do not show it, and its own listeners alone are told of it. Raises
+        ValueError if no server of this name was started.
+        """
+        shared = self._registry.client_of(name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None:
+            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
+        client = MCPClient.from_config(name, origin.entry, debug=self.debug)
+        self._join_instance(client, shared, origin)
+        return client
+
+    def renew_instance(self, client: MCPClient) -> MCPError | None:
+        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
+        shared = self._registry.client_of(client.name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None or client.entry == origin.server:
+            return None
+        successor = MCPClient.from_config(client.name, origin.entry, debug=self.debug)
+        self._join_instance(successor, shared, origin)
+        return client.reconfigure(successor)
+
+    def _join_instance(self, client: MCPClient, shared: MCPClient, origin: Origin) -> None:
+        tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
+        services = msgspec.structs.replace(
+            self._services,
+            pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
+        )
+        client.join(services, msgspec.structs.replace(self._defaults, lazy=True))
+
     def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
 
@@ -361,7 +397,7 @@ class MCPClientManager:
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
             raise ConfigError("; ".join(problems))
         entries = {name: entry for name, entry in config.get_servers().items() if name not in disabled}
-        origins = {name: Origin.of(name, entry, config.source_of(name)) for name, entry in entries.items()}
+        origins = {name: Origin(name, entry, config.source_of(name)) for name, entry in entries.items()}
         clients = self._registry.clients()
         unchanged = [name for name, client in clients.items() if self._origins.get(client) == origins.get(name)]
         # Any that cannot be made is found here.
@@ -659,7 +695,7 @@ class MCPClientManager:
     def _make_client(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
         """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
-        origin = Origin.of(name, config, source)
+        origin = Origin(name, config, source)
         client.join(self._services_for(name, client, origin), self._defaults)
         self._origins[client] = origin
         self._registry.reserve(name, client)

@@ -38,7 +38,8 @@ _WHAT_DECIDES = ("command", "args", "cwd", "type", "url", "protocol")
 class RememberedServer(msgspec.Struct, frozen=True):
     """What one server said at its last start."""
 
-    profile: ServerProfile
+    profile: ServerProfile | None
+    """None if the server is not to be asked, although it is not known."""
     tools: list[Any]
     """The definitions of its tools, as it sent them."""
 
@@ -65,10 +66,10 @@ def identity_of(server: ServerConfig) -> str:
 class ServerMemory:
     """Remembers one server. Thread-safe: what it holds is replaced as a whole."""
 
-    def __init__(self, identity: str | None = None) -> None:
-        """With an `identity` (`identity_of`) it is kept in a file, too."""
+    def __init__(self, identity: str | None = None, last: RememberedServer | None = None) -> None:
+        """With an `identity` (`identity_of`) it is kept in a file, too. `last` is what is known already."""
         self._identity = identity
-        self._last: RememberedServer | None = None
+        self._last = last
 
     def recall(self) -> RememberedServer | None:
         """What the server said last; None if that is not known. Reads the file at first."""
