@@ -15,6 +15,7 @@ from gaia.cli.configuring import AddCommand, add, disable, enable, remove
 from gaia.cli.dashboard import dashboard
 from gaia.cli.demo import demo
 from gaia.cli.doctor import doctor, test_client
+from gaia.cli.gateway import app as gateway_app
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
 from gaia.cli.options import Options, add_command, with_options
@@ -90,6 +91,7 @@ _add(
     "gaia mcp serve my_package.agents:NotesAgent",
     "GAIA_SERVE_TOKEN=... gaia mcp serve my_package.agents:NotesAgent --transport http --port 8000",
 )
+app.add_typer(gateway_app, name="gateway")
 _add("bridge", bridge, "gaia mcp bridge my_package.agents:NotesAgent code=my_package.agents:CodeAgent")
 _add(
     "bench",

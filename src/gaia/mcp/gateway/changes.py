@@ -38,6 +38,9 @@ class Audience(Protocol):
     def server_log(self, message: dict[str, Any]) -> None:
         """The params of a log message that belongs to no request."""
 
+    def dismiss(self) -> None:
+        """The gateway is about to stop: end the streams that the client listens on."""
+
 
 class Changes:
     """Belongs to the gateway's event loop."""
@@ -85,6 +88,11 @@ class Changes:
         for key in [key for key in keys if key[1] == uri]:
             keys.discard(key)
             self._watched[key].remove(audience)
+
+    def dismiss(self) -> None:
+        """Have all clients end their streams."""
+        for audience in list(self._audiences):
+            audience.dismiss()
 
     def stop(self) -> None:
         for watch in list(self._watched.values()):

@@ -10,7 +10,6 @@ from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.request_logs import follow_logs
 from gaia.mcp.gateway.rounds import Relayed
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
@@ -44,8 +43,8 @@ def relay(
         else:
             fail(request, server.name, relayed.error)
 
-    if request.is_stateless and request.log_level is not None and not server.logs_by_request:
-        follow_logs(request, server)
+    if request.is_stateless and request.log_level is not None:
+        server.want_log_level(request.log_level)
     pass_on(request, target, lambda on_end: server.upstream.request(request.method, params, request, on_end), ended)
 
 

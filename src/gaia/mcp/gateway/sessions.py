@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
@@ -137,6 +137,11 @@ class Session:
         if answer is not None:
             answer(result, refusal)
 
+    def dismiss(self) -> None:
+        for stream in self._streams:
+            stream.end()
+        self._streams.clear()
+
     def end(self) -> None:
         """Cancel what is under way, and end the streams."""
         asked, self._asked = self._asked, {}
@@ -144,19 +149,22 @@ class Session:
             answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
         for request in list(self.requests.values()):
             request.cancel("the session has ended")
-        for stream in self._streams:
-            stream.end()
-        self._streams.clear()
+        self.dismiss()
 
 
 class Sessions:
     """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
 
-    def __init__(self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float) -> None:
-        """With `most` sessions, another one ends the one that has been idle for longest."""
+    def __init__(
+        self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
+    ) -> None:
+        """With `most` sessions, another one ends the one that has been idle for longest. Ids begin with `prefix`."""
         self._changes = changes
         self._clock = clock
-        self._most = most
+        self.most = most
+        """How many there may be."""
+        self._prefix = prefix
+        self._is_closed = False
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
@@ -164,17 +172,26 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, view: View, owner: Principal | None) -> Session | None:
-        """None if there are too many, and none is idle."""
-        if len(self._sessions) >= self._most:
+        """None if there are too many, and none is idle, or after `close`."""
+        if self._is_closed:
+            return None
+        if len(self._sessions) >= self.most:
             idle = next((session for session in self._sessions.values() if session.is_idle), None)
             if idle is None:
                 return None
             self.end(idle)
-        session = Session(secrets.token_urlsafe(24), view, owner)
+        session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
         session.used_at = self._clock()
         self._sessions[session.id] = session
         self._changes.add(session)
         return session
+
+    def close(self) -> None:
+        """Open no further ones."""
+        self._is_closed = True
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
 
     def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
         """The session, which is used with that."""

@@ -48,8 +48,8 @@ class _Listening:
         for method, params in self._waiting:
             self._tell(method, params)
 
-    def end(self) -> None:
-        """The gateway stops: the graceful end is a result."""
+    def dismiss(self) -> None:
+        # The graceful end is a result.
         self._request.succeed(orjson.dumps({"_meta": self._meta}))
 
     def list_changed(self, kind: Kind) -> None:
