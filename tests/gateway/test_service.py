@@ -131,7 +131,7 @@ def test_a_gateway_beyond_this_machine_needs_clients_that_may_change_meanwhile(
 ) -> None:
     config, clients = write_config(tmp_path / "c.json", it=fault_server(), other=fault_server()), tmp_path / "k.json"
     clients.write_text(json.dumps({"clients": {}, "profiles": {"small": {"servers": ["it"]}}}))
-    words = ("--config", str(config), "--clients", str(clients), "--host", "0.0.0.0")  # noqa: S104
+    words = ("--config", str(config), "--clients", str(clients), "--host", "0.0.0.0")
     with gateway_process(*words) as gateway:
         assert gateway.call("it_echo", {"text": "a"}).status == 401
         assert gateway.ask("GET", "/status").status == gateway.ask("GET", "/metrics").status == 401
