@@ -98,6 +98,7 @@ class Gateway:
             prefix="" if name is None else f"{name}.",
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._clients = clients
         self._audit_file = None if audit is None else Path(audit)
         self._audit: Audit | None = None
@@ -137,8 +138,9 @@ class Gateway:
         self._sessions.end_all()
         self._changes.stop()
         self._servers.stop()
-        if self._owns_manager:
-            await stopping(self.manager.disconnect_all)
+        self.give_up()
+        if self._stopping is not None:
+            await self._stopping
         if self._audit is not None:
             self._audit.close()
 
@@ -193,6 +195,14 @@ class Gateway:
             limits=[] if self.access is None or client is not None else limits_of(self.access),
             reload=self.last_reload if client is None else None,
         )
+
+    def give_up(self) -> None:
+        """Stop the servers, if they are the gateway's own: calls under way end with an error. On the loop.
+
+        For after `drain`, when the time for these calls is up; `stop` follows.
+        """
+        if self._owns_manager and self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(stopping(self.manager.disconnect_all))
 
     async def __aenter__(self) -> Gateway:
         await self.start()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gaia.mcp.client.naming import assign
+from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.changes import Changes
@@ -100,6 +101,8 @@ class View:
             if (
                 name.startswith(prefix)
                 and not server.client.tool_calls.catalog.listed
+                # Before its start has begun, its client would refuse the call; it is waited for.
+                and server.client.state is not ServerState.CREATED
                 and self._profile.allows_tool(server.name, own, None)
             ):
                 return server, own
