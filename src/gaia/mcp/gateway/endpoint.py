@@ -22,7 +22,9 @@ from gaia.mcp.gateway.session_messages import begin_request, require_unused, tak
 from gaia.mcp.gateway.sessions import Session, Sessions
 from gaia.mcp.gateway.view import View
 
-__all__ = ["Endpoint", "HttpExchange"]
+__all__ = ["PATH", "Endpoint", "HttpExchange"]
+
+PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
 
@@ -71,6 +73,10 @@ class Endpoint:
         self._view_at = view_at
         self._sessions = sessions
         self._keep_alive = keep_alive
+
+    def takes(self, path: str) -> bool:
+        """Whether there may be something at this path, for a server that asks before it hands a request over."""
+        return path == PATH or path.startswith(f"{PATH}/")
 
     def handle(
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder

@@ -37,7 +37,9 @@ def relay(
         else:
             fail(request, server.name, relayed.error)
 
-    request.call = server.upstream.request(request.method, params, request, ended)
+    call = server.upstream.request(request.method, params, request, ended)
+    if not request.is_answered:
+        request.call = call
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
