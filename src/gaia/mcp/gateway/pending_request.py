@@ -154,18 +154,21 @@ class PendingRequest:
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
         """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
+        call = self.call
         if self._ends():
             if is_gone:
                 self._reply.forget()
             else:
                 self._reply.abandon()
-            if self.call is not None:
-                self.call.cancel(reason)
+            if call is not None:
+                call.cancel(reason)
 
     def _ends(self) -> bool:
         if self.is_answered:
             return False
         self.is_answered = True
+        # The two know each other, and each has the whole message.
+        self.call = None
         for withdraw in self._withdrawals:
             withdraw()
         self._withdrawals = []
