@@ -97,14 +97,24 @@ class DirectSession:
     def replace(self) -> None:
         """Does nothing: a transport of four methods has one connection."""
 
-    def request_disconnect(self) -> None:
+    def reconfigure(self, context: object) -> MCPError:
+        """Does nothing: the transport is the application's own."""
+        return MCPError(f"server {self.name!r} is reached by a transport of the application, which has to replace it")
+
+    def wake(self) -> None:
+        """Does nothing: it never rests."""
+
+    def adopted(self) -> None:
+        """Is never called: there is no supervisor."""
+
+    def request_disconnect(self, drain: float = 0.0) -> None:
         """Does nothing: a transport of four methods cannot begin to disconnect."""
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """Does nothing: the transport is the application's own, and no thread of ours uses it."""
         return False
 
-    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
+    def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
         self._closed = True
         self.transport.disconnect()
         then()

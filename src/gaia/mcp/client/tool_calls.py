@@ -55,16 +55,10 @@ class ToolCalls:
         `callbacks` runs the callbacks of submitted calls.
         """
         self.catalog = ToolCatalog(name)
-        pins = options.pins
-        self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
-        self._gate = PinGate(
-            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
-        )
         self._name = name
-        self._options = options
-        self._services = services
         self._trips = trips
         self._observer = observer
+        self.adopt(options, services, on_event)
         self._cache = cache
         self._callbacks = callbacks
         self._listings = itertools.count(1)
@@ -75,6 +69,15 @@ class ToolCalls:
         self._newest = 0
         """The number of the request whose answer is in the catalog, or that the client forgot last."""
         self._on_event = on_event
+
+    def adopt(self, options: ClientOptions, services: SharedServices, on_event: Callable[[Event], None]) -> None:
+        """Other settings hold from now on: for calls at once, and for what is listed from the next listing on."""
+        pins, name = options.pins, self._name
+        self.outputs = OutputValidation(name, options.output_validation or "warn", self._observer.masked)
+        self._gate = PinGate(
+            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
+        )
+        self._options, self._services = options, services
 
     # Which there are.
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.gateway.access.audit import shown_uri
+from gaia.mcp.gateway.call_control import Target, record_unknown
 from gaia.mcp.gateway.client_messages import member
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
-from gaia.mcp.gateway.relaying import fail, relay
+from gaia.mcp.gateway.relaying import RESOURCE_NOT_FOUND, fail, relay
 
-__all__ = ["RESOURCE_NOT_FOUND", "list_resources", "list_templates", "read_resource"]
-
-RESOURCE_NOT_FOUND = -32002
-"""Up to 2025-11-25; later it is that of invalid params."""
+__all__ = ["list_resources", "list_templates", "read_resource"]
 
 
 def list_resources(request: PendingRequest) -> None:
@@ -41,8 +40,8 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
     """Ask the first of `servers`, and the others if it does not know the resource. `last` is what went wrong before."""
     if not servers:
         if last is None:
-            code = INVALID_PARAMS if request.is_stateless else RESOURCE_NOT_FOUND
-            request.fail(code, f"Resource not found: {uri}", {"uri": uri})
+            error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+            record_unknown(request, Target(None, shown_uri(uri)), "not_found", lambda: fail(request, "", error))
         else:
             fail(request, *last)
         return
@@ -54,4 +53,4 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
         else:
             fail(request, server.name, error)
 
-    relay(request, server, request.forwarded(), failed)
+    relay(request, server, request.forwarded(), Target(server.name, shown_uri(uri)), failed)

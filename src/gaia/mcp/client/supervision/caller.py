@@ -55,7 +55,8 @@ class Caller:
         """Replaced by the session when it connects again; each request reads it once."""
         self.statistics = CallStatistics()
         self._clock = clock
-        self._timeout = timeout
+        self.timeout = timeout
+        """Replaced when the server gets another configuration."""
 
     def request(self, request: ClientRequest) -> Outcome:
         """Make a request and wait for its result object. Raises `MCPError`.
@@ -147,7 +148,7 @@ class Caller:
             request.method,
             request.params,
             clock.monotonic(),
-            self._timeout if timeout is None else timeout,
+            self.timeout if timeout is None else timeout,
             repeatable=request.repeatable,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=done,
@@ -179,7 +180,7 @@ class Caller:
             request.method,
             request.params,
             self._clock.monotonic(),
-            self._timeout if timeout is None else timeout,
+            self.timeout if timeout is None else timeout,
             repeatable=request.repeatable,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=on_done,
