@@ -156,7 +156,7 @@ def test_one_connection_carries_both_kinds_of_requests() -> None:
         client = await connect()
         for path, expected in (("/mcp?x=1", b"a"), ("/other", b"ASGI a"), ("/mcp", b"a"), ("/other", b"ASGI a")):
             client.post(path, b"a")
-            status, headers, body = await client.answer()
+            status, _, body = await client.answer()
             assert (status, body) == (200, expected)
         assert handler.seen == [("POST", "/mcp", b"a")] * 2
 
