@@ -10,6 +10,7 @@ from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
+from gaia.mcp.gateway.client_messages import cacheable_result
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.rounds import Relayed
@@ -45,7 +46,8 @@ def relay(
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
-            request.succeed(relayed.result)
+            is_kept = request.is_stateless and request.method == "resources/read"
+            request.succeed(cacheable_result(relayed.result) if is_kept else relayed.result)
         elif failed is not None:
             failed(relayed.error)
         else:
