@@ -25,7 +25,9 @@ from gaia.mcp.gateway.session_messages import begin_request, require_unused, tak
 from gaia.mcp.gateway.sessions import Session, Sessions
 from gaia.mcp.gateway.view import View
 
-__all__ = ["Endpoint", "HttpExchange"]
+__all__ = ["PATH", "Endpoint", "HttpExchange"]
+
+PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
 
@@ -64,14 +66,27 @@ class HttpExchange:
 _NOTHING = HttpExchange()
 
 
+class _HttpRequest(NamedTuple):
+    """One HTTP request as a whole."""
+
+    method: str
+    path: str
+    headers: Mapping[bytes, bytes]
+    """Names in lower case."""
+    body: bytes
+    responder: Responder
+    address: str | None
+
+
 class _Post(NamedTuple):
     """What is known of a POST before its body is looked at."""
 
     headers: Mapping[bytes, bytes]
     responder: Responder
+    address: str | None
     view: View
     owner: Principal | None
-    """The principal."""
+    """The client."""
 
 
 class Endpoint:
@@ -85,63 +100,62 @@ class Endpoint:
         self.access: Access | None = None
         """Says which client a request comes from; without it each request may do everything."""
 
+    def takes(self, path: str) -> bool:
+        """Whether there may be something at this path, for a server that asks before it hands a request over."""
+        return path == PATH or path.startswith(f"{PATH}/")
+
     def handle(
-        self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        address: str | None = None,
     ) -> HttpExchange:
-        """Answer one HTTP request, now or later. Names of `headers` are in lower case."""
+        """Answer one HTTP request, now or later. Names of `headers` are in lower case; `address` is the client's IP."""
+        request = _HttpRequest(method, path, headers, body, responder, address)
         if self._pages.has(path):
             self._pages.answer(method, path, headers, responder)
             return _NOTHING
         access = self.access
         if access is None:
-            return self._answer(method, path, headers, body, responder, None)
+            return self._answer(request, None)
+        if (document := access.metadata(path)) is not None:
+            responder.finish(200, JSON, document)
+            return _NOTHING
         found = access.authenticate(headers, path)
         if not isinstance(found, Pending):
-            return self._answer_client(found, method, path, headers, body, responder)
+            return self._answer_client(request, found)
         exchange = HttpExchange()
 
         def known(client: Principal | Refused) -> None:
             if not exchange.is_gone:
-                exchange.follow(self._answer_client(client, method, path, headers, body, responder))
+                exchange.follow(self._answer_client(request, client))
 
         found.then(known)
         return exchange
 
-    def _answer_client(
-        self,
-        client: Principal | Refused,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        responder: Responder,
-    ) -> HttpExchange:
+    def _answer_client(self, request: _HttpRequest, client: Principal | Refused) -> HttpExchange:
         if isinstance(client, Principal):
-            return self._answer(method, path, headers, body, responder, client)
+            return self._answer(request, client)
         more: Headers = []
         if client.www_authenticate is not None:
             more.append((b"www-authenticate", client.www_authenticate.encode("latin-1")))
         if client.retry_after is not None:
             more.append((b"retry-after", str(client.retry_after).encode()))
-        return _refuse(responder, client.status, client.message, more)
+        return _refuse(request.responder, client.status, client.message, more)
 
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        responder: Responder,
-        principal: Principal | None,
-    ) -> HttpExchange:
-        view = self._view_at(path, principal)
+    def _answer(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
+        view = self._view_at(request.path, client)
         if view is None:
-            return _refuse(responder, 404, f"There is nothing at {path}")
-        if method == "POST":
-            return self._post(_Post(headers, responder, view, principal), body)
-        if method in ("GET", "DELETE"):
-            return self._of_session(method, view, headers, responder, principal)
-        return _refuse(responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
+            return _refuse(request.responder, 404, f"There is nothing at {request.path}")
+        if request.method == "POST":
+            post = _Post(request.headers, request.responder, request.address, view, client)
+            return self._post(post, request.body)
+        if request.method in ("GET", "DELETE"):
+            return self._of_session(request, view, client)
+        return _refuse(request.responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
 
     def _post(self, post: _Post, body: bytes) -> HttpExchange:
         message: ClientMessage | None = None
@@ -169,7 +183,9 @@ class Endpoint:
             post.responder.finish(202, [], b"")
             return _NOTHING
         reply = HttpReply(post.responder, self._keep_alive, [], accepts_messages=accepts_messages)
-        request = PendingRequest(message.id, message.method, params, meta, reply, post.view, None)
+        request = PendingRequest(
+            message.id, message.method, params, meta, reply, post.view, None, post.owner, post.address
+        )
         dispatch(request)
         return _exchange(request)
 
@@ -188,7 +204,7 @@ class Endpoint:
             return _NOTHING
         require_unused(session, message)
         reply = HttpReply(post.responder, self._keep_alive, headers, accepts_messages=accepts_messages)
-        return _exchange(begin_request(session, message, meta, reply))
+        return _exchange(begin_request(session, message, meta, reply, post.address))
 
     def _open_session(self, post: _Post, message: ClientMessage) -> Session:
         if message.id is None or _SESSION in post.headers:
@@ -207,10 +223,9 @@ class Endpoint:
             raise RequestRefused(INVALID_REQUEST, "there is no such session: send initialize again", status=404)
         return session
 
-    def _of_session(
-        self, method: str, view: View, headers: Mapping[bytes, bytes], responder: Responder, owner: Principal | None
-    ) -> HttpExchange:
+    def _of_session(self, request: _HttpRequest, view: View, owner: Principal | None) -> HttpExchange:
         """GET opens the stream of a session, and DELETE ends the session."""
+        method, headers, responder = request.method, request.headers, request.responder
         given = headers.get(_SESSION)
         if given is None:
             return _refuse(responder, 405, f"Without a session there is no {method}; use POST", [(b"allow", b"POST")])

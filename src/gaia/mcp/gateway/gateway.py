@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gaia import __version__
@@ -15,23 +17,24 @@ from gaia.mcp.aio.threads import in_thread, stopping
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
 from gaia.mcp.gateway.changes import Changes
-from gaia.mcp.gateway.endpoint import Endpoint
+from gaia.mcp.gateway.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.http_reply import KeepAlive
 from gaia.mcp.gateway.known_servers import KnownServers
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
+from gaia.mcp.gateway.pipe_loop import running_pipe_loop
 from gaia.mcp.gateway.sessions import Sessions
 from gaia.mcp.gateway.view import View
 
 __all__ = ["Gateway"]
-
-PATH = "/mcp"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -55,6 +58,7 @@ class Gateway:
         keep_alive_interval: float = 15.0,
         name: str | None = None,
         clients: ClientsFile | None = None,
+        audit: str | os.PathLike[str] | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -67,6 +71,8 @@ class Gateway:
 
         `clients` may use the gateway, each with its token and its profile; without them each request may do everything,
         and no other machine should be able to reach the gateway.
+
+        `audit` is the file to which a line is written for each call.
 
         Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
         """
@@ -93,6 +99,8 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._clients = clients
+        self._audit_file = None if audit is None else Path(audit)
+        self._audit: Audit | None = None
         self.access: Access | None = None
         """The clients and their limits, once the gateway is started; None if there are none."""
         self.last_reload: ReloadStatus | None = None
@@ -106,14 +114,21 @@ class Gateway:
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready."""
+        """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready.
+
+        Raises ConfigError if the audit cannot be written.
+        """
         self._loop = asyncio.get_running_loop()
         if self._clients is not None:
             self.access = Access(self._clients, self._loop)
             self.endpoint.access = self._pages.access = self.access
+            self._servers.checks.limits = self.access.limits
+        if self._audit_file is not None:
+            self._audit = self._servers.checks.audit = Audit(AuditFile(self._audit_file), self._loop)
         self._servers.start(running_loop_inbox())
         self._tick()
         if self._owns_manager:
+            self.manager.relay(running_pipe_loop())
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:
@@ -126,6 +141,8 @@ class Gateway:
         self.give_up()
         if self._stopping is not None:
             await self._stopping
+        if self._audit is not None:
+            self._audit.close()
 
     def change_clients(self, clients: ClientsFile) -> None:
         """Go on with other clients, profiles and limits. On the loop, after `start`.
@@ -137,11 +154,13 @@ class Gateway:
             return
         before = {session: session.owner.profile for session in self._sessions if session.owner is not None}
         self.access.change(clients)
-        self._views.clear()
         for session, profile in before.items():
             assert session.owner is not None, "it is among them because it has one"
             if not self.access.is_current(session.owner) or self.access.profile(profile.name) != profile:
                 self._sessions.end(session)
+        # Views belong to profiles as they were.
+        in_use = {session.view for session in self._sessions}
+        self._views = {key: view for key, view in self._views.items() if view in in_use}
 
     def change_clients_soon(self, clients: ClientsFile) -> None:
         """`change_clients` from another thread, after `start`."""

@@ -6,20 +6,17 @@ import itertools
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.client_messages import encode_notification, encode_request
 from gaia.mcp.gateway.known_servers import Kind
 from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.view import View
 
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.changes import Changes
-    from gaia.mcp.gateway.pending_request import PendingRequest
-    from gaia.mcp.gateway.view import View
-
-__all__ = ["MessageStream", "Session", "Sessions"]
+__all__ = ["ClientRequest", "MessageStream", "Session", "Sessions"]
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
@@ -38,6 +35,15 @@ class MessageStream(Protocol):
     def end(self) -> None: ...
 
 
+class ClientRequest(Protocol):
+    """A request of the client that is not answered yet."""
+
+    method: str
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want the answer any more."""
+
+
 class Session:
     """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
 
@@ -54,7 +60,7 @@ class Session:
         self.capabilities: Mapping[str, Any] = {}
         self.client_info: Mapping[str, Any] = {}
         self.log_level: str | None = None
-        self.requests: dict[RequestId, PendingRequest] = {}
+        self.requests: dict[RequestId, ClientRequest] = {}
         """By the client's ids."""
         self.used_at = 0.0
         """When a message of the client came last: a reading of the loop's clock, in seconds."""
@@ -95,6 +101,9 @@ class Session:
             self._untold[message] = None
 
     # As an audience.
+
+    def sees(self, server: str) -> bool:
+        return self.view.sees(server)
 
     def list_changed(self, kind: Kind) -> None:
         self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
