@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp import MCPConfig
+from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
 from gaia.mcp.client.tool_result import ToolResult

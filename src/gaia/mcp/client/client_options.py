@@ -10,11 +10,11 @@ import msgspec
 
 from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.authorization.config import OnAuthorization
-from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.events import Event

@@ -12,8 +12,8 @@ import msgspec
 
 from gaia.engine_thread import EngineThread
 from gaia.locks import reentrant_lock
-from gaia.mcp.client.server_memory import ServerMemory, identity_of
 from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.server_memory import ServerMemory, identity_of
 
 __all__ = ["AppliedConfig", "Changes", "Origin"]
 

@@ -72,6 +72,7 @@ class Gateway:
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval
         self._sessions = Sessions(self._changes, time.monotonic, most=max_sessions, idle_seconds=session_idle_timeout)
+        self._sessions.on_ended = self._servers.release
         self._views: dict[tuple[str, object], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive)
@@ -92,7 +93,8 @@ class Gateway:
             self._ticking.cancel()
         self._sessions.end_all()
         self._changes.stop()
-        self._servers.stop()
+        ends = self._servers.stop()
+        await stopping(lambda: [end() for end in ends])
         if self._owns_manager:
             await stopping(self.manager.disconnect_all)
 
@@ -107,6 +109,7 @@ class Gateway:
         self._ticking = asyncio.get_running_loop().call_later(self._keep_alive_interval, self._tick)
         self._keep_alive.sweep()
         self._sessions.end_idle()
+        self._servers.end_unused()
 
     # Serving.
 

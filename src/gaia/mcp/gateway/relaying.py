@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
+from gaia.mcp.gateway.instance_handles import with_handle
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.rounds import Relayed
@@ -32,16 +33,21 @@ def relay(
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
+    try:
+        upstream, handle = server.upstream_for(request)
+    except Overloaded as error:
+        fail(request, server.name, error)
+        return
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
-            request.succeed(relayed.result)
+            request.succeed(relayed.result if handle is None else with_handle(relayed.result, handle))
         elif failed is not None:
             failed(relayed.error)
         else:
             fail(request, server.name, relayed.error)
 
-    request.call = server.upstream.request(request.method, params, request, ended)
+    request.call = upstream.request(request.method, params, request, ended)
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:

@@ -149,6 +149,8 @@ class Sessions:
         self._most = most
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self.on_ended: Callable[[Session], None] = lambda _: None
+        """Told of each session that has ended."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -179,6 +181,7 @@ class Sessions:
         if self._sessions.pop(session.id, None) is not None:
             self._changes.remove(session)
             session.end()
+            self.on_ended(session)
 
     def end_idle(self) -> None:
         """End those that have not been used for long."""
