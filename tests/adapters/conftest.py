@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,3 +93,13 @@ class Killer:
 @pytest.fixture
 def killer(manager: MCPClientManager, ledger: Ledger) -> Killer:
     return Killer(manager, ledger)
+
+
+@pytest.fixture
+def until_grown(manager: MCPClientManager) -> Callable[[], None]:
+    """Waits until the tool that ``grow`` adds is listed."""
+
+    def wait() -> None:
+        assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
+
+    return wait

@@ -13,7 +13,6 @@ from gaia.mcp import MCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
-from tests.waiting import wait_until
 
 pytest.importorskip("anthropic", reason="the client of Anthropic is not installed: pip install anthropic")
 
@@ -126,12 +125,9 @@ def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(run: Run, killer: Kill
     assert ledger.lines == ["page", "page"]
 
 
-def test_a_new_tool_is_there_in_the_next_turn(run: Run, manager: MCPClientManager) -> None:
-    def until_listed() -> None:
-        assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
-
+def test_a_new_tool_is_there_in_the_next_turn(run: Run, until_grown: Callable[[], None]) -> None:
     # The second answer comes when the tool is listed, so the third request has it.
-    listed = turn(("mcp_ledger_echo", {"text": "listed"}), after=until_listed)
+    listed = turn(("mcp_ledger_echo", {"text": "listed"}), after=until_grown)
     endpoint = run(turn(("mcp_ledger_grow", {})), listed, turn(("mcp_ledger_grown_1", {})))
 
     names = [[tool["name"] for tool in request["tools"]] for request in endpoint.requests]

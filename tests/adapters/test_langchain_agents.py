@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from gaia.mcp import MCPClientManager
-from tests.waiting import wait_until
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
 
@@ -16,11 +17,10 @@ from tests.adapters.scripted_langchain import Run, run_async, run_sync, scripted
 
 
 @pytest.mark.parametrize("run", [run_sync, run_async])
-def test_the_middleware_follows_the_list_of_tools(manager: MCPClientManager, run: Run) -> None:
-    def until_listed() -> None:
-        assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
-
-    model = scripted(("mcp_ledger_grow", {}), until_listed, ("mcp_ledger_grown_1", {}), ("mcp_ledger_nothing", {}))
+def test_the_middleware_follows_the_list_of_tools(
+    manager: MCPClientManager, run: Run, until_grown: Callable[[], None]
+) -> None:
+    model = scripted(("mcp_ledger_grow", {}), until_grown, ("mcp_ledger_grown_1", {}), ("mcp_ledger_nothing", {}))
 
     _, grown, unknown = run(create_agent(model, middleware=[MCPToolsMiddleware(manager)]))
 

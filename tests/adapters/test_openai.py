@@ -14,7 +14,6 @@ from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
 from tests.servers.scripted_llm import Reply, ScriptedLLM, scripted_llm
-from tests.waiting import wait_until
 
 pytest.importorskip("openai", reason="the client of OpenAI is not installed: pip install openai")
 
@@ -172,14 +171,11 @@ def test_a_call_of_a_safe_tool_is_repeated_by_the_manager(api: Api, run: Run, ki
     assert ledger.lines == ["page", "page"]
 
 
-def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, manager: MCPClientManager) -> None:
-    def until_listed() -> None:
-        assert wait_until(lambda: "mcp_ledger_grown_1" in [tool.namespaced_name for tool in manager.list_tools()])
-
+def test_a_new_tool_is_there_in_the_next_turn(api: Api, run: Run, until_grown: Callable[[], None]) -> None:
     # The second answer comes when the tool is listed, so the third request has it.
     endpoint = run(
         turn(("mcp_ledger_grow", {})),
-        turn(("mcp_ledger_echo", {"text": "listed"}), after=until_listed),
+        turn(("mcp_ledger_echo", {"text": "listed"}), after=until_grown),
         turn(("mcp_ledger_grown_1", {})),
     )
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from gaia.mcp import Event, MCPClientManager, ToolsChanged
+from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
@@ -82,18 +81,6 @@ def run(manager: Manager, *steps: Step | list[Step] | Callable[[], object]) -> A
         return outputs
 
     return asyncio.run(main())
-
-
-def growth(manager: MCPClientManager) -> threading.Event:
-    """Set when the tool that ``grow`` adds can be called."""
-    grown = threading.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, ToolsChanged) and "grown_1" in event.added:
-            grown.set()
-
-    manager.subscribe(listen)
-    return grown
 
 
 def test_a_run_calls_tools(manager: MCPClientManager, ledger: Ledger) -> None:
@@ -242,11 +229,12 @@ def test_the_tools_are_as_the_servers_describe_them(manager: MCPClientManager) -
     assert tools["mcp_ledger_figures"].params_json_schema["properties"] == {}
 
 
-def test_an_agent_of_a_manager_is_offered_what_appears_in_a_run(manager: MCPClientManager) -> None:
-    grown = growth(manager)
+def test_an_agent_of_a_manager_is_offered_what_appears_in_a_run(
+    manager: MCPClientManager, until_grown: Callable[[], None]
+) -> None:
     model = scripted(
         ("mcp_ledger_grow", {}),
-        lambda: grown.wait(PATIENCE),
+        until_grown,
         ADD,
         ("mcp_ledger_grown_1", {}),
     )
@@ -260,9 +248,10 @@ def test_an_agent_of_a_manager_is_offered_what_appears_in_a_run(manager: MCPClie
     assert "mcp_ledger_grown_1" in offered[2]
 
 
-def test_runs_of_one_agent_may_overlap_while_its_tools_change(manager: MCPClientManager) -> None:
+def test_runs_of_one_agent_may_overlap_while_its_tools_change(
+    manager: MCPClientManager, until_grown: Callable[[], None]
+) -> None:
     """The SDK refuses this for `tools` that are replaced."""
-    grown = growth(manager)
 
     async def main() -> None:
         agent = MCPManagerAgent[None](name="agent", mcp_manager=manager)
@@ -270,7 +259,7 @@ def test_runs_of_one_agent_may_overlap_while_its_tools_change(manager: MCPClient
 
         async def wait_for_the_tool(_: Any) -> Any:
             began.set()
-            assert await asyncio.to_thread(grown.wait, PATIENCE)
+            await asyncio.to_thread(until_grown)
             return [call(*ADD)]
 
         other = ScriptedModel(

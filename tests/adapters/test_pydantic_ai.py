@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,7 +20,7 @@ from pydantic_ai.models.test import TestModel
 
 from gaia.adapters.calls import Manager
 from gaia.adapters.pydantic_ai import MCPManagerToolset
-from gaia.mcp import Event, MCPClientManager, ToolsChanged
+from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
@@ -72,18 +71,6 @@ def run(script: Script, manager: Manager, **settings: Any) -> str:
         return output
 
     return asyncio.run(main())
-
-
-def growth(manager: MCPClientManager) -> threading.Event:
-    """Set when the tool that ``grow`` adds can be called."""
-    grown = threading.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, ToolsChanged) and "grown_1" in event.added:
-            grown.set()
-
-    manager.subscribe(listen)
-    return grown
 
 
 def test_a_run_calls_tools(manager: MCPClientManager, ledger: Ledger) -> None:
@@ -242,11 +229,11 @@ def test_structured_content_without_a_text_is_the_result(manager: MCPClientManag
     assert script.outcomes == [("success", {"height": 2})]
 
 
-def test_a_tool_that_appears_in_a_run_is_offered_in_its_next_step(manager: MCPClientManager) -> None:
-    grown = growth(manager)
-
+def test_a_tool_that_appears_in_a_run_is_offered_in_its_next_step(
+    manager: MCPClientManager, until_grown: Callable[[], None]
+) -> None:
     def listed() -> Step:
-        assert grown.wait(PATIENCE)
+        until_grown()
         return "mcp_ledger_echo", {"text": "listed"}
 
     script = Script(("mcp_ledger_grow", {}), listed, ("mcp_ledger_grown_1", {}))

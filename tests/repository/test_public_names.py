@@ -27,6 +27,7 @@ PUBLIC_NAMES = {
     "gaia.mcp.server": {"serve_http", "serve_stdio"},
     "gaia.mcp": {
         "AnswerLost",
+        "AppliedConfig",
         "AudioContent",
         "AuthorizationRequest",
         "CallCancelled",
@@ -103,7 +104,9 @@ PUBLIC_NAMES = {
         "InvalidArguments",
         "Shown",
         "content_for_model",
+        "description_for_model",
         "input_schema",
+        "name_for_model",
         "parse_arguments",
         "text_for_model",
     },

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, synchronous
-from gaia.adapters.results import Shown, content_for_model, input_schema, text_for_model
+from gaia.adapters.results import (
+    Shown,
+    content_for_model,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    text_for_model,
+)
 from gaia.mcp import ToolResult
 
 __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
@@ -18,7 +25,7 @@ __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
 def anthropic_tools(manager: Manager) -> list[dict[str, Any]]:
     """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request."""
     return [
-        {"name": tool.namespaced_name, "description": tool.description, "input_schema": input_schema(tool)}
+        {"name": name_for_model(tool), "description": description_for_model(tool), "input_schema": input_schema(tool)}
         for tool in synchronous(manager).list_tools()
     ]
 

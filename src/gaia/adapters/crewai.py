@@ -6,7 +6,7 @@ from typing import Any
 
 from gaia.adapters.arguments import accepts_null, arguments_model, inlined_schema, without_nulls
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import text_for_model
+from gaia.adapters.results import description_for_model, name_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
 try:
@@ -59,8 +59,8 @@ class MCPServerTool(BaseTool):
             for name, value in schema["properties"].items()
         }
         super().__init__(
-            name=tool.namespaced_name or tool.name,
-            description=tool.description or tool.title or tool.name,
+            name=name_for_model(tool),
+            description=description_for_model(tool),
             args_schema=arguments_model(schema | {"properties": properties}),
             cache_function=never_cached,
         )

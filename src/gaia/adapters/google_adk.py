@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import content_for_model, input_schema, text_for_model
+from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -59,8 +59,8 @@ class MCPManagerTool(BaseTool):
 
     def __init__(self, tool: MCPTool, manager: Manager, in_doubt: CallsInDoubt[_Request]) -> None:
         super().__init__(
-            name=tool.namespaced_name or tool.name,
-            description=tool.description or tool.title or tool.name,
+            name=name_for_model(tool),
+            description=description_for_model(tool),
             custom_metadata={"mcp_server": tool.server, "annotations": tool.annotations},
         )
         self.tool, self._manager, self._in_doubt = tool, manager, in_doubt
@@ -72,7 +72,7 @@ class MCPManagerTool(BaseTool):
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Call the tool; ADK does that. If the task is cancelled, so is the call."""
-        name = self.tool.namespaced_name or self.tool.name
+        name = name_for_model(self.tool)
         made = (tool_context.invocation_id, name, json.dumps(args, sort_keys=True, default=str))
         identity, step, attempt = tool_context.function_call_id, tool_context.node_path, tool_context.attempt_count
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import Shown, content_for_model, input_schema, text_for_model
+from gaia.adapters.results import (
+    Shown,
+    content_for_model,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    text_for_model,
+)
 from gaia.mcp import MCPClientManager, ToolResult
 
 try:
@@ -26,8 +33,8 @@ def langchain_tools(manager: Manager) -> list[StructuredTool]:
     """
     return [
         MCPStructuredTool(
-            name=tool.namespaced_name or tool.name,
-            description=tool.description or tool.title or tool.name,
+            name=name_for_model(tool),
+            description=description_for_model(tool),
             args_schema=input_schema(tool),
             response_format="content_and_artifact",
             # An exception would end the run, or have a middleware repeat the call.

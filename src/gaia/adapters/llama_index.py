@@ -6,7 +6,7 @@ from typing import Any
 
 from gaia.adapters.arguments import arguments_model
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import content_for_model, input_schema
+from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model
 from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
 try:
@@ -43,7 +43,7 @@ class MCPToolRetriever(ObjectRetriever[FunctionTool]):
 
 
 def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
-    name = tool.namespaced_name or tool.name
+    name = name_for_model(tool)
 
     def output(result: ToolResult, arguments: dict[str, Any]) -> ToolOutput:
         blocks = [
@@ -67,6 +67,6 @@ def _function_tool(manager: MCPClientManager, tool: MCPTool) -> FunctionTool:
     async def awhole(made: ToolOutput) -> ToolOutput:
         return made
 
-    metadata = ToolMetadata(tool.description or tool.title or name, name, arguments_model(input_schema(tool)))
+    metadata = ToolMetadata(description_for_model(tool), name, arguments_model(input_schema(tool)))
     # A callback alone can say what the output is; what the function returns would become a text.
     return FunctionTool(call, metadata, acall, callback=whole, async_callback=awhole)

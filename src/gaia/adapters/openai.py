@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from gaia.adapters.calls import Manager, call_tool, call_tool_async, is_safe, synchronous
-from gaia.adapters.results import Shown, content_for_model, input_schema, text_for_model
+from gaia.adapters.results import (
+    Shown,
+    content_for_model,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    text_for_model,
+)
 from gaia.mcp import ToolResult
 
 __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
@@ -22,7 +29,7 @@ def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -
     for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode.
     """
     functions = [
-        {"name": tool.namespaced_name, "description": tool.description, "parameters": input_schema(tool)}
+        {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
         for tool in synchronous(manager).list_tools()
     ]
     if api == "chat":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import content_for_model, input_schema, text_for_model
+from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -42,14 +42,14 @@ class MCPManagerAgent(Agent[TContext]):
 
 
 def _function_tool(manager: Manager, tool: MCPTool) -> FunctionTool:
-    name = tool.namespaced_name or tool.name
+    name = name_for_model(tool)
 
     async def invoke(_context: ToolContext[Any], arguments: str) -> Any:
         return _output(await call_tool_async(manager, name, arguments), tool)
 
     return FunctionTool(
         name=name,
-        description=tool.description or tool.title or "",
+        description=description_for_model(tool),
         params_json_schema=input_schema(tool),
         on_invoke_tool=invoke,
         # Strict schemas require every argument, and forbid much else that servers use.

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import content_for_model, input_schema, text_for_model
+from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
 
 try:
@@ -58,8 +58,8 @@ class MCPManagerToolset(AbstractToolset[AgentDepsT]):
 
 def _definition(tool: MCPTool) -> ToolDefinition:
     return ToolDefinition(
-        name=tool.namespaced_name or tool.name,
-        description=tool.description or tool.title,
+        name=name_for_model(tool),
+        description=description_for_model(tool),
         parameters_json_schema=input_schema(tool),
         return_schema=tool.output_schema,
         metadata={"server": tool.server, "annotations": tool.annotations, "safe_to_repeat": tool.safe_to_repeat},

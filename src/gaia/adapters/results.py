@@ -12,7 +12,16 @@ from typing import Any, TypeAlias
 
 from gaia.mcp import ContentBlock, ImageContent, MCPError, MCPTool, TextContent, ToolResult
 
-__all__ = ["InvalidArguments", "Shown", "content_for_model", "input_schema", "parse_arguments", "text_for_model"]
+__all__ = [
+    "InvalidArguments",
+    "Shown",
+    "content_for_model",
+    "description_for_model",
+    "input_schema",
+    "name_for_model",
+    "parse_arguments",
+    "text_for_model",
+]
 
 Shown: TypeAlias = TextContent | ImageContent
 """A part of a result that a model can be shown: ``{"type": "text", …}`` or ``{"type": "image", …}``."""
@@ -71,6 +80,16 @@ def text_for_model(result: ToolResult, *, safe_to_repeat: bool = False) -> str:
     """The same as one text, for frameworks and models that take nothing else: images are named, not shown."""
     parts = content_for_model(result, safe_to_repeat=safe_to_repeat)
     return "\n".join(part["text"] if part["type"] == "text" else _named("image", part, part["data"]) for part in parts)
+
+
+def name_for_model(tool: MCPTool) -> str:
+    """The name that `MCPClientManager.call_tool` takes; the tool's own for one that is no manager's."""
+    return tool.namespaced_name or tool.name
+
+
+def description_for_model(tool: MCPTool) -> str:
+    """The server's text about the tool: its description, or else its title, or else its own name; never empty."""
+    return tool.description or tool.title or tool.name
 
 
 def input_schema(tool: MCPTool) -> dict[str, Any]:

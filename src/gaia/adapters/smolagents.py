@@ -8,7 +8,7 @@ from typing import Any
 
 from gaia.adapters.arguments import flat_properties, inlined_schema, without_nulls
 from gaia.adapters.calls import Manager, synchronous
-from gaia.adapters.results import content_for_model, text_for_model
+from gaia.adapters.results import content_for_model, description_for_model, name_for_model, text_for_model
 from gaia.mcp import MCPClientManager, MCPError, MCPTool
 
 try:
@@ -31,7 +31,7 @@ def smolagents_tools(manager: Manager, *, raise_errors: bool = False) -> list[MC
     calls beside it, and tell the model to try again.
     """
     offered = synchronous(manager).list_tools()
-    names = [str(tool.namespaced_name) for tool in offered]
+    names = [name_for_model(tool) for tool in offered]
     tools: dict[str, MCPServerTool] = {}
     for tool, name in zip(offered, names, strict=True):
         identifier = name.replace("-", "_")
@@ -58,14 +58,14 @@ class MCPServerTool(Tool):
     def __init__(self, manager: MCPClientManager, tool: MCPTool, name: str, *, raise_errors: bool) -> None:
         super().__init__()
         self.manager, self.tool, self.name, self.raise_errors = manager, tool, name, raise_errors
-        self.description = tool.description or tool.title or tool.name
+        self.description = description_for_model(tool)
         self.schema = inlined_schema(tool)
         self.inputs = flat_properties(self.schema)
         self.output_schema = tool.output_schema
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         arguments = without_nulls(self.schema, dict(zip(self.inputs, args, strict=False)) | kwargs)
-        result = self.manager.call_tool(str(self.tool.namespaced_name), arguments)
+        result = self.manager.call_tool(name_for_model(self.tool), arguments)
         text = text_for_model(result, safe_to_repeat=self.tool.safe_to_repeat)
         if result.is_error:
             if self.raise_errors:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
 from gaia.adapters.calls_in_doubt import CallsInDoubt
-from gaia.adapters.results import Shown, content_for_model, input_schema
+from gaia.adapters.results import Shown, content_for_model, description_for_model, input_schema, name_for_model
 from gaia.mcp import MCPTool, ToolResult
 from gaia.mcp.errors import CallCancelled
 
@@ -56,7 +56,7 @@ class MCPManagerPlugin(Plugin):
 
     def _update(self, agent: Agent) -> None:
         registry = agent.tool_registry
-        listed = {tool.namespaced_name or tool.name: tool for tool in synchronous(self._manager).list_tools()}
+        listed = {name_for_model(tool): tool for tool in synchronous(self._manager).list_tools()}
         for name, known in tuple(registry.registry.items()):
             if isinstance(known, MCPManagerTool) and known.manager is self._manager and known.tool != listed.get(name):
                 del registry.registry[name]
@@ -80,10 +80,10 @@ class MCPManagerTool(AgentTool):
     def __init__(self, tool: MCPTool, manager: Manager) -> None:
         super().__init__()
         self.tool, self.manager = tool, manager
-        self.tool_name = tool.namespaced_name or tool.name
+        self.tool_name = name_for_model(tool)
         self.tool_spec = {
             "name": self.tool_name,
-            "description": tool.description or tool.title or tool.name,
+            "description": description_for_model(tool),
             "inputSchema": {"json": input_schema(tool)},
             "annotations": tool.annotations,
         }

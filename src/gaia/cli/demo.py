@@ -131,12 +131,18 @@ class _Guide:
 
     def steps(self, config: dict[str, Any]) -> Iterator[Step]:
         """Every step, until an unexpected error, which is then a step of its own."""
+        from gaia.telemetry.configuration import sdk_missing
+
         try:
             yield self._start(config)
             yield self._list_tools()
             # Before tracing is switched on, which it is once and for all: without it is how most programs run.
             yield self._overhead("overhead", "What supervision adds to a call, untraced")
-            spans = _recorded_spans()
+            spans = None
+            if (missing := sdk_missing()) is None:
+                spans = _recorded_spans()
+            else:
+                yield Step("no_spans", True, ["Leave out the spans of the calls", missing], {"missing": missing})
             yield from self._calls(spans)
             if spans is not None:
                 yield self._overhead("overhead_traced", "What it adds with a span recorded for each call")
@@ -258,14 +264,12 @@ def _text_of(result: ToolResult) -> str:
     return f"error: {result.error}" if result.is_error else f"→ {result.text}"
 
 
-def _recorded_spans() -> InMemorySpanExporter | None:
-    """Where the spans of this process go from now on; None without OpenTelemetry's SDK."""
-    from gaia.telemetry.configuration import sdk_is_installed, tracer_provider
-
-    if not sdk_is_installed():
-        return None
+def _recorded_spans() -> InMemorySpanExporter:
+    """Where the spans of this process go from now on."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from gaia.telemetry.configuration import tracer_provider
 
     spans = InMemorySpanExporter()
     tracer_provider().add_span_processor(SimpleSpanProcessor(spans))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gaia.telemetry.metrics_page import MetricsPage
 
-__all__ = ["Telemetry", "configure", "sdk_is_installed", "tracer_provider"]
+__all__ = ["Telemetry", "configure", "sdk_missing", "tracer_provider"]
 
 _SERVICE: Final = "gaia"
 
@@ -90,8 +90,8 @@ def configure(
         raise ConfigError('there is nothing to record: give traces="console", "otlp" or a path, or prometheus_port')
     if sample_ratio is not None and not 0 <= sample_ratio <= 1:
         raise ConfigError(f"sample_ratio: must be between 0 and 1, not {sample_ratio!r}")
-    if not sdk_is_installed():
-        raise _missing("the OpenTelemetry SDK")
+    if (missing := sdk_missing()) is not None:
+        raise ConfigError(missing)
     _require_no_provider(traces=traces is not None, metrics=traces == "otlp" or prometheus_port is not None)
     resource = _resource(service_name)
     otlp = _Otlp(endpoint, None if headers is None else dict(headers), export_timeout)
@@ -119,13 +119,13 @@ def configure(
     return telemetry
 
 
-def sdk_is_installed() -> bool:
-    """Whether the process can record spans and metrics; without the SDK, OpenTelemetry drops them all."""
-    return importlib.util.find_spec("opentelemetry.sdk") is not None
+def sdk_missing() -> str | None:
+    """What to tell a user where OpenTelemetry drops all spans and metrics, because it has no SDK; None where it has."""
+    return None if importlib.util.find_spec("opentelemetry.sdk") is not None else _missing("the OpenTelemetry SDK")
 
 
-def _missing(what: str) -> ConfigError:
-    return ConfigError(f"{what} is not installed (extra 'otel' of gaia-mcp); run: {install_command('otel')}")
+def _missing(what: str) -> str:
+    return f"{what} is not installed (extra 'otel' of gaia-mcp); run: {install_command('otel')}"
 
 
 def tracer_provider() -> TracerProvider:
@@ -200,7 +200,7 @@ def _processor(traces: str, otlp: _Otlp) -> SpanProcessor:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError as error:
-            raise _missing("the OTLP exporter") from error
+            raise ConfigError(_missing("the OTLP exporter")) from error
         return BatchSpanProcessor(OTLPSpanExporter(otlp.url("traces"), headers=otlp.headers, timeout=otlp.timeout))
     if not traces.endswith(".jsonl"):
         raise ConfigError(f'traces: must be "console", "otlp" or a path that ends in .jsonl, not {traces!r}')
@@ -225,7 +225,7 @@ def _prometheus(port: int) -> tuple[MetricReader, MetricsPage]:
 
         from gaia.telemetry.metrics_page import MetricsPage
     except ImportError as error:
-        raise _missing("the Prometheus exporter") from error
+        raise ConfigError(_missing("the Prometheus exporter")) from error
     try:
         page = MetricsPage(port)
     except OSError as error:

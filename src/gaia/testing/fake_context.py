@@ -8,16 +8,12 @@ from typing import Any, Protocol
 
 from gaia.agents.base.mcp_context import CAPABILITIES, InputRequired, MCPCapabilityMissing, MCPContext
 from gaia.cancellation import CancelScope
+from gaia.mcp.client.features import LOG_LEVELS
+from gaia.mcp.client.protocol.stateless_era import META
 from gaia.testing.fake_tool import Json
 from gaia.testing.offering import FakeCall
 
-__all__ = ["LEVELS", "META", "Client", "FakeContext", "RequestId"]
-
-META = "io.modelcontextprotocol/"
-"""How the keys of the protocol in ``_meta`` begin."""
-
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Of log messages, in rising order."""
+__all__ = ["Client", "FakeContext", "RequestId"]
 
 RequestId = int | str
 
@@ -81,6 +77,8 @@ class FakeContext(MCPContext):
         self._client.send_progress({key: value for key, value in params.items() if value is not None})
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        if level not in LOG_LEVELS:
+            raise ValueError(f"There is no log level {level!r}; levels are {', '.join(LOG_LEVELS)}")
         self._client.send_log({"level": level, "data": data, "logger": logger or "fake"}, self._log_level)
 
     def ask(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,19 +13,20 @@ from gaia.cancellation import CancelScope
 from gaia.daemon_pool import DaemonPool
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
+from gaia.mcp.client.features import LOG_LEVELS
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     encode_notification,
-    encode_request,
     encode_result,
 )
-from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
+from gaia.mcp.client.protocol.stateless_era import META, STATELESS_REVISIONS, SUBSCRIPTION_ID, UNSUPPORTED_VERSION
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.errors import JsonRpcError
-from gaia.testing.fake_context import LEVELS, META, FakeContext, RequestId
+from gaia.testing.fake_context import FakeContext, RequestId
+from gaia.testing.fake_requests import FakeRequests
 from gaia.testing.fake_tool import Json
 from gaia.testing.faults import Fault
 from gaia.testing.offering import FakeCall, Offering
@@ -65,7 +64,7 @@ class FakeSession:
         self._write = write
         self._end = end
         self._is_stateless = offering.revision in STATELESS_REVISIONS
-        self._ids = itertools.count(1)
+        self._requests = FakeRequests(write)
         self._lock = reentrant_lock()
         """Owns everything below. Not held while a message is written."""
         self._client: Json = {}
@@ -79,8 +78,6 @@ class FakeSession:
         self._is_closed = False
         self._held: list[Callable[[], None]] = []
         """What goes on with calls that hang."""
-        self._asked: dict[str, queue.SimpleQueue[Json | None]] = {}
-        """Who waits for the answers to the server's requests; None comes when there will be none."""
         answers: dict[str, Callable[[Json], Json]] = {
             "tools/list": lambda _: {"tools": offering.tools.definitions()},
             "resources/list": lambda _: {"resources": offering.resources.definitions()},
@@ -103,10 +100,7 @@ class FakeSession:
         """A message of the client has come."""
         method, identifier, params = message.get("method"), message.get("id"), message.get("params") or {}
         if method is None:
-            with self._lock:
-                waiting = self._asked.pop(str(identifier), None)
-            if waiting is not None:
-                waiting.put(message)
+            self._requests.answered(message)
         elif identifier is None:
             if method == "notifications/cancelled":
                 self._cancelled(params.get("requestId"))
@@ -139,11 +133,8 @@ class FakeSession:
         with self._lock:
             self._is_closed = True
             running, self._running = self._running, {}
-            asked, self._asked = self._asked, {}
         for context in running.values():
             context.scope.cancel()
-        for waiting in asked.values():
-            waiting.put(None)
 
     # What contexts of calls need.
 
@@ -153,25 +144,12 @@ class FakeSession:
     def send_log(self, params: Json, level: str | None) -> None:
         """Send a log message, unless the client wants none of its level; in the stateless era `level` says which."""
         least = level if self._is_stateless else self._log_level
-        if least in LEVELS and LEVELS.index(params["level"]) >= LEVELS.index(least):
+        if least in LOG_LEVELS and LOG_LEVELS.index(params["level"]) >= LOG_LEVELS.index(least):
             self._notify("notifications/message", params)
 
     def ask(self, request: Json, scope: CancelScope) -> Json:
-        """Send the client a request, and wait for its answer. Raises MCPRequestCancelled if none is to come."""
-        identifier = f"fake-{next(self._ids)}"
-        waiting: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
-        with self._lock:
-            self._asked[identifier] = waiting
-        forget = scope.on_cancel(lambda: waiting.put(None))
-        self._write(encode_request(identifier, request["method"], request.get("params")))
-        answer = waiting.get()
-        forget()
-        if answer is None:
-            raise MCPRequestCancelled
-        if "error" in answer:
-            raise JsonRpcError(answer["error"]["code"], answer["error"]["message"])
-        result: Json = answer["result"]
-        return result
+        """See `FakeRequests.ask`."""
+        return self._requests.ask(request, scope)
 
     # Requests.
 
@@ -240,8 +218,8 @@ class FakeSession:
         return introduction
 
     def _set_level(self, params: Json) -> Json:
-        if params.get("level") not in LEVELS:
-            raise JsonRpcError(INVALID_PARAMS, f"level must be one of {', '.join(LEVELS)}")
+        if params.get("level") not in LOG_LEVELS:
+            raise JsonRpcError(INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}")
         self._log_level = params["level"]
         return {}
 

@@ -12,10 +12,7 @@ from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import ServerUnavailable
 from gaia.mcp.redaction import Redactor, mask_strings
-from gaia.testing.cassette import (
-    Cassette,
-    RecordedServer,
-)
+from gaia.testing.cassette import Cassette, RecordedServer
 from gaia.testing.tape import RecordingState, Tape
 
 __all__ = ["record"]
@@ -58,8 +55,7 @@ def record(
     if isinstance(secrets, str):
         raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
     file = Path(path).absolute()
-    # Parts of the manager that only a recording needs.
-    taps, readiness = manager._services.taps, manager.readiness
+    taps, readiness = manager.taps, manager.readiness
     if taps.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
     recording = _Recording()

@@ -4,9 +4,29 @@ from typing import Any
 
 import pytest
 
-from gaia.adapters.results import InvalidArguments, content_for_model, input_schema, parse_arguments, text_for_model
-from gaia.mcp import CallTimeout, JsonRpcError, MCPTool, ServerCrashed, ServerUnavailable, ToolResult, UnknownTool
+from gaia.adapters.anthropic import anthropic_tools
+from gaia.adapters.openai import openai_tools
+from gaia.adapters.results import (
+    InvalidArguments,
+    content_for_model,
+    description_for_model,
+    input_schema,
+    name_for_model,
+    parse_arguments,
+    text_for_model,
+)
+from gaia.mcp import (
+    CallTimeout,
+    JsonRpcError,
+    MCPClientManager,
+    MCPTool,
+    ServerCrashed,
+    ServerUnavailable,
+    ToolResult,
+    UnknownTool,
+)
 from gaia.mcp.errors import MCPError, answered_error
+from gaia.testing import FakeServer
 
 REPEAT = "Do not repeat it"
 PIXELS = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
@@ -133,6 +153,23 @@ class TestFailures:
         answer = {"error": "lost", "delivery": "not_sent", "error_type": "server_crashed"}
 
         assert REPEAT in text_for_model(ToolResult.from_server(answer))
+
+
+class TestNameAndDescription:
+    def test_the_name_is_the_managers(self) -> None:
+        assert name_for_model(MCPTool("now", "", {}, namespaced_name="mcp_time_now")) == "mcp_time_now"
+        assert name_for_model(MCPTool("now", "", {})) == "now"
+
+    def test_a_tool_without_a_description_has_its_title_or_else_its_name(self) -> None:
+        assert description_for_model(MCPTool("now", "Tell the time.", {}, title="The time")) == "Tell the time."
+        assert description_for_model(MCPTool("now", "", {}, title="The time")) == "The time"
+        assert description_for_model(MCPTool("now", "", {})) == "now"
+
+    def test_definitions_for_apis_have_it_too(self) -> None:
+        with MCPClientManager({"time": FakeServer("time", tools=[{"name": "now", "title": "The time"}])}) as manager:
+            definitions = [*anthropic_tools(manager), *openai_tools(manager, "responses")]
+
+        assert [definition["description"] for definition in definitions] == ["The time"] * 2
 
 
 class TestInputSchema:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,14 +82,19 @@ def test_people_get_the_same_in_words(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.process
-def test_without_the_sdk_of_opentelemetry_it_shows_no_spans(
+def test_without_the_sdk_of_opentelemetry_it_shows_no_spans_and_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, invoke_json: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("gaia.telemetry.configuration.sdk_is_installed", lambda: False)
+    # As if it were not installed.
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     document = invoke_json("demo")
 
     assert document["ok"] is True
-    assert [step["name"] for step in document["steps"]] == [name for name in STEPS if name != "overhead_traced"]
+    names = [name for name in STEPS if name != "overhead_traced"]
+    names.insert(names.index("overhead") + 1, "no_spans")
+    assert [step["name"] for step in document["steps"]] == names
+    (missing,) = [step["missing"] for step in document["steps"] if step["name"] == "no_spans"]
+    assert "(extra 'otel' of gaia-mcp); run: " in missing
     assert [step["spans"] for step in document["steps"] if "spans" in step] == [[]] * 5
 
 

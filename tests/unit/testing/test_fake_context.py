@@ -65,6 +65,11 @@ def test_log_messages_come_with_the_level_that_the_request_wants() -> None:
     ]
 
 
+def test_a_log_level_that_does_not_exist_is_refused_as_by_a_real_server() -> None:
+    with pytest.raises(ValueError, match="no log level 'loud'; levels are debug, info"):
+        make(Client()).log("loud", "text")
+
+
 def test_questions_are_asked_and_answered() -> None:
     assert make(Client()).elicit("Name?", {"type": "object"})["message"] == "Name?"
 

@@ -12,9 +12,10 @@ from gaia.mcp.client.round_trips import RoundTrips
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import JsonRpcError, NotOffered
 
-__all__ = ["ServerFeatures"]
+__all__ = ["LOG_LEVELS", "ServerFeatures"]
 
-_LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""The severities of log messages, rising."""
 
 Json = dict[str, Any]
 
@@ -106,8 +107,8 @@ class ServerFeatures:
         return (yield from _result_of(Send("completion/complete", params)))
 
     def set_logging_level(self, level: str) -> Exchange[None]:
-        if level not in _LOG_LEVELS:
-            raise ValueError(f"level: expected one of {', '.join(_LOG_LEVELS)}, got {level!r}")
+        if level not in LOG_LEVELS:
+            raise ValueError(f"level: expected one of {', '.join(LOG_LEVELS)}, got {level!r}")
         if self._lacks("logging"):
             raise NotOffered("the server does not offer log messages")
         if not self._trips.is_stateless:

@@ -27,6 +27,7 @@ from gaia.mcp.client.pinning.lock_file import pins_in
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
 from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
 from gaia.mcp.client.server_memory import RememberedServer, ServerMemory
 from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
@@ -118,10 +119,13 @@ class MCPClientManager:
             restart_policy=restart_policy, pin_tools=pin_tools, output_validation=output_validation, features=features
         )
         """For what the entries of servers leave open."""
+        self.taps = Taps()
+        """Where servers are recorded, if they are."""
         self._services = SharedServices(
             **threads_for("manager"),
             tool_filter=tool_filter,
             on_authorization=on_authorization,
+            taps=self.taps,
         )
         self.listeners = Listeners()
         """Told of the events of all servers."""

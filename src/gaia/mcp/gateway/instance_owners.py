@@ -19,8 +19,10 @@ class OwnedRequest(Protocol):
 
     meta: Mapping[str, Any]
     """Its `_meta`."""
-    identity: str
-    """The name of its client, "" if clients have none."""
+
+    @property
+    def identity(self) -> str:
+        """The name of its client, "" if clients have none."""
 
     @property
     def session(self) -> Hashable | None:

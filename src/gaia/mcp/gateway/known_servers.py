@@ -24,22 +24,21 @@ from gaia.mcp.client.supervision.events import (
     ToolsChanged,
 )
 from gaia.mcp.errors import MCPError
+from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.instance_handles import Handle
 from gaia.mcp.gateway.instance_owners import InstanceOwners, OwnedRequest
 from gaia.mcp.gateway.instances import InstancePool
 from gaia.mcp.gateway.known_list import KnownList
+from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.rounds import Rounds
 from gaia.mcp.gateway.upstream import Upstream
 
-__all__ = ["LOG_LEVELS", "Kind", "KnownServer", "KnownServers"]
+__all__ = ["Kind", "KnownServer", "KnownServers"]
 
 logger = get_logger(__name__)
 
 Kind = Literal["tools", "prompts", "resources"]
 """Whose lists can change."""
-
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""The words of RFC 5424, the least severe first."""
 
 _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
 """The states of a server that has not joined the others and may do so any moment."""
@@ -79,7 +78,7 @@ class KnownServer:
         self.has_settled = False
         """Whether its first start has succeeded or failed; see `KnownServers.settled`."""
         self._log_level: int | None = None
-        """The least severe that any client wanted, as a place in `LOG_LEVELS`."""
+        """The least severe that any client wanted, as its severity."""
         self._tasks: set[asyncio.Task[None]] = set()
         """asyncio itself keeps tasks only weakly."""
 
@@ -88,22 +87,31 @@ class KnownServer:
         """What it has declared; empty before its first handshake."""
         return self.client.capabilities
 
-    def upstream_for(self, request: OwnedRequest) -> tuple[Upstream, Handle | None]:
-        """Which process a request goes to, and the handle to tell its client of, if that is new.
+    @property
+    def logs_by_request(self) -> bool:
+        """Whether it logs what each request asks for, to the client of that request: it is of the stateless era."""
+        return self.client.trips.is_stateless
 
-        Raises Overloaded if there are too many processes, and RequestRefused for a handle that is not valid.
+    def owner_of(self, request: OwnedRequest) -> tuple[Hashable, Handle | None]:
+        """Whose process a request goes to, and the handle to tell its client of, if that is new.
+
+        The shared process has no owner (None). Raises RequestRefused for a handle that is not valid.
         """
         entry = self.client.entry
         if entry is None or entry.instances == "shared":
-            return self.upstream, None
-        owner, handle = self._owners.owner_of(request, entry.instances)
-        return self.instances.upstream(owner), handle
+            return None, None
+        return self._owners.owner_of(request, entry.instances)
+
+    def upstream_of(self, owner: Hashable) -> Upstream:
+        """The process of an owner. Raises Overloaded if there are too many."""
+        return self.upstream if owner is None else self.instances.upstream(owner)
 
     def want_log_level(self, level: str) -> None:
         """Have the server send log messages of this severity and above, unless it sends less severe ones already."""
-        severity = LOG_LEVELS.index(level)
-        if self._log_level is None or severity < self._log_level:
-            self._log_level = severity
+        if level not in LOG_LEVELS or self.logs_by_request or "logging" not in self.capabilities:
+            return
+        if self._log_level is None or severity(level) < self._log_level:
+            self._log_level = severity(level)
             task = asyncio.get_running_loop().create_task(self._set_log_level(level))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -123,13 +131,13 @@ class KnownServer:
             self.resources.outdated()
             self.templates.outdated()
 
-    def stop(self, *, at_once: bool = False) -> list[Callable[[], None]]:
+    def stop(self) -> list[Callable[[], None]]:
         """Forget everything. Begins to end its instances; the functions returned wait for their ends."""
         for one in (self.prompts, self.resources, self.templates):
             one.stop()
         for task in self._tasks:
             task.cancel()
-        return self.instances.close(at_once=at_once)
+        return self.instances.close()
 
 
 class KnownServers:
@@ -138,6 +146,8 @@ class KnownServers:
     def __init__(self, manager: MCPClientManager) -> None:
         self.manager = manager
         self._rounds = Rounds()
+        self.checks = Checks()
+        """What calls pass on their way to servers."""
         self._version = 0
         self._routes: object = None
         """The routes of the manager that the version is of; they are replaced as a whole."""
@@ -159,15 +169,19 @@ class KnownServers:
             following.enter_context(self.manager.readiness.watched(lambda: inbox.post(self.look)))
             self._following = following.pop_all()
 
-    def stop(self) -> list[Callable[[], None]]:
-        """Forget everything; what waits goes on. Begins to end instances; the functions returned wait for the ends."""
+    def end_instances(self) -> list[Callable[[], None]]:
+        """Begin to end all processes of sessions and clients; the functions returned wait for the ends."""
+        return [end for server in self._servers.values() for end in server.instances.close(at_once=True)]
+
+    def stop(self) -> None:
+        """Forget everything; what waits goes on. `end_instances` was called."""
         self._following.close()
         self._rounds.close()
-        ends = [end for server in self._servers.values() for end in server.stop(at_once=True)]
+        for server in self._servers.values():
+            server.stop()
         self._servers.clear()
         for waiter in list(self._waiting):
             waiter.expire()
-        return ends
 
     def release(self, owner: Hashable) -> None:
         """A session has ended, or a handle: so have its instances."""

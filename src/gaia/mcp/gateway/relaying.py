@@ -7,12 +7,13 @@ from typing import Any
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
+from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.instance_handles import with_handle
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.rounds import Relayed
+from gaia.mcp.gateway.rounds import OnEnd, ParkedCall, Relayed
 
-__all__ = ["RESOURCE_NOT_FOUND", "fail", "relay"]
+__all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25."""
@@ -30,14 +31,19 @@ def relay(
     request: PendingRequest,
     server: KnownServer,
     params: dict[str, Any],
+    target: Target,
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
-    try:
-        upstream, handle = server.upstream_for(request)
-    except Overloaded as error:
-        fail(request, server.name, error)
-        return
+    owner, handle = server.owner_of(request)
+
+    def send(on_end: OnEnd) -> ParkedCall | None:
+        try:
+            upstream = server.upstream_of(owner)
+        except Overloaded as error:
+            on_end(Relayed(error=error))
+            return None
+        return upstream.request(request.method, params, request, on_end)
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
@@ -47,7 +53,19 @@ def relay(
         else:
             fail(request, server.name, relayed.error)
 
-    request.call = upstream.request(request.method, params, request, ended)
+    if request.is_stateless and request.log_level is not None:
+        server.want_log_level(request.log_level)
+    pass_on(request, target, send, ended)
+
+
+def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
+    """Answer a request for something that does not exist, or that the client may not see."""
+    record_unknown(
+        request,
+        Target(None, name),
+        "unknown_tool" if what == "tool" else "not_found",
+        lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"),
+    )
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.client_messages import encode_notification, encode_request
 from gaia.mcp.gateway.known_servers import Kind
 from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.view import View
 
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.changes import Changes
-    from gaia.mcp.gateway.pending_request import PendingRequest
-    from gaia.mcp.gateway.view import View
-
-__all__ = ["MessageStream", "Session", "Sessions"]
+__all__ = ["ClientRequest", "MessageStream", "Session", "Sessions"]
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
@@ -37,13 +35,22 @@ class MessageStream(Protocol):
     def end(self) -> None: ...
 
 
+class ClientRequest(Protocol):
+    """A request of the client that is not answered yet."""
+
+    method: str
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want the answer any more."""
+
+
 class Session:
     """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
 
     It is an audience (see `Audience`).
     """
 
-    def __init__(self, identifier: str, view: View, owner: object) -> None:
+    def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
         self.id = identifier
         self.view = view
         """A session is valid at its own path only."""
@@ -53,7 +60,7 @@ class Session:
         self.capabilities: Mapping[str, Any] = {}
         self.client_info: Mapping[str, Any] = {}
         self.log_level: str | None = None
-        self.requests: dict[RequestId, PendingRequest] = {}
+        self.requests: dict[RequestId, ClientRequest] = {}
         """By the client's ids."""
         self.used_at = 0.0
         """When a message of the client came last: a reading of the loop's clock, in seconds."""
@@ -95,6 +102,9 @@ class Session:
 
     # As an audience.
 
+    def sees(self, server: str) -> bool:
+        return self.view.sees(server)
+
     def list_changed(self, kind: Kind) -> None:
         self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
 
@@ -127,6 +137,11 @@ class Session:
         if answer is not None:
             answer(result, refusal)
 
+    def dismiss(self) -> None:
+        for stream in self._streams:
+            stream.end()
+        self._streams.clear()
+
     def end(self) -> None:
         """Cancel what is under way, and end the streams."""
         asked, self._asked = self._asked, {}
@@ -134,19 +149,22 @@ class Session:
             answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
         for request in list(self.requests.values()):
             request.cancel("the session has ended")
-        for stream in self._streams:
-            stream.end()
-        self._streams.clear()
+        self.dismiss()
 
 
 class Sessions:
     """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
 
-    def __init__(self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float) -> None:
-        """With `most` sessions, another one ends the one that has been idle for longest."""
+    def __init__(
+        self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
+    ) -> None:
+        """With `most` sessions, another one ends the one that has been idle for longest. Ids begin with `prefix`."""
         self._changes = changes
         self._clock = clock
-        self._most = most
+        self.most = most
+        """How many there may be."""
+        self._prefix = prefix
+        self._is_closed = False
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self.on_ended: Callable[[Session], None] = lambda _: None
@@ -155,20 +173,29 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, view: View, owner: object) -> Session | None:
-        """None if there are too many, and none is idle."""
-        if len(self._sessions) >= self._most:
+    def open(self, view: View, owner: Principal | None) -> Session | None:
+        """None if there are too many, and none is idle, or after `close`."""
+        if self._is_closed:
+            return None
+        if len(self._sessions) >= self.most:
             idle = next((session for session in self._sessions.values() if session.is_idle), None)
             if idle is None:
                 return None
             self.end(idle)
-        session = Session(secrets.token_urlsafe(24), view, owner)
+        session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
         session.used_at = self._clock()
         self._sessions[session.id] = session
         self._changes.add(session)
         return session
 
-    def find(self, identifier: str, view: View, owner: object) -> Session | None:
+    def close(self) -> None:
+        """Open no further ones."""
+        self._is_closed = True
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
         """The session, which is used with that."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:

@@ -123,7 +123,7 @@ def test_what_waits_is_bounded_in_bytes_too() -> None:
     assert events[0].count >= 6
 
 
-def test_events_after_the_loop_was_closed_disturb_nobody() -> None:
+def test_events_after_the_loop_was_closed_raise_nothing() -> None:
     listeners = Listeners()
     loop = asyncio.new_event_loop()
 

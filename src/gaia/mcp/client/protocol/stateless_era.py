@@ -12,6 +12,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.errors import HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = [
+    "META",
     "STATELESS_ERRORS",
     "STATELESS_REVISIONS",
     "SUBSCRIPTION_ID",
@@ -32,9 +33,10 @@ STATELESS_ERRORS = frozenset({-32020, -32021})
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
 """Which capability says that a change can be told."""
 
-_META = "io.modelcontextprotocol/"
+META = "io.modelcontextprotocol/"
+"""How the keys of the protocol in ``_meta`` begin."""
 
-SUBSCRIPTION_ID = f"{_META}subscriptionId"
+SUBSCRIPTION_ID = f"{META}subscriptionId"
 """In ``params._meta`` of a notification: the id of the `subscriptions/listen` that it belongs to."""
 
 
@@ -71,9 +73,9 @@ class StatelessEra(Era):
         """
         # What every request carries (2026-07-28, "Base protocol").
         meta = {
-            f"{_META}protocolVersion": revision,
-            f"{_META}clientInfo": identity.info,
-            f"{_META}clientCapabilities": _capabilities(identity),
+            f"{META}protocolVersion": revision,
+            f"{META}clientInfo": identity.info,
+            f"{META}clientCapabilities": _capabilities(identity),
         }
         yield SetProtocolVersion(NegotiatedProtocol(revision, meta, server_may_ask=False))
         try:
@@ -102,7 +104,7 @@ class StatelessEra(Era):
         meta = object_member(result, "_meta", "server/discover")
         return ServerProfile(
             protocol_version=revision,
-            server_info=object_member(meta, f"{_META}serverInfo", "server/discover"),
+            server_info=object_member(meta, f"{META}serverInfo", "server/discover"),
             capabilities=object_member(result, "capabilities", "server/discover"),
             era=self,
             instructions=instructions_of(result),

@@ -16,7 +16,7 @@ from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.access.protected_resource import challenge
 
 if TYPE_CHECKING:
-    from gaia.mcp.gateway.access.issuers import Issuers
+    from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
 
 __all__ = ["OPEN", "Access"]
 
@@ -37,6 +37,7 @@ class Access:
         self._loop = loop
         self._now = now
         self._issuers: Issuers | None = None
+        self._fetcher: KeyFetcher | None = None
         self.limits = Limits(clients.limits, loop)
         self._set(clients)
 
@@ -53,6 +54,10 @@ class Access:
     def profile(self, name: str) -> Profile | None:
         """The profile of this name, for ``/mcp/@<name>``; None if there is none."""
         return self._clients.profiles.get(name)
+
+    def profile_names(self) -> dict[str, str]:
+        """The clients of the file, and the profile of each."""
+        return {name: entry.profile for name, entry in self._clients.clients.items()}
 
     def metadata(self, path: str) -> bytes | None:
         """The document of RFC 9728 at `path`, as JSON; None if there is none. It needs no token."""
@@ -96,6 +101,11 @@ class Access:
         self._set(clients)
         self.limits.change(clients.limits)
 
+    def close(self) -> None:
+        """End the threads that fetch keys. Requests that wait for keys get no answer any more."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+
     def _set(self, clients: ClientsFile) -> None:
         self._clients = clients
         self._by_hash: dict[str, tuple[Principal, ClientEntry]] = {
@@ -110,9 +120,11 @@ class Access:
             return
         # Imported here because most gateways have no issuers, and verifying signatures takes a library that is slow to
         # import.
-        from gaia.mcp.gateway.access.issuers import Issuers, fetching_on
+        from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
 
-        self._issuers = Issuers(clients, self._loop, fetching_on(self._loop), self._issuers, self._now)
+        if self._fetcher is None:
+            self._fetcher = KeyFetcher(self._loop)
+        self._issuers = Issuers(clients, self._loop, self._fetcher, self._issuers, self._now)
 
     def _unauthorized(self, path: str, error: str | None, message: str) -> Refused:
         description = None if error is None else message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from gaia.mcp.gateway.access.key_fetch import KeysUnavailable, fetch_keys
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.protected_resource import ProtectedResource
 
-__all__ = ["Issuers", "fetching_on"]
+__all__ = ["Issuers", "KeyFetcher"]
 
 Fetching = Callable[[IssuerSettings], FetchInThread]
 
@@ -35,7 +36,7 @@ class Issuers:
         before: Issuers | None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetching` makes what fetches an issuer's keys, see `fetching_on`. Nothing is fetched yet.
+        """`fetching` makes what fetches an issuer's keys, see `KeyFetcher`. Nothing is fetched yet.
 
         Keys of issuers that were the same in `before` are kept. `now` is the time of day, by which tokens expire.
         """
@@ -95,28 +96,33 @@ class Issuers:
         return Refused(401, message, self.resource.challenge(path, "invalid_token", message))
 
 
-def fetching_on(loop: asyncio.AbstractEventLoop) -> Fetching:
-    """Fetches keys in threads of its own, and reports to `loop`."""
-    # A fetch that hangs must not keep another issuer's keys from being fetched.
-    pool = DaemonPool("mcp-gateway-keys", 4)
+class KeyFetcher:
+    """Makes what fetches an issuer's keys: in threads of its own, which report to `loop`."""
 
-    def fetching(settings: IssuerSettings) -> FetchInThread:
-        def fetch(done: Done) -> None:
-            def task() -> None:
-                result: list[dict[str, Any]] | KeysUnavailable
-                try:
-                    result = fetch_keys(settings)
-                except KeysUnavailable as error:
-                    result = error
-                # The loop is closed if the gateway has ended meanwhile.
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(done, result)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # A fetch that hangs must not keep another issuer's keys from being fetched.
+        self._pool = DaemonPool("mcp-gateway-keys", 4)
 
-            pool.submit(task)
+    def __call__(self, settings: IssuerSettings) -> FetchInThread:
+        return functools.partial(self._begin, settings)
 
-        return fetch
+    def close(self) -> None:
+        """Let the threads end, and wait for none of them."""
+        self._pool.close()
 
-    return fetching
+    def _begin(self, settings: IssuerSettings, done: Done) -> None:
+        self._pool.submit(lambda: self._fetch(settings, done), keep=True)
+
+    def _fetch(self, settings: IssuerSettings, done: Done) -> None:
+        result: list[dict[str, Any]] | KeysUnavailable
+        try:
+            result = fetch_keys(settings)
+        except KeysUnavailable as error:
+            result = error
+        # The loop is closed if the gateway has ended meanwhile.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(done, result)
 
 
 def _unavailable(message: str) -> Refused:
