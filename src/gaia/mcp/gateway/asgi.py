@@ -64,7 +64,10 @@ async def serve_request(endpoint: Endpoint, scope: Scope, receive: Receive, send
         return
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    exchange = endpoint.handle(scope["method"], path, dict(scope["headers"]), body, responder)
+    address = scope.get("client")
+    exchange = endpoint.handle(
+        scope["method"], path, dict(scope["headers"]), body, responder, address[0] if address else None
+    )
     gone: asyncio.Task[None] | None = None
     is_gone = False
 

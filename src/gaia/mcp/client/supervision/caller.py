@@ -148,7 +148,7 @@ class Caller:
             request.method,
             request.params,
             clock.monotonic(),
-            self._timeout if timeout is None else timeout,
+            self.timeout if timeout is None else timeout,
             repeatable=request.repeatable,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=done,

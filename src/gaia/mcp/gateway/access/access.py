@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gaia.mcp.gateway.access.client_token import hash_of
@@ -89,12 +90,22 @@ class Access:
             return self._issuers.judge(token.decode("ascii"), path)
         return self._unauthorized(path, "invalid_token", "The token is not known here")
 
-    def is_current(self, principal: Principal) -> bool:
-        """Whether there still is such a client, after `change`: what it has open has to end otherwise."""
+    def current(self, principal: Principal) -> Principal | None:
+        """The same client after `change`, with its profile of now; None if there is no such client any more.
+
+        The profile of a client of an issuer is the one of that name. A rule that gives it another one counts from the
+        next request on.
+        """
         if principal == ANONYMOUS:
-            return self._anonymous is not None
+            return self._anonymous
+        clients = self._clients
         issuer, _, subject = principal.name.partition("/")
-        return issuer in self._clients.issuers if subject else principal.name in self._clients.clients
+        if subject:
+            profile = clients.profiles.get(principal.profile.name) if issuer in clients.issuers else None
+        else:
+            entry = clients.clients.get(principal.name)
+            profile = None if entry is None else clients.profiles[entry.profile]
+        return None if profile is None else replace(principal, profile=profile)
 
     def change(self, clients: ClientsFile) -> None:
         """Continue with other clients, profiles and limits. Keys of issuers that stay the same are kept."""
