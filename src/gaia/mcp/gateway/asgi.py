@@ -64,10 +64,7 @@ async def serve_request(endpoint: Endpoint, scope: Scope, receive: Receive, send
         return
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    address = scope.get("client")
-    exchange = endpoint.handle(
-        scope["method"], path, dict(scope["headers"]), body, responder, address[0] if address else None
-    )
+    exchange = endpoint.handle(scope["method"], path, dict(scope["headers"]), body, responder)
     gone: asyncio.Task[None] | None = None
     is_gone = False
 

@@ -13,9 +13,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
-from gaia.mcp.gateway.access.account import Account, Guard
-from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused, identity_of
-from gaia.mcp.gateway.access.protected_resource import WELL_KNOWN
 from gaia.mcp.gateway.client_messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.dispatch import dispatch
 from gaia.mcp.gateway.http_reply import JSON, Headers, HttpReply, HttpStream, KeepAlive, Responder
@@ -33,8 +30,8 @@ _SESSION = b"mcp-session-id"
 _TOO_MANY = -32000
 """The code for what the protocol has none for."""
 
-ViewAt = Callable[[str, Principal], View | None]
-"""The view at a path, for a client; None if there is none."""
+ViewAt = Callable[[str, object], View | None]
+"""The view at a path, for a principal; None if there is none."""
 
 
 class HttpExchange:
@@ -64,10 +61,8 @@ class _Post(NamedTuple):
     headers: Mapping[bytes, bytes]
     responder: Responder
     view: View
-    owner: Principal
-    """The client."""
-    address: str | None
-    """Its IP address."""
+    owner: object
+    """The principal."""
 
 
 class Endpoint:
@@ -78,68 +73,23 @@ class Endpoint:
         self._sessions = sessions
         self._keep_alive = keep_alive
         self._pages = pages
-        self.guard: Guard | None = None
-        """What the clients of the gateway may do; None if each request may do everything."""
 
     def handle(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        responder: Responder,
-        address: str | None = None,
+        self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder
     ) -> HttpExchange:
-        """Answer one HTTP request, now or later. Names of `headers` are in lower case.
-
-        `address` is the IP address of the client.
-        """
+        """Answer one HTTP request, now or later. Names of `headers` are in lower case."""
         if self._pages.has(path):
             self._pages.answer(method, path, headers, responder)
             return _NOTHING
-        guard = self.guard
-        if guard is None:
-            return self._handle(ANONYMOUS, method, path, headers, body, responder, address)
-        if path.startswith(WELL_KNOWN) and (document := guard.access.metadata(path)) is not None:
-            responder.finish(200, JSON, document)
-            return _NOTHING
-        found = guard.access.authenticate(headers, path)
-        if isinstance(found, Principal):
-            return self._handle(found, method, path, headers, body, responder, address)
-        if isinstance(found, Refused):
-            return _turn_away(responder, found)
-
-        def begin(client: Principal | Refused) -> HttpExchange:
-            if isinstance(client, Refused):
-                return _turn_away(responder, client)
-            return self._handle(client, method, path, headers, body, responder, address)
-
-        return _deferred(found, begin)
-
-    def _handle(
-        self,
-        client: Principal,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        responder: Responder,
-        address: str | None,
-    ) -> HttpExchange:
-        view = self._view_at(path, client)
+        principal: object = None
+        view = self._view_at(path, principal)
         if view is None:
             return _refuse(responder, 404, f"There is nothing at {path}")
-        post = _Post(headers, responder, view, client, address)
         if method == "POST":
-            return self._post(post, body)
+            return self._post(_Post(headers, responder, view, principal), body)
         if method in ("GET", "DELETE"):
-            return self._of_session(method, post)
+            return self._of_session(method, view, headers, responder)
         return _refuse(responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
-
-    def _account(self, post: _Post, message: ClientMessage, meta: Mapping[str, Any]) -> Account | None:
-        if self.guard is None or message.method is None:
-            return None
-        return self.guard.account(post.owner, post.address, message.method, message.params or {}, meta)
 
     def _post(self, post: _Post, body: bytes) -> HttpExchange:
         message: ClientMessage | None = None
@@ -168,8 +118,6 @@ class Endpoint:
             return _NOTHING
         reply = HttpReply(post.responder, self._keep_alive, [], accepts_messages=accepts_messages)
         request = PendingRequest(message.id, message.method, params, meta, reply, post.view, None)
-        request.identity = identity_of(post.owner)
-        request.account = self._account(post, message, meta)
         dispatch(request)
         return _exchange(request)
 
@@ -188,7 +136,7 @@ class Endpoint:
             return _NOTHING
         require_unused(session, message)
         reply = HttpReply(post.responder, self._keep_alive, headers, accepts_messages=accepts_messages)
-        return _exchange(begin_request(session, message, meta, reply, self._account(post, message, meta)))
+        return _exchange(begin_request(session, message, meta, reply))
 
     def _open_session(self, post: _Post, message: ClientMessage) -> Session:
         if message.id is None or _SESSION in post.headers:
@@ -207,13 +155,14 @@ class Endpoint:
             raise RequestRefused(INVALID_REQUEST, "there is no such session: send initialize again", status=404)
         return session
 
-    def _of_session(self, method: str, post: _Post) -> HttpExchange:
+    def _of_session(
+        self, method: str, view: View, headers: Mapping[bytes, bytes], responder: Responder
+    ) -> HttpExchange:
         """GET opens the stream of a session, and DELETE ends the session."""
-        headers, responder = post.headers, post.responder
         given = headers.get(_SESSION)
         if given is None:
             return _refuse(responder, 405, f"Without a session there is no {method}; use POST", [(b"allow", b"POST")])
-        session = self._sessions.find(given.decode("latin-1"), post.view, post.owner)
+        session = self._sessions.find(given.decode("latin-1"), view, None)
         if session is None:
             return _refuse(responder, 404, "There is no such session")
         if method == "DELETE":
@@ -249,34 +198,6 @@ def _accepts(headers: Mapping[bytes, bytes]) -> bool:
         message = "Accept has to name application/json and text/event-stream"
         raise RequestRefused(INVALID_REQUEST, message, status=http.HTTPStatus.NOT_ACCEPTABLE)
     return stream
-
-
-def _deferred(pending: Pending, begin: Callable[[Principal | Refused], HttpExchange]) -> HttpExchange:
-    """An exchange that begins when it is known which client it is of, unless the client has gone by then."""
-    is_gone = False
-    exchange = _NOTHING
-
-    def gone() -> None:
-        nonlocal is_gone
-        is_gone = True
-        exchange.client_gone()
-
-    def known(client: Principal | Refused) -> None:
-        nonlocal exchange
-        if not is_gone:
-            exchange = begin(client)
-
-    pending.then(known)
-    return HttpExchange(gone)
-
-
-def _turn_away(responder: Responder, refused: Refused) -> HttpExchange:
-    headers: Headers = []
-    if refused.www_authenticate is not None:
-        headers.append((b"www-authenticate", refused.www_authenticate.encode("ascii")))
-    if refused.retry_after is not None:
-        headers.append((b"retry-after", str(refused.retry_after).encode()))
-    return _refuse(responder, refused.status, refused.message, headers)
 
 
 def _refuse(responder: Responder, status: int, message: str, headers: Headers | None = None) -> HttpExchange:

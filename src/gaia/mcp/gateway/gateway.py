@@ -7,20 +7,15 @@ import functools
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from gaia import __version__
 from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stopping
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.gateway.access.access import OPEN, Access
-from gaia.mcp.gateway.access.account import Guard
-from gaia.mcp.gateway.access.audit import Audit
-from gaia.mcp.gateway.access.audit_file import AuditFile
-from gaia.mcp.gateway.access.clients_file import ClientsFile
+from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
 from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.endpoint import Endpoint
@@ -39,12 +34,17 @@ PATH = "/mcp"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class _CachedView(NamedTuple):
-    view: View
-    profile: Profile
-    """Of the client."""
-    named: Profile | None
-    """The profile in the path."""
+class _Everything:
+    def allows_server(self, _server: str) -> bool:
+        return True
+
+    def allows_tool(self, _server: str, _tool: str, _annotations: Any) -> bool:
+        return True
+
+    allows_prompt = allows_resource = lambda *_: True
+
+
+_EVERYTHING = _Everything()
 
 
 class Gateway:
@@ -65,8 +65,6 @@ class Gateway:
         session_idle_timeout: float = 1_800.0,
         keep_alive_interval: float = 15.0,
         name: str | None = None,
-        clients: ClientsFile | None = None,
-        audit: AuditFile | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -76,9 +74,6 @@ class Gateway:
 
         `name` tells this gateway from others behind the same load balancer, which finds it in the ids of sessions:
         ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
-
-        `clients` says which clients there are and what each of them may do, see `read_clients_file`; without it, each
-        request may do everything. `audit` is the file with a line for each call, which the gateway closes.
 
         Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
         """
@@ -102,16 +97,12 @@ class Gateway:
             idle_seconds=session_idle_timeout,
             prefix="" if name is None else f"{name}.",
         )
-        self._clients = clients
-        self._audit_file = audit
         self.access: Access | None = None
-        """Which client a request comes from, from `start` on; None if each request may do everything."""
         self.last_reload: ReloadStatus | None = None
         """When the files of the gateway were last read again, and what became of that."""
-        self._views: dict[tuple[str, str], _CachedView] = {}
-        """By the path and the name of the client's profile."""
+        self._views: dict[tuple[str, object], View] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, lambda: self.access)
+        pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining, self.access)
         self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, pages)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 
@@ -119,7 +110,6 @@ class Gateway:
 
     async def start(self) -> None:
         """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready."""
-        self._protect(asyncio.get_running_loop())
         self._servers.start(running_loop_inbox())
         self._tick()
         if self._owns_manager:
@@ -134,34 +124,6 @@ class Gateway:
         self._servers.stop()
         if self._owns_manager:
             await stopping(self.manager.disconnect_all)
-        guard, self.endpoint.guard = self.endpoint.guard, None
-        if guard is not None:
-            guard.access.close()
-            if guard.audit is not None:
-                guard.audit.close()
-
-    def _protect(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let in clients as they may."""
-        if self._clients is None and self._audit_file is None:
-            return
-        access = Access(OPEN if self._clients is None else self._clients, loop)
-        self.access = None if self._clients is None else access
-        audit = None if self._audit_file is None else Audit(self._audit_file, loop)
-        self.endpoint.guard = Guard(access, audit, loop.time)
-
-    def change_clients(self, clients: ClientsFile) -> None:
-        """Go on with other clients, profiles and limits. On the loop.
-
-        Sessions end whose client there is no more, or may see something else now. Raises ValueError if the gateway was
-        started without clients: it may be reachable for all.
-        """
-        if self.access is None:
-            raise ValueError("the gateway was started without clients: start it anew, with the file of its clients")
-        self.access.change(clients)
-        for session in list(self._sessions):
-            client, path = self.access.current(session.owner), self._path_of(session.view)
-            if client is None or self._view_at(path, client) is not session.view:
-                self._sessions.end(session)
 
     def drain(self) -> None:
         """Prepare for `stop`: no new sessions, and the ends of streams that have no end of their own. On the loop.
@@ -225,26 +187,21 @@ class Gateway:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _view_at(self, path: str, client: Principal) -> View | None:
-        """What a client sees at a path; None if there is nothing."""
-        name, profile = path.removeprefix(f"{PATH}/"), client.profile
-        server: str | None = None
-        named: Profile | None = None
-        if name.startswith("@"):
-            named = None if self.access is None else self.access.profile(name[1:])
-            if named is None:
+    def _view_at(self, path: str, principal: object) -> View | None:
+        view = self._views.get((path, principal))
+        if view is None:
+            server = self._server_at(path)
+            if server is None:
                 return None
-        elif path != PATH:
-            if name == path or name not in self._servers.names() or not profile.allows_server(name):
-                return None
-            server = name
-        known = self._views.get((path, profile.name))
-        if known is not None and known.profile == profile and known.named == named:
-            return known.view
-        seen = profile if named is None else profile.narrowed_to(named)
-        view = View(self._servers, self._changes, server, seen)
-        self._views[path, profile.name] = _CachedView(view, profile, named)
+            view = self._views[path, principal] = View(self._servers, self._changes, server or None, _EVERYTHING)
         return view
 
     def _path_of(self, view: View) -> str:
-        return next((path for (path, _), one in self._views.items() if one.view is view), PATH)
+        return next((path for (path, _), one in self._views.items() if one is view), PATH)
+
+    def _server_at(self, path: str) -> str | None:
+        """The name of the server at a path, "" for all of them; None if there is nothing."""
+        if path == PATH:
+            return ""
+        name = path.removeprefix(f"{PATH}/")
+        return name if name != path and name in self._servers.names() else None

@@ -23,7 +23,6 @@ from gaia.mcp.gateway.log_levels import is_wanted
 from gaia.mcp.gateway.rounds import ParkedCall
 
 if TYPE_CHECKING:
-    from gaia.mcp.gateway.access.account import Account
     from gaia.mcp.gateway.sessions import Session
     from gaia.mcp.gateway.view import View
 
@@ -62,7 +61,6 @@ class PendingRequest:
         "_progress_token",
         "_reply",
         "_withdrawals",
-        "account",
         "call",
         "capabilities",
         "id",
@@ -97,8 +95,6 @@ class PendingRequest:
         self.session = session
         self.identity = ""
         """The name of the client, if clients have names: others must not use its sealed states."""
-        self.account: Account | None = None
-        """What it may use, and what is recorded of it; None if nothing is limited or recorded."""
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False
@@ -140,12 +136,11 @@ class PendingRequest:
     def succeed(self, result: bytes) -> None:
         """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
         if self._ends():
-            result = stateless_result(result) if self.is_stateless else result
-            self._answer(encode_response(self.id, result), 200)
+            self._reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
 
     def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         if self._ends():
-            self._answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
+            self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
         """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
@@ -156,14 +151,6 @@ class PendingRequest:
                 self._reply.abandon()
             if self.call is not None:
                 self.call.cancel(reason)
-            if self.account is not None:
-                self.account.cancelled()
-
-    def _answer(self, message: bytes, status: int) -> None:
-        if self.account is None:
-            self._reply.answer(message, status)
-        else:
-            self.account.close(len(message), lambda: self._reply.answer(message, status))
 
     def _ends(self) -> bool:
         if self.is_answered:

@@ -32,31 +32,16 @@ def relay(
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
-    account = request.account
-
-    def refused(error: MCPError) -> None:
-        if failed is not None:
-            failed(error)
-        else:
-            fail(request, server.name, error)
 
     def ended(relayed: Relayed) -> None:
-        error = relayed.error
-        if account is not None:
-            error = account.answered(len(relayed.result), error, is_tool_error=relayed.is_error)
-        if error is None:
+        if relayed.error is None:
             request.succeed(relayed.result)
+        elif failed is not None:
+            failed(relayed.error)
         else:
-            refused(error)
+            fail(request, server.name, relayed.error)
 
-    def go() -> None:
-        request.call = server.upstream.request(request.method, params, request, ended)
-
-    if account is None:
-        go()
-    else:
-        name = params.get("name")
-        account.admit(server.name, name if isinstance(name, str) else None, go, refused)
+    request.call = server.upstream.request(request.method, params, request, ended)
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_REQUEST, Refusal, RequestId
-from gaia.mcp.gateway.access.account import Account
 from gaia.mcp.gateway.client_messages import ClientMessage, RequestRefused, member
 from gaia.mcp.gateway.dispatch import dispatch
 from gaia.mcp.gateway.pending_request import PendingRequest, Reply
@@ -30,15 +29,11 @@ def take_message(session: Session, message: ClientMessage) -> None:
             request.cancel("cancelled by the client")
 
 
-def begin_request(
-    session: Session, message: ClientMessage, meta: Mapping[str, Any], reply: Reply, account: Account | None = None
-) -> PendingRequest:
-    """Answer a request, now or later. `account` is that of the client for this request."""
+def begin_request(session: Session, message: ClientMessage, meta: Mapping[str, Any], reply: Reply) -> PendingRequest:
+    """Answer a request, now or later."""
     assert message.id is not None
     assert message.method is not None
     request = PendingRequest(message.id, message.method, message.params or {}, meta, reply, session.view, session)
-    request.account = account
-    request.identity = session.identity
     session.requests[message.id] = request
     request.on_end = functools.partial(session.requests.pop, message.id, None)
     dispatch(request)

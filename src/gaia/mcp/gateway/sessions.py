@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
-from gaia.mcp.gateway.access.principal import Principal, identity_of
 from gaia.mcp.gateway.client_messages import encode_notification, encode_request
 from gaia.mcp.gateway.known_servers import Kind
 from gaia.mcp.gateway.log_levels import is_wanted
@@ -44,12 +43,12 @@ class Session:
     It is an audience (see `Audience`).
     """
 
-    def __init__(self, identifier: str, view: View, owner: Principal) -> None:
+    def __init__(self, identifier: str, view: View, owner: object) -> None:
         self.id = identifier
         self.view = view
         """A session is valid at its own path only."""
         self.owner = owner
-        """The client that opened it; for others it does not exist."""
+        """The principal that opened it; for others it does not exist."""
         self.revision = ""
         self.capabilities: Mapping[str, Any] = {}
         self.client_info: Mapping[str, Any] = {}
@@ -63,11 +62,6 @@ class Session:
         """Messages about changes that came while there was no stream, each once."""
         self._asked: dict[RequestId, Answer] = {}
         self._numbers = itertools.count(1)
-
-    @property
-    def identity(self) -> str:
-        """See `ClientSide`."""
-        return identity_of(self.owner)
 
     @property
     def is_idle(self) -> bool:
@@ -167,7 +161,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, view: View, owner: Principal) -> Session | None:
+    def open(self, view: View, owner: object) -> Session | None:
         """None if there are too many, and none is idle, or after `close`."""
         if self._is_closed:
             return None
@@ -189,7 +183,7 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
-    def find(self, identifier: str, view: View, owner: Principal) -> Session | None:
+    def find(self, identifier: str, view: View, owner: object) -> Session | None:
         """The session, which is used with that."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:

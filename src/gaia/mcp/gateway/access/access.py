@@ -6,7 +6,6 @@ import asyncio
 import hmac
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gaia.mcp.gateway.access.client_token import hash_of
@@ -90,22 +89,21 @@ class Access:
             return self._issuers.judge(token.decode("ascii"), path)
         return self._unauthorized(path, "invalid_token", "The token is not known here")
 
-    def current(self, principal: Principal) -> Principal | None:
-        """The same client after `change`, with its profile of now; None if there is no such client any more.
+    def is_current(self, principal: Principal) -> bool:
+        """Whether there still is such a client, and it may see the same, after `change`: else what it has open has to end.
 
-        The profile of a client of an issuer is the one of that name. A rule that gives it another one counts from the
-        next request on.
+        A rule for an issuer's claims that gives another profile counts from the next request on.
         """
-        if principal == ANONYMOUS:
-            return self._anonymous
         clients = self._clients
         issuer, _, subject = principal.name.partition("/")
-        if subject:
+        if principal == ANONYMOUS:
+            profile = clients.anonymous
+        elif subject:
             profile = clients.profiles.get(principal.profile.name) if issuer in clients.issuers else None
         else:
             entry = clients.clients.get(principal.name)
             profile = None if entry is None else clients.profiles[entry.profile]
-        return None if profile is None else replace(principal, profile=profile)
+        return profile == principal.profile
 
     def change(self, clients: ClientsFile) -> None:
         """Continue with other clients, profiles and limits. Keys of issuers that stay the same are kept."""

@@ -43,7 +43,7 @@ class OperationPages:
         servers: Callable[[], list[ServerStatus]],
         status: Callable[[Principal | None], GatewayStatus],
         is_draining: Callable[[], bool],
-        access: Callable[[], Access | None] = lambda: None,
+        access: Access | None = None,
     ) -> None:
         """`status` is given the client that asks: None for one that may know everything."""
         self._servers = servers
@@ -63,10 +63,10 @@ class OperationPages:
             _finish(responder, 200, {"status": "ok"})
         elif path == READY:
             self._ready(responder)
-        elif (access := self._access()) is None:
+        elif self._access is None:
             self._show(path, None, responder)
         else:
-            found = access.authenticate(headers, path)
+            found = self._access.authenticate(headers, path)
             if isinstance(found, Pending):
                 found.then(lambda answer: self._show_to(path, answer, responder))
             else:

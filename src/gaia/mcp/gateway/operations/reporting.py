@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gaia.mcp.gateway.access.access import Access
-from gaia.mcp.gateway.access.principal import Principal, identity_of
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.operations.status import ClientStatus, LimitStatus, SessionStatus
 from gaia.mcp.gateway.sessions import Session
 
@@ -17,7 +17,7 @@ def session_status(session: Session, path: str, now: float) -> SessionStatus:
     """`now` is a reading of the sessions' clock."""
     told = (session.client_info.get("name"), session.client_info.get("version"))
     return SessionStatus(
-        client=identity_of(session.owner) or None,
+        client=session.owner.name if isinstance(session.owner, Principal) else None,
         program=" ".join(one for one in told if isinstance(one, str)),
         path=path,
         protocol_version=session.revision,

@@ -138,13 +138,11 @@ class TestChange:
         assert isinstance(ann, Principal)
         assert isinstance(bob, Principal)
         access.change(clients(bob=entry(new_token(), "reader")))
-        assert access.current(ann) is None
-        now = access.current(bob)
-        assert now == bob
-        assert now is not None
-        assert now.profile is READER
-        assert access.current(ANONYMOUS) is None
-        assert access.current(Principal("corp/ann")) is None
+        assert not access.is_current(ann)
+        assert not access.is_current(bob), "it has another profile"
+        assert access.is_current(Principal("bob", READER))
+        assert not access.is_current(ANONYMOUS)
+        assert not access.is_current(Principal("corp/ann"))
         assert isinstance(access.authenticate(bearer(OTHER), "/mcp"), Refused), "its token was replaced"
 
     def test_limits_change_too(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -157,11 +155,11 @@ class TestChange:
 
     def test_issuers_come_and_go(self, loop: asyncio.AbstractEventLoop) -> None:
         access = TestIssuers().access(loop)
-        assert access.current(Principal("corp/ann", READER)) == Principal("corp/ann")
-        assert access.current(Principal("corp/ann", Profile("gone"))) is None
+        assert access.is_current(Principal("corp/ann", READER))
+        assert not access.is_current(Principal("corp/ann", Profile("gone")))
         access.change(clients(ann=entry(TOKEN)))
         assert access.metadata("/.well-known/oauth-protected-resource") is None
-        assert access.current(Principal("corp/ann", READER)) is None
+        assert not access.is_current(Principal("corp/ann", READER))
 
 
 def test_profiles_are_found_by_name(loop: asyncio.AbstractEventLoop) -> None:
