@@ -90,7 +90,7 @@ class Access:
         return self._unauthorized(path, "invalid_token", "The token is not known here")
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether there still is such a client, and it may see the same, after `change`: else what it has open has to end.
+        """Whether there still is such a client, and it may see the same, after `change`; its sessions end otherwise.
 
         A rule for an issuer's claims that gives another profile counts from the next request on.
         """
