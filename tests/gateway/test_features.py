@@ -203,3 +203,39 @@ def test_a_client_that_cancels_cancels_the_call_at_the_server(mode: str, revisio
                     await asyncio.sleep(0.01)
 
     asyncio.run(use())
+
+
+def test_log_messages_of_the_wanted_severity_reach_the_client(mode: str, revision: str) -> None:
+    logged: list[tuple[str, Any]] = []
+    arrived = asyncio.Event()
+
+    async def note(params: types.LoggingMessageNotificationParams) -> None:
+        logged.append((params.level, params.data))
+        arrived.set()
+
+    def work(context: MCPContext) -> str:
+        """Say what it does."""
+        context.log("debug", "quiet")
+        context.log("warning", "loud")
+        return "done"
+
+    server = FakeServer("files", tools=[work], protocol=revision)
+
+    async def use() -> None:
+        async with (
+            running({"files": server}) as url,
+            Client(
+                f"{url}/mcp", mode=mode, logging_callback=note, log_level=None if mode == "legacy" else "warning"
+            ) as client,
+        ):
+            if mode == "legacy":
+                await client.set_logging_level("warning")
+            async with asyncio.timeout(PATIENCE):
+                # A server of the handshake era may be told of the level when the first call is over.
+                while not logged:
+                    await client.call_tool("files_work", {})
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(arrived.wait(), 0.1)
+        assert set(map(str, logged)) == {"('warning', 'loud')"}
+
+    asyncio.run(use())

@@ -10,11 +10,11 @@ import msgspec
 
 from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.authorization.config import OnAuthorization
-from gaia.mcp.client.known_servers import KnownServers
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.events import Event
@@ -143,6 +143,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
             restart_policy=self.restart_policy or defaults.restart_policy,
             output_validation=self.output_validation or defaults.output_validation,
             features=self.features.or_else(defaults.features),
+            lazy=self.lazy or defaults.lazy,
         )
 
 
@@ -161,7 +162,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     rng: random.Random = msgspec.field(default_factory=random.Random)
     tool_filter: ToolFilter = ALLOW_ALL
     """A tool has to pass this filter as well as the client's own."""
-    known: KnownServers = msgspec.field(default_factory=KnownServers)
+    memory: ServerMemory = msgspec.field(default_factory=ServerMemory)
     """Remembers what lazy servers said at their last start."""
     pins: Callable[[str], ServerPins] = default_pins
     """The approved definitions of a server, by its name, for clients without pins of their own."""

@@ -101,6 +101,9 @@ class DirectSession:
         """Does nothing: the transport is the application's own."""
         return MCPError(f"server {self.name!r} is reached by a transport of the application, which has to replace it")
 
+    def wake(self) -> None:
+        """Does nothing: it never rests."""
+
     def adopted(self) -> None:
         """Is never called: there is no supervisor."""
 

@@ -88,6 +88,8 @@ class MCPClient:
         """What the constructor was given, or `from_config` has made."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
+        self.entry: ServerConfig | None = None
+        """The entry of a configuration that it was made of, if it was."""
         self.listeners = Listeners()
         """Told of the events of this server."""
         features = ClientFeatures(
@@ -127,19 +129,14 @@ class MCPClient:
             self.name, options, services, trips, self._observer, self._cache, callbacks, hooks.happened
         )
         """The part that calls tools; the manager calls it directly."""
-        self._make_gates()
-
-    def _make_gates(self) -> None:
-        options, services, hooks = self._options, self._services, self._hooks
-
-        def gate(kind: PinKind, name: str = self.name) -> PinGate:
-            pins = options.pins
-            store = services.pins if pins is None else lambda _: pins
-            return PinGate(name, options.pin_tools or "off", lambda: store(name), hooks.happened, kind)
-
-        self.features = ServerFeatures(self.trips, self.subscriptions, gate("prompts"))
+        self.features = ServerFeatures(self.trips, self.subscriptions, self._new_gate("prompts"))
         """The part that has resources, prompts and log messages, as exchanges."""
-        self._instructions_gate = gate("instructions")
+        self._instructions_gate = self._new_gate("instructions")
+
+    def _new_gate(self, kind: PinKind) -> PinGate:
+        name, pins = self.name, self._options.pins
+        store = self._services.pins if pins is None else lambda _: pins
+        return PinGate(name, self._options.pin_tools or "off", lambda: store(name), self._hooks.happened, kind)
 
     # Other constructors.
 
@@ -168,7 +165,9 @@ class MCPClient:
         settings = settings_of(server, pins, own_restart="restart" in config)
         transport = transport_for(server, timeout, debug, on_authorization)
         clock = None if server.in_process is None else server.in_process.clock
-        return cls(name, transport, debug, on_elicitation=on_elicitation, clock=clock, **settings)
+        client = cls(name, transport, debug, on_elicitation=on_elicitation, clock=clock, **settings)
+        client.entry = server
+        return client
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:
@@ -207,6 +206,10 @@ class MCPClient:
             self._close_services()
         return connected
 
+    def wake(self) -> None:
+        """Start a server that is at rest, as a call would, without waiting for it. Does nothing in any other state."""
+        self._session.wake()
+
     def restart(self, *, keep_trying: bool = False) -> bool:
         """Give the server a fresh process. True when that is ready.
 
@@ -223,6 +226,10 @@ class MCPClient:
             return replaced
         self._session.disconnect(self._forget)
         return self.connect(keep_trying=keep_trying)
+
+    def shares_clock_with(self, other: MCPClient) -> bool:
+        """Whether both take the time from the same clock, which `reconfigure` needs."""
+        return self._clock is other._clock
 
     def reconfigure(self, successor: MCPClient) -> MCPError | None:
         """For the manager: go on with the configuration of `successor`, which has joined it and was never connected.
@@ -264,9 +271,9 @@ class MCPClient:
         self.tool_calls.forget()
         self._close_services()
 
-    def request_disconnect(self) -> None:
+    def request_disconnect(self, *, drain: float = 0.0) -> None:
         """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
-        self._session.request_disconnect()
+        self._session.request_disconnect(drain)
 
     def _close_services(self) -> None:
         if self._services.owned:
@@ -537,10 +544,10 @@ class MCPClient:
         self.tool_calls.listed(definitions, listing)
         profile = self._session.profile
         if self._options.lazy and profile is not None:
-            self._services.known.remember(profile, definitions)
+            self._services.memory.remember(profile, definitions)
 
-    def last_known(self) -> tuple[ServerProfile, list[Any]] | None:
-        known = self._services.known.recall()
+    def last_known(self) -> tuple[ServerProfile | None, list[Any]] | None:
+        known = self._services.memory.recall()
         return None if known is None else (known.profile, known.tools)
 
     def adopted(self, context: SupervisionContext) -> None:
@@ -550,10 +557,12 @@ class MCPClient:
             return
         self._successor, successor = None, candidate[1]
         self.transport = successor.transport
+        self.entry = successor.entry
         self._options, self._services = successor._options, successor._services
         self._cache.forget()
         self.tool_calls.adopt(self._options, self._services, self._hooks.happened)
-        self._make_gates()
+        self.features.adopt(self._new_gate("prompts"))
+        self._instructions_gate = self._new_gate("instructions")
         self._session.adopted()
 
     def happened(self, event: Event) -> None:

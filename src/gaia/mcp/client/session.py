@@ -75,6 +75,9 @@ class Session(Protocol):
         Returns why that has failed, if it has. A server that is not supervised cannot be reconfigured.
         """
 
+    def wake(self) -> None:
+        """Start a server that is at rest."""
+
     def adopted(self) -> None:
         """The supervisor goes on with what `reconfigure` was given."""
 
@@ -221,6 +224,9 @@ class SupervisedSession:
                     self._context.adopt(context)
                     context.hooks.adopted(context)
                     return None
+
+    def wake(self) -> None:
+        self._supervisor.wake()
 
     def adopted(self) -> None:
         """The server has another configuration."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gaia.mcp.aio.calls import run
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.mcp.errors import MCPError, Overloaded
 from gaia.mcp.gateway.known_servers import Kind, KnownServer, KnownServers
-
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.view import View
 
 __all__ = ["Audience", "Changes"]
 
@@ -29,8 +26,8 @@ Done = Callable[[MCPError | None], None]
 class Audience(Protocol):
     """A client that may be told: a session, or one ``subscriptions/listen``."""
 
-    @property
-    def view(self) -> View: ...
+    def sees(self, server: str) -> bool:
+        """Whether anything of a server may be told."""
 
     def list_changed(self, kind: Kind) -> None:
         """A list has become another one, as far as servers say."""
@@ -113,7 +110,7 @@ class Changes:
     def _tell(self) -> None:
         untold, self._untold = self._untold, {}
         for audience in list(self._audiences):
-            for kind in dict.fromkeys(kind for server, kind in untold if audience.view.sees(server)):
+            for kind in dict.fromkeys(kind for server, kind in untold if audience.sees(server)):
                 audience.list_changed(kind)
 
     def _happened(self, event: Event) -> None:
@@ -123,11 +120,15 @@ class Changes:
                 if server == event.server and event.uri.startswith(uri):
                     for audience in watch.audiences():
                         audience.resource_updated(event.uri)
-        elif isinstance(event, ServerLog):
+        elif isinstance(event, ServerLog) and not self._logs_by_request(event.server):
             message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
             for audience in list(self._audiences):
-                if audience.view.sees(event.server):
+                if audience.sees(event.server):
                     audience.server_log(message)
+
+    def _logs_by_request(self, name: str) -> bool:
+        server = self._servers.get(name)
+        return server is not None and server.logs_by_request
 
 
 class _Watch:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.gateway.access.audit import shown_uri
+from gaia.mcp.gateway.call_control import Target
 from gaia.mcp.gateway.client_messages import RequestRefused, member
 from gaia.mcp.gateway.pending_request import PendingRequest, later
-from gaia.mcp.gateway.prompts import find_prompt
-from gaia.mcp.gateway.relaying import relay
+from gaia.mcp.gateway.relaying import refuse_unknown, relay
 
 __all__ = ["complete"]
 
@@ -27,12 +28,17 @@ def complete(request: PendingRequest) -> None:
 
 
 def _complete_prompt(request: PendingRequest, reference: dict[str, Any], name: str) -> None:
-    server, own_name = find_prompt(request.view, name)
-    relay(request, server, request.forwarded(ref={**reference, "name": own_name}))
+    found = request.view.prompts().routes.get(name)
+    if found is None:
+        refuse_unknown(request, "prompt", name)
+        return
+    server, own_name = found
+    relay(request, server, request.forwarded(ref={**reference, "name": own_name}), Target(server.name, own_name))
 
 
 def _complete_resource(request: PendingRequest, uri: str) -> None:
     found = request.view.templates().routes.get(uri) or request.view.resources().routes.get(uri)
     if found is None:
-        raise RequestRefused(INVALID_PARAMS, f"Unknown resource template: {uri}")
-    relay(request, found[0], request.forwarded())
+        refuse_unknown(request, "resource template", shown_uri(uri))
+    else:
+        relay(request, found[0], request.forwarded(), Target(found[0].name, shown_uri(uri)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
 from gaia.mcp.gateway.completion import complete
-from gaia.mcp.gateway.log_levels import set_level
+from gaia.mcp.gateway.logging_level import set_level
 from gaia.mcp.gateway.opening import discover, initialize, ping
 from gaia.mcp.gateway.pending_request import PendingRequest, later
 from gaia.mcp.gateway.prompts import get_prompt, list_prompts

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.client_messages import ClientMessage, RequestRefused, decode_message, encode_error, member
 from gaia.mcp.gateway.dispatch import dispatch
 from gaia.mcp.gateway.http_reply import JSON, Headers, HttpReply, HttpStream, KeepAlive, Responder
@@ -30,17 +32,23 @@ _SESSION = b"mcp-session-id"
 _TOO_MANY = -32000
 """The code for what the protocol has none for."""
 
-ViewAt = Callable[[str, object], View | None]
+ViewAt = Callable[[str, Principal | None], View | None]
 """The view at a path, for a principal; None if there is none."""
 
 
 class HttpExchange:
     """What has become of one HTTP request."""
 
-    __slots__ = ("_on_gone",)
+    __slots__ = ("_on_gone", "is_gone")
 
     def __init__(self, on_gone: Callable[[], None] | None = None) -> None:
         self._on_gone = on_gone
+        self.is_gone = False
+        """Whether the client has closed the connection."""
+
+    def follow(self, other: HttpExchange) -> None:
+        """Whatever becomes of `other` has become of this one."""
+        self._on_gone = other.client_gone
 
     def client_gone(self) -> None:
         """The client has closed the connection before the end of the response.
@@ -48,6 +56,7 @@ class HttpExchange:
         In the stateless era this cancels the request. In the handshake era it says nothing, but nothing could take the
         answer to the client any more, so the request is cancelled too.
         """
+        self.is_gone = True
         if self._on_gone is not None:
             self._on_gone()
 
@@ -55,14 +64,27 @@ class HttpExchange:
 _NOTHING = HttpExchange()
 
 
+class _HttpRequest(NamedTuple):
+    """One HTTP request as a whole."""
+
+    method: str
+    path: str
+    headers: Mapping[bytes, bytes]
+    """Names in lower case."""
+    body: bytes
+    responder: Responder
+    address: str | None
+
+
 class _Post(NamedTuple):
     """What is known of a POST before its body is looked at."""
 
     headers: Mapping[bytes, bytes]
     responder: Responder
+    address: str | None
     view: View
-    owner: object
-    """The principal."""
+    owner: Principal | None
+    """The client."""
 
 
 class Endpoint:
@@ -73,23 +95,61 @@ class Endpoint:
         self._sessions = sessions
         self._keep_alive = keep_alive
         self._pages = pages
+        self.access: Access | None = None
+        """Says which client a request comes from; without it each request may do everything."""
 
     def handle(
-        self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes, responder: Responder
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        address: str | None = None,
     ) -> HttpExchange:
-        """Answer one HTTP request, now or later. Names of `headers` are in lower case."""
+        """Answer one HTTP request, now or later. Names of `headers` are in lower case; `address` is the client's IP."""
+        request = _HttpRequest(method, path, headers, body, responder, address)
         if self._pages.has(path):
             self._pages.answer(method, path, headers, responder)
             return _NOTHING
-        principal: object = None
-        view = self._view_at(path, principal)
+        access = self.access
+        if access is None:
+            return self._answer(request, None)
+        if (document := access.metadata(path)) is not None:
+            responder.finish(200, JSON, document)
+            return _NOTHING
+        found = access.authenticate(headers, path)
+        if not isinstance(found, Pending):
+            return self._answer_client(request, found)
+        exchange = HttpExchange()
+
+        def known(client: Principal | Refused) -> None:
+            if not exchange.is_gone:
+                exchange.follow(self._answer_client(request, client))
+
+        found.then(known)
+        return exchange
+
+    def _answer_client(self, request: _HttpRequest, client: Principal | Refused) -> HttpExchange:
+        if isinstance(client, Principal):
+            return self._answer(request, client)
+        more: Headers = []
+        if client.www_authenticate is not None:
+            more.append((b"www-authenticate", client.www_authenticate.encode("latin-1")))
+        if client.retry_after is not None:
+            more.append((b"retry-after", str(client.retry_after).encode()))
+        return _refuse(request.responder, client.status, client.message, more)
+
+    def _answer(self, request: _HttpRequest, client: Principal | None) -> HttpExchange:
+        view = self._view_at(request.path, client)
         if view is None:
-            return _refuse(responder, 404, f"There is nothing at {path}")
-        if method == "POST":
-            return self._post(_Post(headers, responder, view, principal), body)
-        if method in ("GET", "DELETE"):
-            return self._of_session(method, view, headers, responder)
-        return _refuse(responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
+            return _refuse(request.responder, 404, f"There is nothing at {request.path}")
+        if request.method == "POST":
+            post = _Post(request.headers, request.responder, request.address, view, client)
+            return self._post(post, request.body)
+        if request.method in ("GET", "DELETE"):
+            return self._of_session(request, view, client)
+        return _refuse(request.responder, 405, "Use POST", [(b"allow", b"GET, POST, DELETE")])
 
     def _post(self, post: _Post, body: bytes) -> HttpExchange:
         message: ClientMessage | None = None
@@ -117,7 +177,9 @@ class Endpoint:
             post.responder.finish(202, [], b"")
             return _NOTHING
         reply = HttpReply(post.responder, self._keep_alive, [], accepts_messages=accepts_messages)
-        request = PendingRequest(message.id, message.method, params, meta, reply, post.view, None)
+        request = PendingRequest(
+            message.id, message.method, params, meta, reply, post.view, None, post.owner, post.address
+        )
         dispatch(request)
         return _exchange(request)
 
@@ -136,7 +198,7 @@ class Endpoint:
             return _NOTHING
         require_unused(session, message)
         reply = HttpReply(post.responder, self._keep_alive, headers, accepts_messages=accepts_messages)
-        return _exchange(begin_request(session, message, meta, reply))
+        return _exchange(begin_request(session, message, meta, reply, post.address))
 
     def _open_session(self, post: _Post, message: ClientMessage) -> Session:
         if message.id is None or _SESSION in post.headers:
@@ -155,14 +217,13 @@ class Endpoint:
             raise RequestRefused(INVALID_REQUEST, "there is no such session: send initialize again", status=404)
         return session
 
-    def _of_session(
-        self, method: str, view: View, headers: Mapping[bytes, bytes], responder: Responder
-    ) -> HttpExchange:
+    def _of_session(self, request: _HttpRequest, view: View, owner: Principal | None) -> HttpExchange:
         """GET opens the stream of a session, and DELETE ends the session."""
+        method, headers, responder = request.method, request.headers, request.responder
         given = headers.get(_SESSION)
         if given is None:
             return _refuse(responder, 405, f"Without a session there is no {method}; use POST", [(b"allow", b"POST")])
-        session = self._sessions.find(given.decode("latin-1"), view, None)
+        session = self._sessions.find(given.decode("latin-1"), view, owner)
         if session is None:
             return _refuse(responder, 404, "There is no such session")
         if method == "DELETE":

@@ -22,19 +22,18 @@ from gaia.mcp.client.supervision.events import (
     ToolsChanged,
 )
 from gaia.mcp.errors import MCPError
+from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.known_list import KnownList
+from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.rounds import Rounds
 from gaia.mcp.gateway.upstream import Upstream
 
-__all__ = ["LOG_LEVELS", "Kind", "KnownServer", "KnownServers"]
+__all__ = ["Kind", "KnownServer", "KnownServers"]
 
 logger = get_logger(__name__)
 
 Kind = Literal["tools", "prompts", "resources"]
 """Whose lists can change."""
-
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""The words of RFC 5424, the least severe first."""
 
 _STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
 """The states of a server that has not joined the others and may do so any moment."""
@@ -61,7 +60,7 @@ class KnownServer:
         self.has_settled = False
         """Whether its first start has succeeded or failed; see `KnownServers.settled`."""
         self._log_level: int | None = None
-        """The least severe that any client wanted, as a place in `LOG_LEVELS`."""
+        """The least severe that any client wanted, as its severity."""
         self._tasks: set[asyncio.Task[None]] = set()
         """asyncio itself keeps tasks only weakly."""
 
@@ -70,11 +69,17 @@ class KnownServer:
         """What it has declared; empty before its first handshake."""
         return self.client.capabilities
 
+    @property
+    def logs_by_request(self) -> bool:
+        """Whether it logs what each request asks for, to the client of that request: it is of the stateless era."""
+        return self.client.trips.is_stateless
+
     def want_log_level(self, level: str) -> None:
         """Have the server send log messages of this severity and above, unless it sends less severe ones already."""
-        severity = LOG_LEVELS.index(level)
-        if self._log_level is None or severity < self._log_level:
-            self._log_level = severity
+        if level not in LOG_LEVELS or self.logs_by_request or "logging" not in self.capabilities:
+            return
+        if self._log_level is None or severity(level) < self._log_level:
+            self._log_level = severity(level)
             task = asyncio.get_running_loop().create_task(self._set_log_level(level))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -107,6 +112,8 @@ class KnownServers:
     def __init__(self, manager: MCPClientManager) -> None:
         self.manager = manager
         self._rounds = Rounds()
+        self.checks = Checks()
+        """What calls pass on their way to servers."""
         self._version = 0
         self._routes: object = None
         """The routes of the manager that the version is of; they are replaced as a whole."""

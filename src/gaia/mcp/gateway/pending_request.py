@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.client_messages import (
     META,
     Params,
@@ -20,13 +21,10 @@ from gaia.mcp.gateway.client_messages import (
     stateless_result,
 )
 from gaia.mcp.gateway.log_levels import is_wanted
-from gaia.mcp.gateway.rounds import ParkedCall
+from gaia.mcp.gateway.sessions import Session
+from gaia.mcp.gateway.view import View
 
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.sessions import Session
-    from gaia.mcp.gateway.view import View
-
-__all__ = ["PendingRequest", "Reply", "later"]
+__all__ = ["PendingRequest", "Reply", "UnderWay", "later"]
 
 logger = get_logger(__name__)
 
@@ -54,6 +52,13 @@ class Reply(Protocol):
         """Whether `send` leads anywhere."""
 
 
+class UnderWay(Protocol):
+    """What a server does for a request."""
+
+    def cancel(self, reason: str) -> None:
+        """Harmless if it has ended."""
+
+
 class PendingRequest:
     """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
 
@@ -61,10 +66,10 @@ class PendingRequest:
         "_progress_token",
         "_reply",
         "_withdrawals",
+        "address",
         "call",
         "capabilities",
         "id",
-        "identity",
         "is_answered",
         "is_stateless",
         "log_level",
@@ -72,6 +77,7 @@ class PendingRequest:
         "method",
         "on_end",
         "params",
+        "principal",
         "session",
         "view",
     )
@@ -85,6 +91,8 @@ class PendingRequest:
         reply: Reply,
         view: View,
         session: Session | None,
+        principal: Principal | None = None,
+        address: str | None = None,
     ) -> None:
         """`session` is None for a client of the stateless era, whose `meta` has been checked."""
         self.id = identifier
@@ -93,12 +101,14 @@ class PendingRequest:
         self.meta = meta
         self.view = view
         self.session = session
-        self.identity = ""
-        """The name of the client, if clients have names: others must not use its sealed states."""
+        self.principal = principal
+        """The client, if clients have names."""
+        self.address = address
+        """The IP address that the request came from, if it came from one."""
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False
-        self.call: ParkedCall | None = None
+        self.call: UnderWay | None = None
         """What a server is doing for it."""
         self.on_end: Callable[[], object] | None = None
         """Called once it is answered, or cancelled."""
@@ -164,6 +174,11 @@ class PendingRequest:
         return True
 
     # What servers reach of the client (`ClientSide`).
+
+    @property
+    def identity(self) -> str:
+        """What tells this client from others, which must not use its sealed states."""
+        return "" if self.principal is None else self.principal.name
 
     @property
     def accepts_messages(self) -> bool:

@@ -238,6 +238,10 @@ class RelayedCall:
         return self.client.log_level
 
     def logged(self, params: dict[str, Any]) -> None:
+        # What a server of the handshake era logs, sessions are told of whether they have a call there or not.
+        if not (self.client.is_stateless or self._link.is_stateless):
+            return
+
         def log() -> None:
             if self._on_end is not None:
                 self.client.log(params)

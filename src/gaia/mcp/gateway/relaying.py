@@ -7,11 +7,12 @@ from typing import Any
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.rounds import Relayed
 
-__all__ = ["RESOURCE_NOT_FOUND", "fail", "relay"]
+__all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25."""
@@ -29,6 +30,7 @@ def relay(
     request: PendingRequest,
     server: KnownServer,
     params: dict[str, Any],
+    target: Target,
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
@@ -41,7 +43,19 @@ def relay(
         else:
             fail(request, server.name, relayed.error)
 
-    request.call = server.upstream.request(request.method, params, request, ended)
+    if request.is_stateless and request.log_level is not None:
+        server.want_log_level(request.log_level)
+    pass_on(request, target, lambda on_end: server.upstream.request(request.method, params, request, on_end), ended)
+
+
+def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
+    """Answer a request for something that does not exist, or that the client may not see."""
+    record_unknown(
+        request,
+        Target(None, name),
+        "unknown_tool" if what == "tool" else "not_found",
+        lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"),
+    )
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:

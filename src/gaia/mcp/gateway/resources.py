@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.gateway.access.audit import shown_uri
+from gaia.mcp.gateway.call_control import Target, record_unknown
 from gaia.mcp.gateway.client_messages import member
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
@@ -39,8 +41,9 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
     if not servers:
         if last is None:
             error = JsonRpcError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
-            last = ("", error)
-        fail(request, *last)
+            record_unknown(request, Target(None, shown_uri(uri)), "not_found", lambda: fail(request, "", error))
+        else:
+            fail(request, *last)
         return
     server, *others = servers
 
@@ -50,4 +53,4 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
         else:
             fail(request, server.name, error)
 
-    relay(request, server, request.forwarded(), failed)
+    relay(request, server, request.forwarded(), Target(server.name, shown_uri(uri)), failed)

@@ -29,11 +29,23 @@ def take_message(session: Session, message: ClientMessage) -> None:
             request.cancel("cancelled by the client")
 
 
-def begin_request(session: Session, message: ClientMessage, meta: Mapping[str, Any], reply: Reply) -> PendingRequest:
+def begin_request(
+    session: Session, message: ClientMessage, meta: Mapping[str, Any], reply: Reply, address: str | None = None
+) -> PendingRequest:
     """Answer a request, now or later."""
     assert message.id is not None
     assert message.method is not None
-    request = PendingRequest(message.id, message.method, message.params or {}, meta, reply, session.view, session)
+    request = PendingRequest(
+        message.id,
+        message.method,
+        message.params or {},
+        meta,
+        reply,
+        session.view,
+        session,
+        session.owner,
+        address,
+    )
     session.requests[message.id] = request
     request.on_end = functools.partial(session.requests.pop, message.id, None)
     dispatch(request)

@@ -6,19 +6,17 @@ import itertools
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.client_messages import encode_notification, encode_request
 from gaia.mcp.gateway.known_servers import Kind
 from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.view import View
 
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.changes import Changes
-    from gaia.mcp.gateway.pending_request import PendingRequest
-    from gaia.mcp.gateway.view import View
-
-__all__ = ["MessageStream", "Session", "Sessions"]
+__all__ = ["ClientRequest", "MessageStream", "Session", "Sessions"]
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
@@ -37,13 +35,22 @@ class MessageStream(Protocol):
     def end(self) -> None: ...
 
 
+class ClientRequest(Protocol):
+    """A request of the client that is not answered yet."""
+
+    method: str
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want the answer any more."""
+
+
 class Session:
     """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
 
     It is an audience (see `Audience`).
     """
 
-    def __init__(self, identifier: str, view: View, owner: object) -> None:
+    def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
         self.id = identifier
         self.view = view
         """A session is valid at its own path only."""
@@ -53,7 +60,7 @@ class Session:
         self.capabilities: Mapping[str, Any] = {}
         self.client_info: Mapping[str, Any] = {}
         self.log_level: str | None = None
-        self.requests: dict[RequestId, PendingRequest] = {}
+        self.requests: dict[RequestId, ClientRequest] = {}
         """By the client's ids."""
         self.used_at = 0.0
         """When a message of the client came last: a reading of the loop's clock, in seconds."""
@@ -94,6 +101,9 @@ class Session:
             self._untold[message] = None
 
     # As an audience.
+
+    def sees(self, server: str) -> bool:
+        return self.view.sees(server)
 
     def list_changed(self, kind: Kind) -> None:
         self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
@@ -161,7 +171,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, view: View, owner: object) -> Session | None:
+    def open(self, view: View, owner: Principal | None) -> Session | None:
         """None if there are too many, and none is idle, or after `close`."""
         if self._is_closed:
             return None
@@ -183,7 +193,7 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
-    def find(self, identifier: str, view: View, owner: object) -> Session | None:
+    def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
         """The session, which is used with that."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:

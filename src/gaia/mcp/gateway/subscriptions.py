@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -15,9 +15,6 @@ from gaia.mcp.gateway.client_messages import EMPTY_RESULT, RequestRefused, membe
 from gaia.mcp.gateway.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
 from gaia.mcp.gateway.relaying import fail
-
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.view import View
 
 __all__ = ["listen", "subscribe", "unsubscribe"]
 
@@ -40,9 +37,8 @@ class _Listening:
         self._is_acknowledged = False
         self._waiting: list[tuple[str, dict[str, Any]]] = []
 
-    @property
-    def view(self) -> View:
-        return self._request.view
+    def sees(self, server: str) -> bool:
+        return self._request.view.sees(server)
 
     def acknowledge(self, notifications: dict[str, Any]) -> None:
         self._request.notify(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.gateway.client_messages import RequestRefused, member
+from gaia.mcp.gateway.call_control import Target
+from gaia.mcp.gateway.client_messages import member
 from gaia.mcp.gateway.pending_request import PendingRequest, later
-from gaia.mcp.gateway.relaying import relay
+from gaia.mcp.gateway.relaying import refuse_unknown, relay
 
 __all__ = ["call_tool", "list_tools"]
 
@@ -30,6 +30,7 @@ def call_tool(request: PendingRequest) -> None:
 def _call(request: PendingRequest, name: str) -> None:
     found = request.view.find_tool(name)
     if found is None:
-        raise RequestRefused(INVALID_PARAMS, f"Unknown tool: {name}")
+        refuse_unknown(request, "tool", name)
+        return
     server, own_name = found
-    relay(request, server, request.forwarded(name=own_name))
+    relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name, is_tool=True))

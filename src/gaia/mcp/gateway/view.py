@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gaia.mcp.client.naming import assign
+from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.changes import Changes
+from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.known_list import KnownList
 from gaia.mcp.gateway.known_servers import KnownServer, KnownServers
 from gaia.mcp.gateway.merged_list import MergedList
 from gaia.mcp.gateway.uri_templates import matches
 
-__all__ = ["View", "Visibility"]
+__all__ = ["View"]
 
 _PREFIX = "mcp_"
 """What the manager's names of tools begin with; those of the gateway do not."""
@@ -28,19 +31,10 @@ _NEW_LIST_SECONDS = 0.5
 Item = dict[str, Any]
 
 
-class Visibility(Protocol):
-    """What a client may see and use: a profile."""
-
-    def allows_server(self, server: str) -> bool: ...
-    def allows_tool(self, server: str, tool: str, annotations: Any) -> bool: ...
-    def allows_prompt(self, server: str, prompt: str) -> bool: ...
-    def allows_resource(self, server: str, uri: str) -> bool: ...
-
-
 class View:
     """Belongs to the gateway's event loop."""
 
-    def __init__(self, servers: KnownServers, changes: Changes, server: str | None, profile: Visibility) -> None:
+    def __init__(self, servers: KnownServers, changes: Changes, server: str | None, profile: Profile) -> None:
         """All servers, or one `server` under its own names; of them what `profile` allows."""
         self.changes = changes
         """Tells clients of this view what changes."""
@@ -56,6 +50,11 @@ class View:
         """In the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
         return self._servers.of(name for name in names if self._profile.allows_server(name))
+
+    @property
+    def checks(self) -> Checks:
+        """What calls pass on their way to servers."""
+        return self._servers.checks
 
     def sees(self, server: str) -> bool:
         """Whether anything of a server may be seen."""
@@ -102,6 +101,8 @@ class View:
             if (
                 name.startswith(prefix)
                 and not server.client.tool_calls.catalog.listed
+                # Before its start has begun, its client would refuse the call; it is waited for.
+                and server.client.state is not ServerState.CREATED
                 and self._profile.allows_tool(server.name, own, None)
             ):
                 return server, own

@@ -407,13 +407,16 @@ class Connection:
             call.on_progress(message.params)
 
     def _relay_log(self, message: Notification) -> None:
-        """Pass on a log message of a server of the stateless era, which logs what a request asks for."""
-        if self.negotiated.server_may_ask:
+        """Pass on a log message to the clients whose calls it may belong to, if they want any."""
+        calls = [call for call in self.relayed(message.call_id) if call.owner.log_level is not None]
+        # A server of the stateless era logs what a request asks for, and so for that request alone. One of the handshake
+        # era logs for all who see it.
+        if len(calls) > 1 and not self.negotiated.server_may_ask:
             return
-        calls = self.relayed(message.call_id)
-        # One of several clients' calls: it could be any of them.
-        if len(calls) == 1:
-            calls[0].owner.logged(mask_strings(message.params, self.redact))
+        if calls:
+            params = mask_strings(message.params, self.redact)
+            for call in calls:
+                call.owner.logged(params)
 
     def _respond(self, answer: Outgoing) -> bool:
         if self.channel is None or self.state is ConnectionState.CLOSED:

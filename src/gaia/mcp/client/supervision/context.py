@@ -22,8 +22,8 @@ from gaia.mcp.errors import MCPError
 
 __all__ = ["KnownServer", "Listing", "SupervisionContext", "SupervisionHooks"]
 
-KnownServer = tuple[ServerProfile, list[Any]]
-"""What a server said of itself at an earlier start: its profile, and the definitions of its tools."""
+KnownServer = tuple[ServerProfile | None, list[Any]]
+"""What a server said of itself at an earlier start: its profile, if that is known, and the definitions of its tools."""
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -71,7 +71,7 @@ class ServerLifecycle:
         self.call_queue = CallQueue(
             context.name,
             context.max_pending,
-            on_call_waiting=lambda: loop.post(self._call_waiting),
+            on_call_waiting=lambda: loop.post(self.call_waiting),
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,
             retry_in=lambda: self.condition.retry_in,
@@ -143,7 +143,7 @@ class ServerLifecycle:
         self.condition.move_to(ServerState.EXITED, _LAZY)
         self._on_settled()
 
-    def _call_waiting(self) -> None:
+    def call_waiting(self) -> None:
         """A call came for a server that does not run, or is on trial."""
         if self._trial.is_under_way:
             self._trial.try_next()
@@ -304,7 +304,7 @@ class ServerLifecycle:
         if self.call_queue.ready is not None:
             self._admit()
         elif self.condition.state is ServerState.EXITED and len(self.call_queue) > 0:
-            self._call_waiting()
+            self.call_waiting()
 
     def _left(self, generation: Generation) -> None:
         """A generation whose place another one has taken, or that was let go, has ended completely."""
@@ -544,7 +544,7 @@ class ServerLifecycle:
         self._spans.stays_exited()
         if len(self.call_queue) > 0:
             # A call that came before the state was EXITED, or during the termination, did not start the server.
-            self._loop.post(self._call_waiting)
+            self._loop.post(self.call_waiting)
 
     def _back_off(self, delay: float, reason: str) -> None:
         self.condition.last_error = reason

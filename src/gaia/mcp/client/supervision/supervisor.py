@@ -125,6 +125,10 @@ class Supervisor:
         _flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
 
+    def wake(self) -> None:
+        """Start a server that is at rest, as a call would."""
+        self._loop.post(self._lifecycle.call_waiting)
+
     def stop(self, drain: float = 0.0) -> None:
         """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once.
 

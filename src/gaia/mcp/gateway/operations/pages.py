@@ -43,13 +43,13 @@ class OperationPages:
         servers: Callable[[], list[ServerStatus]],
         status: Callable[[Principal | None], GatewayStatus],
         is_draining: Callable[[], bool],
-        access: Access | None = None,
     ) -> None:
         """`status` is given the client that asks: None for one that may know everything."""
         self._servers = servers
         self._status = status
         self._is_draining = is_draining
-        self._access = access
+        self.access: Access | None = None
+        """Says which client asks; without it every client may see everything."""
 
     def has(self, path: str) -> bool:
         """Whether there is such a page."""
@@ -63,10 +63,10 @@ class OperationPages:
             _finish(responder, 200, {"status": "ok"})
         elif path == READY:
             self._ready(responder)
-        elif self._access is None:
+        elif self.access is None:
             self._show(path, None, responder)
         else:
-            found = self._access.authenticate(headers, path)
+            found = self.access.authenticate(headers, path)
             if isinstance(found, Pending):
                 found.then(lambda answer: self._show_to(path, answer, responder))
             else:

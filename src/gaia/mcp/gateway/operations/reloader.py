@@ -129,7 +129,7 @@ class Reloader:
         try:
             changes = await in_thread(run)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the gateway goes on as it is
-            reason = exception_text(error)
+            reason = str(error) if isinstance(error, ValueError) else exception_text(error)
             logger.error("gateway_reload_refused", error=reason)
             return Reload(time.time(), reason)
         logger.info("gateway_reloaded")

@@ -17,7 +17,7 @@ def session_status(session: Session, path: str, now: float) -> SessionStatus:
     """`now` is a reading of the sessions' clock."""
     told = (session.client_info.get("name"), session.client_info.get("version"))
     return SessionStatus(
-        client=session.owner.name if isinstance(session.owner, Principal) else None,
+        client=None if session.owner is None else session.owner.name,
         program=" ".join(one for one in told if isinstance(one, str)),
         path=path,
         protocol_version=session.revision,

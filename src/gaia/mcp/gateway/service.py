@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Callable, Iterable
 
-from gaia.log import get_logger
 from gaia.mcp.gateway.asgi import Receive, Scope, Send
 from gaia.mcp.gateway.gateway import Gateway
 from gaia.mcp.gateway.operations.reloader import Reload, Reloader, Source
@@ -18,7 +18,8 @@ from gaia.serving.service_manager import ServiceManager
 
 __all__ = ["Service"]
 
-logger = get_logger(__name__)
+_ANSWER_SECONDS = 5.0
+"""For the errors of calls that did not end within the time that they had."""
 
 
 class Service:
@@ -33,6 +34,7 @@ class Service:
         self._manager = manager or ServiceManager()
         self._sources = list(sources)
         self._reloader: Reloader | None = None
+        self._grace = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
 
     def run(self, options: HttpOptions, started: Callable[[str], None]) -> None:
@@ -40,7 +42,10 @@ class Service:
 
         Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
         """
-        run_http(self._application, options, started, self.drain)
+        # What is still under way then is answered with an error, and not cut off.
+        self._grace = options.shutdown_grace
+        later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
+        run_http(self._application, later, started, self.drain)
 
     def drain(self) -> None:
         """The gateway is about to end. On its event loop."""
@@ -49,6 +54,7 @@ class Service:
         if self._reloader is not None:
             # A server that is started now would be ended at once.
             self._reloader.stop()
+        asyncio.get_running_loop().call_later(self._grace, self._gateway.give_up)
 
     async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
