@@ -65,7 +65,7 @@ def gateway_http_options(
     )
 
 
-_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name"})
+_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name", "audit"})
 
 
 @app.callback()
@@ -76,6 +76,9 @@ def gateway(
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on standard input and output.")] = False,
     http: HttpOptions,
     clients: ClientsOption = None,
+    audit: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write a line of JSON for each call to this file.")
+    ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="How many sessions there may be.")] = 1000,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
@@ -106,19 +109,21 @@ def gateway(
         if stdio:
             _serve_stdio(sources, http)
         else:
-            _serve_http(sources, http, max_sessions, name)
+            _serve_http(sources, http, max_sessions, name, audit)
 
     run_server(run, options, unsafe_hint=_UNSAFE_HINT)
 
 
-def _serve_http(sources: GatewaySources, http: HttpOptions, max_sessions: int, name: str | None) -> None:
+def _serve_http(
+    sources: GatewaySources, http: HttpOptions, max_sessions: int, name: str | None, audit: Path | None
+) -> None:
     from gaia.mcp.gateway import Gateway
     from gaia.mcp.gateway.service import Service
     from gaia.serving.service_manager import ServiceManager
 
     manager = ServiceManager.of_environment()
     try:
-        gateway = Gateway(sources.config, clients=sources.clients, max_sessions=max_sessions, name=name)
+        gateway = Gateway(sources.config, clients=sources.clients, max_sessions=max_sessions, name=name, audit=audit)
     except ValueError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     say = announce("MCP gateway")
