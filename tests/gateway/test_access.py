@@ -20,6 +20,7 @@ from gaia.mcp.gateway.access.clients_file import ClientsFile, add_client, read_c
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.running import running
 from tests.gateway.token_issuer import KeyServer, SigningKey
+from tests.tracing import Metering, Tracing, attributes_of
 from tests.waiting import PATIENCE
 
 MODES = ("legacy", "auto")
@@ -491,3 +492,18 @@ class TestAudit:
                 assert json.loads(file.read_text())["client"] == "anonymous"
 
         asyncio.run(use())
+
+
+class TestTelemetry:
+    def test_spans_and_metrics_carry_the_client(self, clients: Clients, tracing: Tracing, metering: Metering) -> None:
+        token = clients.add("ann")
+
+        async def use() -> None:
+            gateway = Gateway(servers(), clients=clients.read())
+            async with running(gateway) as url, connected(url, token, "auto") as client:
+                await text_of(client, "files_read", path="a")
+
+        asyncio.run(use())
+        assert attributes_of(tracing.call)["gaia.mcp.gateway.client"] == "ann"
+        points = metering.points("mcp.client.operation.duration")
+        assert "ann" in {(point.attributes or {}).get("gaia.mcp.gateway.client") for point in points}

@@ -17,7 +17,8 @@ from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.rounds import OnEnd, ParkedCall, Relayed
-from gaia.telemetry.attributes import CALLERS_FAULT
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
 
 __all__ = ["Target", "pass_on", "record_unknown"]
 
@@ -98,13 +99,22 @@ class _ControlledCall:
 
     def _go(self, admission: Admission | None) -> None:
         self._admission = admission
+        if admission is not None and admission.waited:
+            metrics.instruments.limit_wait_duration.record(admission.waited, self._labels)
         try:
             self._call = self._send(self._ended)
         except Exception as error:  # noqa: BLE001 - the limits have to be told the end in any case
             logger.error("gateway_request_failed", method=self.client.method, error=exception_text(error))
             self._ended(Relayed(error=InvalidResponse("internal error of the gateway")))
 
+    @property
+    def _labels(self) -> dict[str, str]:
+        """Of metrics: with few values, so clients of an issuer are one."""
+        client = (self.client.principal or ANONYMOUS).name.partition("/")[0]
+        return {names.SERVER_NAME: self._target.server or "", names.GATEWAY_CLIENT: client}
+
     def _refused(self, error: MCPError) -> None:
+        metrics.instruments.refused.add(1, {**self._labels, names.ERROR_TYPE: error.error_type})
         self._finish(Relayed(error=error))
 
     def _ended(self, relayed: Relayed) -> None:
@@ -150,7 +160,7 @@ class _ControlledCall:
 def _failed(relayed: Relayed) -> bool | None:
     """Whether the tool failed to do what it was asked to; None if the call says nothing about it."""
     error = relayed.error
-    if isinstance(error, JsonRpcError) and error.code in CALLERS_FAULT:
+    if isinstance(error, JsonRpcError) and error.code in names.CALLERS_FAULT:
         return None
     if isinstance(error, (CallCancelled, Overloaded, ToolDenied)):
         return None
