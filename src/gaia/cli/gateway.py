@@ -65,7 +65,7 @@ def gateway_http_options(
     )
 
 
-_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name"})
+_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name", "audit"})
 
 
 @app.callback()
