@@ -183,6 +183,8 @@ class MCPClient:
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
+        if isinstance(self.transport, StdioTransport):
+            self.transport.reading_loop = services.reading_loop
         if self._clock is not None:
             # It counts in a manager as well.
             services = msgspec.structs.replace(services, clock=self._clock)

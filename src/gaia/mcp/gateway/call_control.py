@@ -45,13 +45,15 @@ def pass_on(request: PendingRequest, target: Target, send: Send, on_end: OnEnd) 
     """
     checks = request.view.checks
     if checks.limits is None and checks.audit is None:
-        request.call = send(on_end)
+        call = send(on_end)
+        if not request.is_answered:
+            request.call = call
         return
     if checks.audit is not None and (refusal := checks.audit.refusal()) is not None:
         on_end(Relayed(error=refusal))
         return
-    request.call = call = _ControlledCall(checks, request, target, send, on_end)
-    call.begin()
+    request.call = controlled = _ControlledCall(checks, request, target, send, on_end)
+    controlled.begin()
 
 
 def record_unknown(request: PendingRequest, target: Target, outcome: str, then: Callable[[], None]) -> None:

@@ -25,7 +25,9 @@ from gaia.mcp.gateway.session_messages import begin_request, require_unused, tak
 from gaia.mcp.gateway.sessions import Session, Sessions
 from gaia.mcp.gateway.view import View
 
-__all__ = ["Endpoint", "HttpExchange"]
+__all__ = ["PATH", "Endpoint", "HttpExchange"]
+
+PATH = "/mcp"
 
 _SESSION = b"mcp-session-id"
 
@@ -97,6 +99,10 @@ class Endpoint:
         self._pages = pages
         self.access: Access | None = None
         """Says which client a request comes from; without it each request may do everything."""
+
+    def takes(self, path: str) -> bool:
+        """Whether there may be something at this path, for a server that asks before it hands a request over."""
+        return path == PATH or path.startswith(f"{PATH}/")
 
     def handle(
         self,

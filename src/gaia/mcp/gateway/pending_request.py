@@ -65,6 +65,7 @@ class PendingRequest:
     """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
 
     __slots__ = (
+        "_after_end",
         "_progress_token",
         "_reply",
         "_withdrawals",
@@ -77,7 +78,6 @@ class PendingRequest:
         "log_level",
         "meta",
         "method",
-        "on_end",
         "params",
         "principal",
         "session",
@@ -112,8 +112,7 @@ class PendingRequest:
         self.is_answered = False
         self.call: UnderWay | None = None
         """What a server is doing for it."""
-        self.on_end: Callable[[], object] | None = None
-        """Called once it is answered, or cancelled."""
+        self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
         if session is None:
@@ -167,23 +166,30 @@ class PendingRequest:
 
     def cancel(self, reason: str, *, is_gone: bool = False) -> None:
         """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
+        call = self.call
         if self._ends():
             if is_gone:
                 self._reply.forget()
             else:
                 self._reply.abandon()
-            if self.call is not None:
-                self.call.cancel(reason)
+            if call is not None:
+                call.cancel(reason)
+
+    def after_end(self, act: Callable[[], object]) -> None:
+        """Call `act` once the request is answered, or cancelled."""
+        self._after_end.append(act)
 
     def _ends(self) -> bool:
         if self.is_answered:
             return False
         self.is_answered = True
+        # The two know each other, and each has the whole message.
+        self.call = None
         for withdraw in self._withdrawals:
             withdraw()
         self._withdrawals = []
-        if self.on_end is not None:
-            self.on_end()
+        for act in self._after_end:
+            act()
         return True
 
     # What servers reach of the client (`ClientSide`).

@@ -121,7 +121,7 @@ class RelayedCall:
             if isinstance(call.error, UrlElicitationRequired):
                 self._link.client.trips.note_urls(call.error)
             if call.error is None and call.facts.result_type == "input_required" and self._link.is_stateless:
-                self._input_required(call.raw)
+                self._input_required(call.take())
             else:
                 self._observed(call)
                 self._check(call)
@@ -142,14 +142,14 @@ class RelayedCall:
         """Look whether the result is what the tool has promised, if the call is to fail of that."""
         assert self._request is not None, "it was sent"
         check, link = self._request.check, self._link
-        relayed = Relayed(call.raw, call.error, call.facts.is_error is True)
+        relayed = Relayed(call.take(), call.error, call.facts.is_error is True)
         if check is None or call.error is not None or not link.client.tool_calls.outputs.fails_calls:
             self._end(relayed)
             return
         end = link.on_loop(self._end)
 
         def checked() -> None:
-            problem = check(orjson.loads(call.raw))
+            problem = check(orjson.loads(relayed.result))
             end(relayed if problem is None else Relayed(error=problem))
 
         # It may take seconds.
@@ -166,6 +166,7 @@ class RelayedCall:
             return
         self._is_over, self._on_end = True, None
         self._drop_questions("the call has ended")
+        self._params, self._request = {}, None
         on_end(relayed)
 
     def _progressed(self, params: Mapping[str, Any]) -> None:

@@ -69,6 +69,11 @@ class RelayedRequest(Call, eq=False, kw_only=True):
                 return
         Call.finish(self)
 
+    def take(self) -> bytes:
+        """The result, once. The call, which is kept until its deadline may be forgotten, keeps no part of its text."""
+        result, self.raw, self.frame = self.raw, b"", b""
+        return result
+
     def _encode(self) -> bytes:
         negotiated = self.negotiated
         token = None if self.on_progress is None and self.max_timeout is None else self.id
