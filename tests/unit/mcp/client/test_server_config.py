@@ -243,9 +243,9 @@ class TestComplaints:
                 {"standby": True, "lazy": True},
                 'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"',
             ),
-            ({"instances": "each"}, "instances: must be one of shared, per-session, per-client, got 'each'"),
-            ({"maxInstances": 0}, "max_instances: must be 1 or more, got 0"),
-            ({"idleStop": 0}, "idle_stop: must be"),
+            ({"instances": "each"}, "instances: expected one of shared, per-session, per-client, got 'each'"),
+            ({"maxInstances": 0}, "maxInstances: must be 1 or more, got 0"),
+            ({"idleStop": 0}, "idleStop: must be a number of seconds above 0 (and at most a year), got 0.0"),
             (
                 {"standby": True, "restart": {"restart": "never"}},
                 'standby: it would never take over, because restart.restart is "never"; remove either',

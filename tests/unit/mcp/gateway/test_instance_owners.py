@@ -13,13 +13,13 @@ from gaia.mcp.gateway.instance_owners import InstanceOwners
 
 
 class Request:
-    def __init__(self, identity: str = "", session: Hashable | None = None, **meta: Any) -> None:
+    def __init__(self, identity: str = "", session: Hashable | None = None, handle: str | None = None) -> None:
         self.identity = identity
         self.session = session
-        self.meta: Mapping[str, Any] = {HANDLE_KEY: value for value in meta.values()}
+        self.meta: Mapping[str, Any] = {} if handle is None else {HANDLE_KEY: handle}
         self.ended: list[Callable[[], object]] = []
 
-    def when_ended(self, act: Callable[[], object]) -> None:
+    def after_end(self, act: Callable[[], object]) -> None:
         self.ended.append(act)
 
 
