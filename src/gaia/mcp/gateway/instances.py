@@ -1,4 +1,4 @@
-"""Which process of a server a request goes to: the shared one, or one of its session or of its client.
+"""Which process of a server a request goes to, if its sessions or clients have processes of their own.
 
 A process belongs to one owner until that is gone, and to no other after it: what it remembers is the owner's. One spare
 waits, started, so that an owner does not wait for a start. Processes that are not used are stopped after the `idleStop`
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
@@ -18,11 +17,9 @@ from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.events import Event, ServerState
 from gaia.mcp.errors import Overloaded
-
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.upstream import Upstream
+from gaia.mcp.gateway.upstream import Upstream
 
 __all__ = ["InstancePool"]
 
@@ -35,8 +32,11 @@ _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
 class _Instance:
     """One client of the server, with a process of its own."""
 
-    def __init__(self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None) -> None:
+    def __init__(
+        self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None, happened: Callable[[Event], None]
+    ) -> None:
         self.client = client
+        self.happened = happened
         self.upstream = upstream
         self.entry = entry
         """That of the server when this one got it, or began to get it."""
@@ -46,12 +46,20 @@ class InstancePool:
     """The processes of one server that are not shared. Belongs to the gateway's event loop."""
 
     def __init__(
-        self, manager: MCPClientManager, shared: MCPClient, upstream_of: Callable[[MCPClient], Upstream]
+        self,
+        manager: MCPClientManager,
+        shared: MCPClient,
+        upstream_of: Callable[[MCPClient], Upstream],
+        on_event: Callable[[MCPClient, Event], None] = lambda *_: None,
     ) -> None:
-        """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts."""
+        """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
+
+        `on_event` is told what happens to each instance, on any thread, so it must be quick.
+        """
         self._manager = manager
         self._shared = shared
         self._upstream_of = upstream_of
+        self._on_event = on_event
         self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
         """By their owners, the one used last at the end."""
         self._spare: _Instance | None = None
@@ -85,15 +93,21 @@ class InstancePool:
         spare = [] if self._spare is None else [self._spare]
         return [instance.client for instance in (*self._owned.values(), *spare)]
 
-    def close(self) -> list[MCPClient]:
-        """There are no instances any more. Begins to end all of them; the caller disconnects the clients returned."""
+    def close(self, *, at_once: bool = False) -> list[Callable[[], None]]:
+        """There are no instances any more. Begins to end all of them; the functions returned wait for the ends.
+
+        They have the `drainTimeout` of their entry to finish their calls, unless it is to be done `at_once`.
+        """
         clients = self.clients()
         self._is_closed = True
         self._owned.clear()
         self._spare = None
+        ends: list[Callable[[], None]] = []
         for client in clients:
-            client.request_disconnect(drain=_drain_of(client))
-        return clients
+            drain = 0.0 if at_once or client.entry is None else client.entry.drain_timeout
+            client.request_disconnect(drain=drain)
+            ends.append(partial(_disconnect, client, drain))
+        return ends
 
     # Inside.
 
@@ -122,10 +136,16 @@ class InstancePool:
         return instance
 
     def _make(self) -> _Instance:
-        client = self._manager.new_instance(self._shared.name)
+        def happened(event: Event) -> None:
+            self._on_event(client, event)
+
+        client = self._manager.new_instance(self._shared.name, happened)
+        if (level := self._shared.subscriptions.log_level) is not None:
+            # Log messages that some client wants come from all processes.
+            client.subscriptions.set_log_level(level)
         # At rest, so that this does not wait for the process.
         client.connect(keep_trying=True)
-        return _Instance(client, self._upstream_of(client), self._entry)
+        return _Instance(client, self._upstream_of(client), self._entry, happened)
 
     def _drop_one_at_rest(self) -> bool:
         """End the instance that was not used for longest among those without a process. False if there is none."""
@@ -139,27 +159,23 @@ class InstancePool:
         """Have an instance that was made of another entry than the server has now go on with that, without a gap."""
         if instance.entry is not self._entry:
             instance.entry = self._entry
-            stop_soon(partial(_renew, self._manager, instance.client))
+            stop_soon(partial(_renew, self._manager, instance))
 
 
-def _renew(manager: MCPClientManager, client: MCPClient) -> None:
-    error = manager.renew_instance(client)
+def _renew(manager: MCPClientManager, instance: _Instance) -> None:
+    error = manager.renew_instance(instance.client, instance.happened)
     if error is not None:
-        logger.warning("instance_not_replaced", server=client.name, error=error.message)
+        logger.warning("instance_not_replaced", server=instance.client.name, error=error.message)
 
 
 def _end(client: MCPClient) -> None:
     """Begin to stop an instance, whose calls under way are cancelled."""
     client.request_disconnect()
-    stop_soon(partial(_disconnect, client))
+    stop_soon(partial(_disconnect, client, 0.0))
 
 
-def _disconnect(client: MCPClient) -> None:
+def _disconnect(client: MCPClient, drain: float) -> None:
     try:
-        client.disconnect()
+        client.disconnect(drain=drain)
     except Exception as error:  # noqa: BLE001 - there is no one to tell
         logger.error("disconnect_failed", server=client.name, error=exception_text(error))
-
-
-def _drain_of(client: MCPClient) -> float:
-    return 0.0 if client.entry is None else client.entry.drain_timeout
