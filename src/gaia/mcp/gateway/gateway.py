@@ -23,7 +23,7 @@ from gaia.mcp.gateway.access.clients_file import ClientsFile
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
-from gaia.mcp.gateway.changes import Changes
+from gaia.mcp.gateway.changes import Audience, Changes
 from gaia.mcp.gateway.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.http_reply import KeepAlive
 from gaia.mcp.gateway.known_servers import KnownServers
@@ -156,19 +156,23 @@ class Gateway:
     def change_clients(self, clients: ClientsFile) -> None:
         """Go on with other clients, profiles and limits. On the loop, after `start`.
 
-        Sessions end whose client there is no longer, or may see something else now. A gateway that was made without
-        clients stays without.
+        Sessions and subscriptions end whose client there is no longer, or may see something else now. A gateway that
+        was made without clients stays without.
         """
         if self.access is None:
             return
         self.access.change(clients)
         # Views belong to profiles as they were.
         self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
-        in_use = set(self._views.values())
-        for session in list(self._sessions):
-            is_known = session.owner is not None and self.access.is_current(session.owner)
-            if not is_known or session.view not in in_use:
-                self._sessions.end(session)
+        access, in_use = self.access, set(self._views.values())
+
+        def has_changed(audience: Audience) -> bool:
+            is_known = audience.owner is not None and access.is_current(audience.owner)
+            return not is_known or audience.view not in in_use
+
+        for session in [session for session in self._sessions if has_changed(session)]:
+            self._sessions.end(session)
+        self._changes.dismiss(has_changed)
 
     def _is_current(self, path: str, profile: Profile, view: View) -> bool:
         """Whether clients with this profile still see the same at a path."""
