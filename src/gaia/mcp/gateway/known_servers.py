@@ -94,10 +94,10 @@ class KnownServer:
         """Fetch anew what is not true any more."""
         is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
         if is_new or isinstance(event, PromptsChanged):
-            self.prompts.outdated()
+            self.prompts.outdated(is_announced=not is_new)
         if is_new or isinstance(event, ResourcesChanged):
-            self.resources.outdated()
-            self.templates.outdated()
+            self.resources.outdated(is_announced=not is_new)
+            self.templates.outdated(is_announced=not is_new)
 
     def stop(self) -> None:
         for one in (self.prompts, self.resources, self.templates):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
+from gaia.mcp.gateway.client_messages import cacheable_result
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.rounds import Relayed
@@ -16,6 +19,12 @@ __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25."""
+
+_STATUS = {METHOD_NOT_FOUND: 404, MISSING_CAPABILITY: 400}
+"""Of HTTP responses in the stateless era, where it is not 200."""
+
+_OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
+"""Errors about the messages between gateway and server, of which the client's are independent."""
 
 _FAILED = -32000
 """The code of errors that no server has answered."""
@@ -37,7 +46,8 @@ def relay(
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
-            request.succeed(relayed.result)
+            is_kept = request.is_stateless and request.method == "resources/read"
+            request.succeed(cacheable_result(relayed.result) if is_kept else relayed.result)
         elif failed is not None:
             failed(relayed.error)
         else:
@@ -63,7 +73,12 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     if isinstance(error, JsonRpcError):
         # The stateless era has no code for this.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
-        request.fail(code, error.message, error.data)
+        if code in _OWN_AFFAIRS:
+            request.fail(
+                INTERNAL_ERROR, f"the gateway and server {server!r} do not understand one another: {error.message}"
+            )
+        else:
+            request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
     data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
     request.fail(_FAILED, f"{error.message} ({_DELIVERY[error.delivery]})", data)
