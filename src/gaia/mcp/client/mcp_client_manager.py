@@ -265,6 +265,10 @@ class MCPClientManager:
         """The client of a connected server, restarting ones included; None if there is no such server."""
         return self._clients.get(name)
 
+    def client_of(self, name: str) -> MCPClient | None:
+        """The client of a server that was started, whether it is connected yet or not; None if there is none."""
+        return self._registry.client_of(name)
+
     def list_servers(self) -> list[str]:
         """The names of the servers that were connected and not removed, restarting ones included.
 

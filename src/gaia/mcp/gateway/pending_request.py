@@ -1,0 +1,172 @@
+"""`PendingRequest`: one request of a client, from its arrival to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, RequestId
+from gaia.mcp.gateway.client_messages import (
+    META,
+    Params,
+    RequestRefused,
+    encode_error,
+    encode_notification,
+    encode_response,
+    fragment,
+    member,
+    stateless_result,
+)
+from gaia.mcp.gateway.upstream import RelayedCall
+
+if TYPE_CHECKING:
+    from gaia.mcp.gateway.sessions import Session
+    from gaia.mcp.gateway.view import View
+
+__all__ = ["PendingRequest", "Reply"]
+
+_NO_CAPABILITIES: Mapping[str, Any] = {}
+_OWN_KEYS = frozenset({"_meta"})
+
+
+class Reply(Protocol):
+    """Where the answer to one request goes, and what comes before it."""
+
+    def send(self, message: bytes) -> None:
+        """A notification or a request that belongs to the client's request."""
+
+    def answer(self, message: bytes, status: int) -> None:
+        """The response; nothing follows it. `status` is for HTTP."""
+
+
+class PendingRequest:
+    """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
+
+    __slots__ = (
+        "_progress_token",
+        "_reply",
+        "_withdrawals",
+        "call",
+        "capabilities",
+        "id",
+        "is_answered",
+        "is_stateless",
+        "log_level",
+        "meta",
+        "method",
+        "on_end",
+        "params",
+        "principal",
+        "session",
+        "view",
+    )
+
+    def __init__(
+        self,
+        identifier: RequestId,
+        method: str,
+        params: Params,
+        meta: Mapping[str, Any],
+        reply: Reply,
+        view: View,
+        session: Session | None,
+    ) -> None:
+        """`session` is None for a client of the stateless era, whose `meta` has been checked."""
+        self.id = identifier
+        self.method = method
+        self.params = params
+        self.meta = meta
+        self.view = view
+        self.principal = view.principal
+        self.session = session
+        self.is_stateless = session is None
+        self._reply = reply
+        self.is_answered = False
+        self.call: RelayedCall | None = None
+        """What a server is doing for it."""
+        self.on_end: Callable[[], None] | None = None
+        """Called once it is answered, or cancelled."""
+        self._progress_token = meta.get("progressToken")
+        self._withdrawals: list[Callable[[], None]] = []
+        if session is None:
+            self.capabilities: Mapping[str, Any] = meta.get(f"{META}clientCapabilities") or _NO_CAPABILITIES
+            self.log_level: str | None = meta.get(f"{META}logLevel")
+        else:
+            self.capabilities = session.capabilities
+            self.log_level = session.log_level
+
+    # What the handlers need of it.
+
+    def text(self, key: str) -> str:
+        """A member of the params that must be there. Raises `RequestRefused`."""
+        value = member(self.params, key, str)
+        if value is None:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: missing")
+        return value
+
+    def forwarded(self, **changed: Any) -> dict[str, Any]:
+        """The params for a server: `changed` members, the others as they came, and of ``_meta`` what is not ours."""
+        params: dict[str, Any] = {
+            key: fragment(raw) for key, raw in self.params.items() if key not in _OWN_KEYS and key not in changed
+        }
+        params.update(changed)
+        meta = {key: value for key, value in self.meta.items() if key != "progressToken" and not key.startswith(META)}
+        if meta:
+            params["_meta"] = meta
+        return params
+
+    # Its end.
+
+    def succeed(self, result: bytes) -> None:
+        """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
+        if self._ends():
+            self._reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
+
+    def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
+        if self._ends():
+            self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want it any more; it gets no answer. Harmless if it is answered."""
+        if self._ends() and self.call is not None:
+            self.call.cancel(reason)
+
+    def _ends(self) -> bool:
+        if self.is_answered:
+            return False
+        self.is_answered = True
+        for withdraw in self._withdrawals:
+            withdraw()
+        self._withdrawals = []
+        if self.on_end is not None:
+            self.on_end()
+        return True
+
+    # What servers reach of the client (`ClientSide`).
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._progress_token is not None
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification that belongs to this request."""
+        if not self.is_answered:
+            self._reply.send(encode_notification(method, params))
+
+    def progress(self, params: dict[str, Any]) -> None:
+        if self._progress_token is not None:
+            self.notify("notifications/progress", {**params, "progressToken": self._progress_token})
+
+    def log(self, params: dict[str, Any]) -> None:
+        # TODO levels
+        if self.log_level is not None:
+            self.notify("notifications/message", params)
+
+    def ask(
+        self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
+    ) -> Callable[[], None]:
+        if self.session is None or self.is_answered:
+            raise Refusal(-32601, "the client cannot be asked")
+        withdraw = self.session.ask(method, params, answer, self._reply.send)
+        self._withdrawals.append(withdraw)
+        return withdraw
