@@ -122,7 +122,12 @@ class RawSession:
         self._socket.close()
 
     def prepare(self, text: str) -> None:
-        """Make the request with this text, which `send` repeats under further ids."""
+        """Make the request with this text, which `send` repeats under further ids.
+
+        Servers close connections on which nothing has come for a while, so there may have to be another one.
+        """
+        if self._is_closed():
+            self.reconnect()
         params: dict[str, Any] = {"name": self._client.tool, "arguments": {"text": text}}
         message = {"jsonrpc": "2.0", "id": _FIRST_ID, "method": "tools/call", "params": self._with_meta(params)}
         request = self._request(message, "tools/call", self._client.tool)
@@ -177,6 +182,10 @@ class RawSession:
         """Another connection for the same session."""
         self._socket.close()
         self._socket = self._connected()
+
+    def _is_closed(self) -> bool:
+        # Nothing is to be read between two responses but the end.
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def _connected(self) -> socket.socket:
         connection = socket.create_connection(self._client.address, timeout=_TIMEOUT)

@@ -146,8 +146,9 @@ def _measure_starts(session: Session, section: str) -> None:
     for _ in range(session.effort.rounds(_START_ROUNDS, 1)):
         for contender in session.able(section, gateways):
             with session.turn(section, contender), _driver(session, section, contender) as driver:
+                seconds = driver.connect(1)
                 row = session.run.row(section, "start", "first good answer", "seconds")
-                row.values.setdefault(contender.key, []).append(driver.connect(1))
+                row.values.setdefault(contender.key, []).append(seconds)
                 for sessions in _CROWDS:
                     driver.crowd(sessions, 1, _SECONDS)
                     column = f"{sessions} session{'s' * (sessions > 1)}"

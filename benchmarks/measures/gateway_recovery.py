@@ -26,8 +26,9 @@ def measure(session: Session) -> None:
                 driver.load()
                 driver.connect(1)
                 driver.call(64, 3)
+                seconds = driver.recover(_GIVE_UP_SECONDS)
                 row = session.run.row(IDLE, "while it is idle", "next good answer in the same session", "seconds")
-                row.values.setdefault(contender.key, []).append(driver.recover(_GIVE_UP_SECONDS))
+                row.values.setdefault(contender.key, []).append(seconds)
         for contender in session.able(UNDER_WAY, gateways):
             _measure_loss(session, contender)
 
