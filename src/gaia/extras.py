@@ -33,6 +33,14 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "serve": ("mcp>=2.3,<3", *_SERVING),
         "dashboard": (*_SERVING, _SDK),
+        "gateway": (
+            "uvicorn>=0.30,<1",
+            "h11>=0.14,<1",
+            _HTTP,
+            "cryptography>=42",
+            "pyjwt>=2.10,<3",
+            "prometheus-client>=0.20,<1",
+        ),
     }
 )
 """The requirements of each extra, as pyproject.toml has them (a test compares them)."""

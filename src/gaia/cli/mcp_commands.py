@@ -15,6 +15,7 @@ from gaia.cli.configuring import AddCommand, add, disable, enable, remove
 from gaia.cli.dashboard import dashboard
 from gaia.cli.demo import demo
 from gaia.cli.doctor import doctor, test_client
+from gaia.cli.gateway import app as gateway_app
 from gaia.cli.importing import import_servers
 from gaia.cli.listing import list_servers, list_tools
 from gaia.cli.options import Options, add_command, with_options
@@ -50,7 +51,13 @@ _add(
 _add("remove", remove, "gaia mcp remove time")
 _add("enable", enable, "gaia mcp enable time")
 _add("disable", disable, "gaia mcp disable time", "gaia mcp disable time --config team.json")
-_add("list", list_servers, "gaia mcp list", "gaia mcp list --no-connect --json")
+_add(
+    "list",
+    list_servers,
+    "gaia mcp list",
+    "gaia mcp list --no-connect --json",
+    "gaia mcp list http://127.0.0.1:8765/mcp",
+)
 _add("tools", list_tools, "gaia mcp tools time", "gaia mcp tools time get_current_time")
 _add(
     "call",
@@ -75,7 +82,7 @@ _add("approve", approve, "gaia mcp approve time", "gaia mcp approve time --tool 
 _add("trust", trust_project, "gaia mcp trust", "gaia mcp trust --list", "gaia mcp trust --revoke ~/some/project")
 _add("test-client", test_client, "gaia mcp test-client time")
 _add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
-_add("watch", watch, "gaia mcp watch", "gaia mcp watch --once")
+_add("watch", watch, "gaia mcp watch", "gaia mcp watch --once", "gaia mcp watch http://127.0.0.1:8765/mcp")
 _add("dashboard", dashboard, "gaia mcp dashboard", "gaia mcp dashboard --port 0 --open")
 _add(
     "import",
@@ -90,6 +97,7 @@ _add(
     "gaia mcp serve my_package.agents:NotesAgent",
     "GAIA_SERVE_TOKEN=... gaia mcp serve my_package.agents:NotesAgent --transport http --port 8000",
 )
+app.add_typer(gateway_app, name="gateway")
 _add("bridge", bridge, "gaia mcp bridge my_package.agents:NotesAgent code=my_package.agents:CodeAgent")
 _add(
     "bench",

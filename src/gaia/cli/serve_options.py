@@ -14,6 +14,7 @@ from gaia.serving.options import HttpOptions, UnsafeOptions
 __all__ = [
     "HTTP_ONLY",
     "AllowHostOption",
+    "AllowOriginOption",
     "HostOption",
     "PortOption",
     "ThreadsOption",
@@ -30,6 +31,9 @@ PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen 
 AllowHostOption = Annotated[
     list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.")
 ]
+AllowOriginOption = Annotated[
+    list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
+]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
 
 _UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
@@ -45,9 +49,7 @@ def http_options(
         ),
     ] = None,
     allow_host: AllowHostOption = None,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
-    ] = None,
+    allow_origin: AllowOriginOption = None,
     allow_anonymous: Annotated[
         bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")
     ] = False,

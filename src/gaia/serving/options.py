@@ -44,11 +44,16 @@ class HttpOptions:
     shutdown_grace: float = 5.0
     """Seconds that requests get to end when the server is told to."""
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return _is_loopback(self.host)
+
     def check(self) -> None:
         """Raise `UnsafeOptions` if other machines could call without a token."""
         if self.token is not None and not self.token.strip():
             raise UnsafeOptions("the token is empty")
-        if self.token is None and not self.allow_anonymous and not _is_loopback(self.host):
+        if self.token is None and not self.allow_anonymous and not self.is_loopback:
             raise UnsafeOptions(
                 f"{self.host} can be reached from other machines: give a token, or allow anonymous calls explicitly"
             )

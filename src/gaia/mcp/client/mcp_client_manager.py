@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -19,6 +20,7 @@ from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config_changes import AppliedConfig, Changes, Origin
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.pinning.lock_file import pins_in
@@ -27,9 +29,11 @@ from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
+from gaia.mcp.client.server_memory import RememberedServer, ServerMemory
 from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
+    RELAYED,
     ClientFeatures,
     OnElicitation,
     OnSampling,
@@ -44,7 +48,8 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
+from gaia.mcp.client.transports.loop_reader import ReadingLoop
+from gaia.mcp.errors import ConfigError, MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -100,14 +105,7 @@ class MCPClientManager:
         """
         if debug:
             enable_debug()
-        if config is None:
-            config = MCPConfig(trust_local=trust_local)
-        elif isinstance(config, Mapping):
-            config = MCPConfig.in_memory(config)
-        elif not hasattr(config, "get_servers"):
-            # A path, for example: this says what to give.
-            require_servers(config)
-        self.config = config
+        self.config = MCPConfig(trust_local=trust_local) if config is None else _as_config(config)
         """The configuration of the servers."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
@@ -139,7 +137,14 @@ class MCPClientManager:
         self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
-        """Threads of `load_from_config`; some of them may have ended. Replaced as a whole."""
+        """Threads of `load_from_config` and `apply`; some of them may have ended. Replaced as a whole."""
+        self._applying = reentrant_lock()
+        """Makes `apply` one at a time. Held while servers are waited for, which do not need it."""
+        self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
+        """What each client was made of. Single entries are set and read, by any thread."""
+        self._departing: set[MCPClient] = set()
+        """Clients that are no servers of ours any more and finish their calls. The thread that removes one adds it, and
+        takes it out; others copy the set."""
 
     @property
     def _clients(self) -> dict[str, MCPClient]:
@@ -158,6 +163,15 @@ class MCPClientManager:
 
     def __exit__(self, *_: object) -> None:
         self.disconnect_all()
+
+    def relay(self, reading_loop: ReadingLoop | None) -> None:
+        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
+
+        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
+        loop. With None, threads read.
+        """
+        self._defaults = msgspec.structs.replace(self._defaults, features=RELAYED)
+        self._services = msgspec.structs.replace(self._services, reading_loop=reading_loop)
 
     # Servers.
 
@@ -210,6 +224,41 @@ class MCPClientManager:
         self.readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
+
+    def new_instance(self, name: str) -> MCPClient:
+        """A further client of a server of this manager, with a process of its own, for code that needs several.
+
+        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
+        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
+        and disconnects it, `list_tools` and `status` do not show it, and its own listeners alone are told of it. Raises
+        ValueError if no server of this name was started.
+        """
+        shared = self._registry.client_of(name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None:
+            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
+        client = MCPClient.from_config(name, origin.entry, debug=self.debug)
+        self._join_instance(client, shared, origin)
+        return client
+
+    def renew_instance(self, client: MCPClient) -> MCPError | None:
+        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
+        shared = self._registry.client_of(client.name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None or client.entry == origin.server:
+            return None
+        successor = MCPClient.from_config(client.name, origin.entry, debug=self.debug)
+        self._join_instance(successor, shared, origin)
+        return client.reconfigure(successor)
+
+    def _join_instance(self, client: MCPClient, shared: MCPClient, origin: Origin) -> None:
+        tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
+        services = msgspec.structs.replace(
+            self._services,
+            pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
+        )
+        client.join(services, msgspec.structs.replace(self._defaults, lazy=True))
 
     def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
@@ -315,8 +364,7 @@ class MCPClientManager:
                 unstarted.append((name, client))
             else:
                 threads.append(thread)
-        with self._lock:
-            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
+        self._note_starters(threads)
         for name, client in unstarted:
             # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
             self._connect(name, client, keep_trying=keep_trying)
@@ -324,9 +372,120 @@ class MCPClientManager:
         for thread in threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
+    def _note_starters(self, threads: Iterable[threading.Thread]) -> None:
+        with self._lock:
+            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
+
+    def apply(
+        self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
+    ) -> AppliedConfig:
+        """Run with another configuration from now on; what is the same in both goes on untouched.
+
+        A server is the same if its entry means the same, with the same names of variables. One that has changed is
+        replaced without a gap: new calls go to the new process when that is ready, and calls under way finish in the
+        old one, for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too. A
+        server that is not in `config` any more, or is disabled there, is no server of this manager from now on; calls
+        under way in it have its `drainTimeout` to finish. New servers are started, as `load_from_config` does.
+
+        Returns when all of this is done or has failed, after `timeout` seconds (None: no limit) at the latest; the rest
+        goes on in the background then. Never raises for a single server: if a changed one cannot be started, the old
+        process goes on, and ``failed`` says why. Applying the same configuration again tries it again.
+
+        Raises ConfigError (a ValueError), and changes nothing, for a configuration with an entry that cannot be used,
+        be it one that could not be used before either.
+        """
+        require_wait(timeout)
+        config = _as_config(config)
+        with self._applying:
+            changes = Changes()
+            unchanged = self._begin_changes(config, changes)
+            changes.wait(timeout)
+        self.readiness.changed()
+        result = changes.result(unchanged)
+        shown = {name: value for name, value in msgspec.structs.asdict(result).items() if value}
+        logger.info("config_applied", **shown)
+        return result
+
+    def _begin_changes(self, config: MCPConfig, changes: Changes) -> list[str]:
+        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError before anything is changed."""
+        disabled = [name for name in config.get_entries() if config.get_server(name).get("disabled") is True]
+        if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
+            raise ConfigError("; ".join(problems))
+        entries = {name: entry for name, entry in config.get_servers().items() if name not in disabled}
+        origins = {name: Origin(name, entry, config.source_of(name)) for name, entry in entries.items()}
+        clients = self._registry.clients()
+        unchanged = [name for name, client in clients.items() if self._origins.get(client) == origins.get(name)]
+        # Any that cannot be made is found here.
+        made = {
+            name: MCPClient.from_config(name, entry, debug=self.debug)
+            for name, entry in entries.items()
+            if name not in unchanged
+        }
+        self.config = config
+        self._registry.expect(config.get_entries())
+        threads = []
+        for name, successor in made.items():
+            make = functools.partial(self._make_client, name, entries[name], origins[name].source)
+            client = clients.get(name)
+            if client is None:
+                threads.append(changes.begin(name, "started", functools.partial(self._start, name, make)))
+            elif successor.shares_clock_with(client):
+                replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
+                threads.append(changes.begin(name, "replaced", replace))
+            else:
+                again = functools.partial(self._change_place, name, client, make)
+                threads.append(changes.begin(name, "replaced", again))
+        for name, client in clients.items():
+            if name not in entries:
+                threads.append(changes.begin(name, "removed", functools.partial(self._depart, name, client)))
+        for name in self._registry.failed_names() - entries.keys():
+            self._registry.forget_failure(name)
+        self._note_starters(thread for thread in threads if thread is not None)
+        return unchanged
+
+    def _start(self, name: str, make: Callable[[], MCPClient]) -> str | None:
+        """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
+        try:
+            client = make()
+        except NameTaken:
+            # The application has added it, or begun to start it, meanwhile.
+            return None
+        if self._connect(name, client, keep_trying=True):
+            return None
+        return client.last_error or "it was disconnected meanwhile"
+
+    def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
+        successor.join(self._services_for(name, client, origin), self._defaults)
+        error = client.reconfigure(successor)
+        if client.transport is successor.transport:
+            # It is so after an error, too, if the server was not ready before.
+            self._origins[client] = origin
+        self.readiness.changed()
+        return None if error is None else error.message
+
+    def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient]) -> str | None:
+        """One of the two takes the time from another clock than the other, so they cannot be one client."""
+        self._depart(name, client)
+        return self._start(name, make)
+
+    def _depart(self, name: str, client: MCPClient) -> None:
+        """Take a server away that has its time to finish its calls."""
+        origin = self._origins.get(client)
+        self._departing.add(client)
+        try:
+            self._registry.drop(name, client)
+            self._registry.forget_failure(name)
+            client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)
+        finally:
+            self._departing.discard(client)
+            self.readiness.changed()
+
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
         clients = self._registry.take_all()
+        for departing in list(self._departing):
+            # They have had their time.
+            departing.request_disconnect()
         try:
             for client in clients.values():
                 client.request_disconnect()
@@ -552,15 +711,21 @@ class MCPClientManager:
     def _make_client(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
         """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
-        services = msgspec.structs.replace(
+        origin = Origin(name, config, source)
+        client.join(self._services_for(name, client, origin), self._defaults)
+        self._origins[client] = origin
+        self._registry.reserve(name, client)
+        return client
+
+    def _services_for(self, name: str, client: MCPClient, origin: Origin) -> SharedServices:
+        """What the client of a server shares with the others."""
+        return msgspec.structs.replace(
             self._services,
-            pins=lambda name: pins_in(source, name, self._lock_file),
+            pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            memory=origin.memory,
             on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
             on_event=lambda event: self._happened(name, client, event),
         )
-        client.join(services, self._defaults)
-        self._registry.reserve(name, client)
-        return client
 
     def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
         """Like `_make_client`; None if another thread starts it, and if it cannot be made, as its status says then."""
@@ -600,6 +765,15 @@ class MCPClientManager:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
             self.readiness.changed()
+
+
+def _as_config(config: MCPConfig | Mapping[str, Mapping[str, Any]]) -> MCPConfig:
+    if isinstance(config, Mapping):
+        return MCPConfig.in_memory(config)
+    if not hasattr(config, "get_servers"):
+        # A path, for example: this says what to give.
+        require_servers(config)
+    return config
 
 
 def require_wait(timeout: float | None) -> None:

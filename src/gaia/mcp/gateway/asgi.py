@@ -64,7 +64,8 @@ async def serve_request(endpoint: Endpoint, scope: Scope, receive: Receive, send
         return
     responder = _AsgiResponder()
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    exchange = endpoint.handle(scope["method"], path, dict(scope["headers"]), body, responder)
+    address = scope["client"][0] if scope.get("client") else None
+    exchange = endpoint.handle(scope["method"], path, dict(scope["headers"]), body, responder, address)
     gone: asyncio.Task[None] | None = None
     is_gone = False
 

@@ -127,8 +127,11 @@ def encode_error(identifier: RequestId | None, code: int, message: str, data: An
     return _encoder.encode({"jsonrpc": "2.0", "id": identifier, "error": error})
 
 
-def encode_notification(method: str, params: Mapping[str, Any]) -> bytes:
-    return _encoder.encode({"jsonrpc": "2.0", "method": method, "params": params})
+def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return _encoder.encode(message)
 
 
 def encode_request(identifier: RequestId, method: str, params: Mapping[str, Any]) -> bytes:

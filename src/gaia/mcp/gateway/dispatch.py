@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gaia.exception_text import exception_text
-from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, METHOD_NOT_FOUND
-from gaia.mcp.gateway.client_messages import RequestRefused
+from gaia.mcp.client.protocol.messages import METHOD_NOT_FOUND
+from gaia.mcp.gateway.completion import complete
+from gaia.mcp.gateway.logging_level import set_level
 from gaia.mcp.gateway.opening import discover, initialize, ping
-from gaia.mcp.gateway.pending_request import PendingRequest
+from gaia.mcp.gateway.pending_request import PendingRequest, later
+from gaia.mcp.gateway.prompts import get_prompt, list_prompts
+from gaia.mcp.gateway.resources import list_resources, list_templates, read_resource
+from gaia.mcp.gateway.subscriptions import listen, subscribe, unsubscribe
 from gaia.mcp.gateway.tools import call_tool, list_tools
 
 __all__ = ["dispatch"]
-
-logger = get_logger(__name__)
 
 Handler = Callable[[PendingRequest], None]
 
 _BOTH: Mapping[str, Handler] = {
     "tools/list": list_tools,
     "tools/call": call_tool,
+    "prompts/list": list_prompts,
+    "prompts/get": get_prompt,
+    "resources/list": list_resources,
+    "resources/templates/list": list_templates,
+    "resources/read": read_resource,
+    "completion/complete": complete,
 }
-_HANDSHAKE: Mapping[str, Handler] = {**_BOTH, "initialize": initialize, "ping": ping}
-_STATELESS: Mapping[str, Handler] = {**_BOTH, "server/discover": discover}
+_HANDSHAKE: Mapping[str, Handler] = {
+    **_BOTH,
+    "initialize": initialize,
+    "ping": ping,
+    "logging/setLevel": set_level,
+    "resources/subscribe": subscribe,
+    "resources/unsubscribe": unsubscribe,
+}
+_STATELESS: Mapping[str, Handler] = {**_BOTH, "server/discover": discover, "subscriptions/listen": listen}
 
 
 def dispatch(request: PendingRequest) -> None:
@@ -32,10 +45,4 @@ def dispatch(request: PendingRequest) -> None:
     if handler is None:
         request.fail(METHOD_NOT_FOUND, f"Method not found: {request.method}", status=404)
         return
-    try:
-        handler(request)
-    except RequestRefused as refused:
-        request.fail(refused.code, refused.message, refused.data, status=refused.status)
-    except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
-        logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
-        request.fail(INTERNAL_ERROR, "internal error of the gateway")
+    later(request, lambda: handler(request))()

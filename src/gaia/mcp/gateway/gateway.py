@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import os
+import re
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from gaia import __version__
 from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stopping
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.audit_file import AuditFile
+from gaia.mcp.gateway.access.clients_file import ClientsFile
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
-from gaia.mcp.gateway.endpoint import Endpoint
+from gaia.mcp.gateway.changes import Changes
+from gaia.mcp.gateway.endpoint import PATH, Endpoint
+from gaia.mcp.gateway.http_reply import KeepAlive
 from gaia.mcp.gateway.known_servers import KnownServers
+from gaia.mcp.gateway.operations.pages import OperationPages
+from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
+from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
+from gaia.mcp.gateway.pipe_loop import running_pipe_loop
 from gaia.mcp.gateway.sessions import Sessions
 from gaia.mcp.gateway.view import View
 
 __all__ = ["Gateway"]
 
-PATH = "/mcp"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Gateway:
@@ -31,34 +49,160 @@ class Gateway:
     applications through ``lifespan``.
     """
 
-    def __init__(self, servers: MCPClientManager | MCPConfig | Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        servers: MCPClientManager | MCPConfig | Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        max_sessions: int = 1_000,
+        session_idle_timeout: float = 1_800.0,
+        keep_alive_interval: float = 15.0,
+        name: str | None = None,
+        clients: ClientsFile | None = None,
+        audit: str | os.PathLike[str] | None = None,
+    ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
-        Nothing is started yet. Raises ValueError for a configuration that cannot be used.
+        Sessions of clients of the handshake era end when they have not been used for `session_idle_timeout` seconds,
+        and, with more than `max_sessions`, those that have been idle for longest. Responses that have been silent for
+        `keep_alive_interval` seconds carry something that keeps proxies from closing them.
+
+        `name` tells this gateway from others behind the same load balancer, which finds it in the ids of sessions:
+        ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
+
+        `clients` may use the gateway, each with its token and its profile; without them each request may do everything,
+        and no other machine should be able to reach the gateway.
+
+        `audit` is the file to which a line is written for each call.
+
+        Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
         """
+        if name is not None and not _NAME.fullmatch(name):
+            raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
+        self.name = name
+        self.is_draining = False
+        """Whether it is about to end, see `drain`."""
+        self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
         """The manager of the servers."""
         self._servers = KnownServers(self.manager)
-        self._sessions = Sessions()
-        self._views: dict[tuple[str, object], View] = {}
-        self.endpoint = Endpoint(self._view_at, self._sessions)
+        self._changes = Changes(self._servers)
+        self._keep_alive = KeepAlive()
+        self._keep_alive_interval = keep_alive_interval
+        self._sessions = Sessions(
+            self._changes,
+            time.monotonic,
+            most=max_sessions,
+            idle_seconds=session_idle_timeout,
+            prefix="" if name is None else f"{name}.",
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._clients = clients
+        self._audit_file = None if audit is None else Path(audit)
+        self._audit: Audit | None = None
+        self.access: Access | None = None
+        """The clients and their limits, once the gateway is started; None if there are none."""
+        self.last_reload: ReloadStatus | None = None
+        """When the files of the gateway were last read again, and what became of that."""
+        self._views: dict[tuple[str, Profile], View] = {}
+        self._ticking: asyncio.TimerHandle | None = None
+        self._pages = OperationPages(self.manager.status, self.status, lambda: self.is_draining)
+        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages)
         """Answers requests; for HTTP servers that are no ASGI servers."""
 
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready."""
+        """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready.
+
+        Raises ConfigError if the audit cannot be written.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self._clients is not None:
+            self.access = Access(self._clients, self._loop)
+            self.endpoint.access = self._pages.access = self.access
+            self._servers.checks.limits = self.access.limits
+        if self._audit_file is not None:
+            self._audit = self._servers.checks.audit = Audit(AuditFile(self._audit_file), self._loop)
         self._servers.start(running_loop_inbox())
+        self._tick()
         if self._owns_manager:
+            self.manager.relay(running_pipe_loop())
             await in_thread(functools.partial(self.manager.load_from_config, 0))
 
     async def stop(self) -> None:
         """End all sessions, and stop the servers if they are the gateway's own. Requests under way are cancelled."""
+        if self._ticking is not None:
+            self._ticking.cancel()
         self._sessions.end_all()
+        self._changes.stop()
         self._servers.stop()
-        if self._owns_manager:
-            await stopping(self.manager.disconnect_all)
+        self.give_up()
+        if self._stopping is not None:
+            await self._stopping
+        if self._audit is not None:
+            self._audit.close()
+
+    def change_clients(self, clients: ClientsFile) -> None:
+        """Go on with other clients, profiles and limits. On the loop, after `start`.
+
+        Sessions end whose client there is no longer, or may see something else now. A gateway that was made without
+        clients stays without.
+        """
+        if self.access is None:
+            return
+        before = {session: session.owner.profile for session in self._sessions if session.owner is not None}
+        self.access.change(clients)
+        for session, profile in before.items():
+            assert session.owner is not None, "it is among them because it has one"
+            if not self.access.is_current(session.owner) or self.access.profile(profile.name) != profile:
+                self._sessions.end(session)
+        # Views belong to profiles as they were.
+        in_use = {session.view for session in self._sessions}
+        self._views = {key: view for key, view in self._views.items() if view in in_use}
+
+    def change_clients_soon(self, clients: ClientsFile) -> None:
+        """`change_clients` from another thread, after `start`."""
+        assert self._loop is not None, "the gateway is started"
+        self._loop.call_soon_threadsafe(self.change_clients, clients)
+
+    def drain(self) -> None:
+        """Prepare for `stop`: no new sessions, and the ends of streams that have no end of their own. On the loop.
+
+        Requests under way go on, and so do requests in sessions that are open. ``/ready`` says 503 from now on.
+        """
+        self.is_draining = True
+        self._sessions.close()
+        self._changes.dismiss()
+
+    def status(self, client: Principal | None = None) -> GatewayStatus:
+        """What is known of the gateway now; for a `client`, what its profile allows it to see. On the loop."""
+        now = time.monotonic()
+        servers = [one for one in self.manager.status() if client is None or client.profile.allows_server(one.name)]
+        seen = [session for session in self._sessions if client is None or session.owner == client]
+        sessions = [session_status(session, self._path_of(session.view), now) for session in seen]
+        return GatewayStatus(
+            name=self.name or "",
+            version=__version__,
+            uptime=now - self._started,
+            is_draining=self.is_draining,
+            max_sessions=self._sessions.most,
+            session_count=len(self._sessions),
+            servers=servers,
+            sessions=sessions,
+            clients=[] if self.access is None else clients_of(self.access, sessions, client),
+            limits=[] if self.access is None or client is not None else limits_of(self.access),
+            reload=self.last_reload if client is None else None,
+        )
+
+    def give_up(self) -> None:
+        """Stop the servers, if they are the gateway's own: calls under way end with an error. On the loop.
+
+        For after `drain`, when the time for these calls is up; `stop` follows.
+        """
+        if self._owns_manager and self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(stopping(self.manager.disconnect_all))
 
     async def __aenter__(self) -> Gateway:
         await self.start()
@@ -66,6 +210,11 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def _tick(self) -> None:
+        self._ticking = asyncio.get_running_loop().call_later(self._keep_alive_interval, self._tick)
+        self._keep_alive.sweep()
+        self._sessions.end_idle()
 
     # Serving.
 
@@ -88,18 +237,28 @@ class Gateway:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _view_at(self, path: str, principal: object) -> View | None:
-        view = self._views.get((path, principal))
+    def _view_at(self, path: str, client: Principal | None) -> View | None:
+        profile = EVERYTHING if client is None else client.profile
+        view = self._views.get((path, profile))
         if view is None:
-            server = self._server_at(path)
-            if server is None:
+            found = self._found_at(path, profile)
+            if found is None:
                 return None
-            view = self._views[path, principal] = View(self._servers, server or None, principal)
+            server, seen = found
+            view = self._views[path, profile] = View(self._servers, self._changes, server, seen)
         return view
 
-    def _server_at(self, path: str) -> str | None:
-        """The name of the server at a path, "" for all of them; None if there is nothing."""
+    def _path_of(self, view: View) -> str:
+        return next((path for (path, _), one in self._views.items() if one is view), PATH)
+
+    def _found_at(self, path: str, profile: Profile) -> tuple[str | None, Profile] | None:
+        """Which server is at a path, None for all of them, and what of it may be seen; None if there is nothing."""
         if path == PATH:
-            return ""
+            return None, profile
         name = path.removeprefix(f"{PATH}/")
-        return name if name != path and name in self._servers.names() else None
+        if name == path:
+            return None
+        if name.startswith("@"):
+            named = None if self.access is None else self.access.profile(name[1:])
+            return None if named is None else (None, profile.narrowed_to(named))
+        return (name, profile) if name in self._servers.names() and profile.allows_server(name) else None

@@ -2,40 +2,108 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
+from gaia.log import get_logger
+from gaia.mcp.aio.calls import run
 from gaia.mcp.aio.loop_inbox import LoopInbox
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
-from gaia.mcp.client.supervision.events import Event, ServerState
+from gaia.mcp.client.supervision.events import (
+    Event,
+    PromptsChanged,
+    ResourcesChanged,
+    ServerState,
+    StateChanged,
+    ToolsChanged,
+)
+from gaia.mcp.errors import MCPError
+from gaia.mcp.gateway.checks import Checks
+from gaia.mcp.gateway.known_list import KnownList
+from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
+from gaia.mcp.gateway.rounds import Rounds
 from gaia.mcp.gateway.upstream import Upstream
 
-__all__ = ["KnownServer", "KnownServers"]
+__all__ = ["Kind", "KnownServer", "KnownServers"]
 
-_NOT_SETTLED = (ServerState.CREATED, ServerState.STARTING)
+logger = get_logger(__name__)
+
+Kind = Literal["tools", "prompts", "resources"]
+"""Whose lists can change."""
+
+_STARTING = (ServerState.CREATED, ServerState.STARTING, ServerState.READY)
+"""The states of a server that has not joined the others and may do so any moment."""
 
 
 class KnownServer:
     """One server. Belongs to the gateway's event loop."""
 
-    def __init__(self, name: str, client: MCPClient) -> None:
+    def __init__(
+        self, name: str, client: MCPClient, rounds: Rounds, on_listed: Callable[[str, Kind, bool], None]
+    ) -> None:
+        """``on_listed(name, kind, was_known)`` is called after a list has become another one."""
         self.name = name
         self.client = client
-        self.upstream = Upstream(client)
-        self._has_settled = False
+        self.upstream = Upstream(client, rounds)
+        features = client.features
+
+        def known(capability: Kind, key: str, listing: Callable[[], Any]) -> KnownList:
+            return KnownList(client, capability, key, listing, functools.partial(on_listed, name, capability))
+
+        self.prompts = known("prompts", "name", features.list_prompts)
+        self.resources = known("resources", "uri", features.list_resources)
+        self.templates = known("resources", "uriTemplate", features.list_resource_templates)
+        self.has_settled = False
+        """Whether its first start has succeeded or failed; see `KnownServers.settled`."""
+        self._log_level: int | None = None
+        """The least severe that any client wanted, as its severity."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """asyncio itself keeps tasks only weakly."""
 
     @property
-    def has_settled(self) -> bool:
-        """Whether its first start has succeeded or failed."""
-        if not self._has_settled:
-            self._has_settled = self.client.tool_calls.catalog.listed or self.client.state not in _NOT_SETTLED
-        return self._has_settled
-
-    @property
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self) -> Mapping[str, Any]:
+        """What it has declared; empty before its first handshake."""
         return self.client.capabilities
+
+    @property
+    def logs_by_request(self) -> bool:
+        """Whether it logs what each request asks for, to the client of that request: it is of the stateless era."""
+        return self.client.trips.is_stateless
+
+    def want_log_level(self, level: str) -> None:
+        """Have the server send log messages of this severity and above, unless it sends less severe ones already."""
+        if level not in LOG_LEVELS or self.logs_by_request or "logging" not in self.capabilities:
+            return
+        if self._log_level is None or severity(level) < self._log_level:
+            self._log_level = severity(level)
+            task = asyncio.get_running_loop().create_task(self._set_log_level(level))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _set_log_level(self, level: str) -> None:
+        try:
+            await run(self.client.trips, self.client.features.set_logging_level(level))
+        except MCPError as error:
+            logger.warning("log_level_refused", server=self.name, error=error.message)
+
+    def happened(self, event: Event) -> None:
+        """Fetch anew what is not true any more."""
+        is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
+        if is_new or isinstance(event, PromptsChanged):
+            self.prompts.outdated()
+        if is_new or isinstance(event, ResourcesChanged):
+            self.resources.outdated()
+            self.templates.outdated()
+
+    def stop(self) -> None:
+        for one in (self.prompts, self.resources, self.templates):
+            one.stop()
+        for task in self._tasks:
+            task.cancel()
 
 
 class KnownServers:
@@ -43,29 +111,64 @@ class KnownServers:
 
     def __init__(self, manager: MCPClientManager) -> None:
         self.manager = manager
-        self.version = 0
-        """Grows with each change of what there is to list."""
+        self._rounds = Rounds()
+        self.checks = Checks()
+        """What calls pass on their way to servers."""
+        self._version = 0
+        self._routes: object = None
+        """The routes of the manager that the version is of; they are replaced as a whole."""
+        self.on_event: Callable[[Event], None] = lambda _: None
+        """Told of everything that happens to a server, after the lists know it."""
+        self.on_changed: Callable[[str, Kind], None] = lambda *_: None
+        """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
-        self._unsubscribe: Callable[[], None] = lambda: None
-        self._waiting: list[Callable[[], bool]] = []
-        """Each looks whether what it waits for is there, and says whether it is done."""
+        self._following = contextlib.ExitStack()
+        self._waiting: dict[_Waiter, None] = {}
 
     def start(self, inbox: LoopInbox) -> None:
         """Follow the manager's events."""
-        self._unsubscribe = self.manager.subscribe(lambda event: inbox.post(functools.partial(self._happened, event)))
+        with contextlib.ExitStack() as following:
+            following.callback(
+                self.manager.subscribe(lambda event: inbox.post(functools.partial(self._happened, event)))
+            )
+            following.enter_context(self.manager.readiness.watched(lambda: inbox.post(self.look)))
+            self._following = following.pop_all()
 
     def stop(self) -> None:
-        self._unsubscribe()
+        """Forget everything; what waits goes on."""
+        self._following.close()
+        self._rounds.close()
+        for server in self._servers.values():
+            server.stop()
+        self._servers.clear()
+        for waiter in list(self._waiting):
+            waiter.expire()
 
     def get(self, name: str) -> KnownServer | None:
+        """A server that was started, whether it is ready or not."""
         client = self.manager.client_of(name)
-        if client is None:
-            self._servers.pop(name, None)
-            return None
         known = self._servers.get(name)
-        if known is None or known.client is not client:
-            known = self._servers[name] = KnownServer(name, client)
+        if known is not None and known.client is not client:
+            self._servers.pop(name).stop()
+            known = None
+        if known is None and client is not None:
+            known = self._servers[name] = KnownServer(name, client, self._rounds, self._listed)
         return known
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of what there is to list."""
+        if self.manager.routes is not self._routes:
+            self._routes = self.manager.routes
+            self._version += 1
+        return self._version
+
+    def settled(self, server: KnownServer) -> bool:
+        """Whether the first start of a server has succeeded or failed."""
+        if not server.has_settled:
+            joined = self.manager.get_client(server.name) is server.client
+            server.has_settled = joined or server.client.state not in _STARTING
+        return server.has_settled
 
     def names(self) -> list[str]:
         """Of all that were started, in the order of the configuration."""
@@ -74,12 +177,53 @@ class KnownServers:
     def of(self, names: Iterable[str]) -> list[KnownServer]:
         return [known for name in names if (known := self.get(name)) is not None]
 
-    def when(self, condition: Callable[[], bool]) -> None:
-        """Look at `condition` after each event of a server, until it is true."""
-        if not condition():
-            self._waiting.append(condition)
+    def when(self, condition: Callable[[], bool], act: Callable[[], None], seconds: float) -> None:
+        """Call `act` once `condition`, which is looked at after each event, is true, or after so many seconds."""
+        if condition():
+            act()
+        else:
+            self._waiting[_Waiter(condition, act, seconds, self._waiting)] = None
 
-    def _happened(self, _event: Event) -> None:
-        self.version += 1
-        waiting, self._waiting = self._waiting, []
-        self._waiting += [condition for condition in waiting if not condition()]
+    def look(self) -> None:
+        """Look at all conditions that are waited for."""
+        for waiter in list(self._waiting):
+            waiter.look()
+
+    def _happened(self, event: Event) -> None:
+        if isinstance(event, StateChanged | ToolsChanged):
+            self._version += 1
+        server = self.get(event.server)
+        if server is not None:
+            server.happened(event)
+        self.look()
+        self.on_event(event)
+        if isinstance(event, ToolsChanged):
+            self.on_changed(event.server, "tools")
+
+    def _listed(self, server: str, kind: Kind, was_known: bool) -> None:
+        self._version += 1
+        if was_known:
+            self.on_changed(server, kind)
+
+
+class _Waiter:
+    def __init__(
+        self,
+        condition: Callable[[], bool],
+        act: Callable[[], None],
+        seconds: float,
+        others: dict[_Waiter, None],
+    ) -> None:
+        self._condition = condition
+        self._act = act
+        self._others = others
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.expire)
+
+    def look(self) -> None:
+        if self._condition():
+            self.expire()
+
+    def expire(self) -> None:
+        if self._others.pop(self, self) is None:
+            self._timer.cancel()
+            self._act()

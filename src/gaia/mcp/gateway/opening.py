@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -29,7 +30,7 @@ def initialize(request: PendingRequest) -> None:
     def answer() -> None:
         result: dict[str, Any] = {
             "protocolVersion": session.revision,
-            "capabilities": _capabilities(request.view, stateless=False),
+            "capabilities": _capabilities(request.view),
             "serverInfo": _INFO,
         }
         if (instructions := _instructions(request.view)) is not None:
@@ -43,7 +44,7 @@ def discover(request: PendingRequest) -> None:
     def answer() -> None:
         result: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": _capabilities(request.view, stateless=True),
+            "capabilities": _capabilities(request.view),
             "_meta": {f"{META}serverInfo": _INFO},
             "ttlMs": 0,
             "cacheScope": "private",
@@ -59,12 +60,27 @@ def ping(request: PendingRequest) -> None:
     request.succeed(EMPTY_RESULT)
 
 
-def _capabilities(view: View, *, stateless: bool) -> dict[str, Any]:
-    return {"tools": {"listChanged": True}}
+def _capabilities(view: View) -> dict[str, Any]:
+    """What any server has declared. Lists can change, because servers can come and go."""
+    declared = [server.capabilities for server in view.servers()]
+    capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+    if any("prompts" in one for one in declared):
+        capabilities["prompts"] = {"listChanged": True}
+    resources = [one["resources"] for one in declared if isinstance(one.get("resources"), Mapping)]
+    if resources:
+        capabilities["resources"] = {"listChanged": True}
+        if any(one.get("subscribe") for one in resources):
+            capabilities["resources"]["subscribe"] = True
+    for name in ("completions", "logging"):
+        if any(name in one for one in declared):
+            capabilities[name] = {}
+    return capabilities
 
 
 def _instructions(view: View) -> str | None:
     """Those of each server, under its name."""
     found = [(server.name, server.client.instructions) for server in view.servers()]
+    if view.server is not None:
+        return found[0][1] if found else None
     parts = [f"## {name}\n\n{text}" for name, text in found if text]
     return "\n\n".join(parts) or None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS, Refusal, RequestId
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.client_messages import (
     META,
     Params,
@@ -17,13 +20,13 @@ from gaia.mcp.gateway.client_messages import (
     member,
     stateless_result,
 )
-from gaia.mcp.gateway.upstream import RelayedCall
+from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.sessions import Session
+from gaia.mcp.gateway.view import View
 
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.sessions import Session
-    from gaia.mcp.gateway.view import View
+__all__ = ["PendingRequest", "Reply", "UnderWay", "later"]
 
-__all__ = ["PendingRequest", "Reply"]
+logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _OWN_KEYS = frozenset({"_meta"})
@@ -38,6 +41,23 @@ class Reply(Protocol):
     def answer(self, message: bytes, status: int) -> None:
         """The response; nothing follows it. `status` is for HTTP."""
 
+    def abandon(self) -> None:
+        """The end without a response: the client has cancelled the request."""
+
+    def forget(self) -> None:
+        """The end for a client that has gone."""
+
+    @property
+    def accepts_messages(self) -> bool:
+        """Whether `send` leads anywhere."""
+
+
+class UnderWay(Protocol):
+    """What a server does for a request."""
+
+    def cancel(self, reason: str) -> None:
+        """Harmless if it has ended."""
+
 
 class PendingRequest:
     """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
@@ -46,6 +66,7 @@ class PendingRequest:
         "_progress_token",
         "_reply",
         "_withdrawals",
+        "address",
         "call",
         "capabilities",
         "id",
@@ -70,6 +91,8 @@ class PendingRequest:
         reply: Reply,
         view: View,
         session: Session | None,
+        principal: Principal | None = None,
+        address: str | None = None,
     ) -> None:
         """`session` is None for a client of the stateless era, whose `meta` has been checked."""
         self.id = identifier
@@ -77,14 +100,17 @@ class PendingRequest:
         self.params = params
         self.meta = meta
         self.view = view
-        self.principal = view.principal
         self.session = session
+        self.principal = principal
+        """The client, if clients have names."""
+        self.address = address
+        """The IP address that the request came from, if it came from one."""
         self.is_stateless = session is None
         self._reply = reply
         self.is_answered = False
-        self.call: RelayedCall | None = None
+        self.call: UnderWay | None = None
         """What a server is doing for it."""
-        self.on_end: Callable[[], None] | None = None
+        self.on_end: Callable[[], object] | None = None
         """Called once it is answered, or cancelled."""
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
@@ -126,15 +152,23 @@ class PendingRequest:
         if self._ends():
             self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
 
-    def cancel(self, reason: str) -> None:
-        """The client does not want it any more; it gets no answer. Harmless if it is answered."""
-        if self._ends() and self.call is not None:
-            self.call.cancel(reason)
+    def cancel(self, reason: str, *, is_gone: bool = False) -> None:
+        """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
+        call = self.call
+        if self._ends():
+            if is_gone:
+                self._reply.forget()
+            else:
+                self._reply.abandon()
+            if call is not None:
+                call.cancel(reason)
 
     def _ends(self) -> bool:
         if self.is_answered:
             return False
         self.is_answered = True
+        # The two know each other, and each has the whole message.
+        self.call = None
         for withdraw in self._withdrawals:
             withdraw()
         self._withdrawals = []
@@ -143,6 +177,16 @@ class PendingRequest:
         return True
 
     # What servers reach of the client (`ClientSide`).
+
+    @property
+    def identity(self) -> str:
+        """What tells this client from others, which must not use its sealed states."""
+        return "" if self.principal is None else self.principal.name
+
+    @property
+    def accepts_messages(self) -> bool:
+        """Whether notifications and questions can reach the client before the answer."""
+        return self._reply.accepts_messages
 
     @property
     def wants_progress(self) -> bool:
@@ -158,15 +202,31 @@ class PendingRequest:
             self.notify("notifications/progress", {**params, "progressToken": self._progress_token})
 
     def log(self, params: dict[str, Any]) -> None:
-        # TODO levels
-        if self.log_level is not None:
+        if is_wanted(params.get("level"), self.log_level):
             self.notify("notifications/message", params)
 
     def ask(
         self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
     ) -> Callable[[], None]:
-        if self.session is None or self.is_answered:
-            raise Refusal(-32601, "the client cannot be asked")
+        if self.session is None or self.is_answered or not self._reply.accepts_messages:
+            raise Refusal(METHOD_NOT_FOUND, "the client of this request cannot be asked")
         withdraw = self.session.ask(method, params, answer, self._reply.send)
         self._withdrawals.append(withdraw)
         return withdraw
+
+
+def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:
+    """`act` for a callback: if it raises, the request is answered with that, and if it is answered, nothing is done."""
+
+    def guarded() -> None:
+        if request.is_answered:
+            return
+        try:
+            act()
+        except RequestRefused as refused:
+            request.fail(refused.code, refused.message, refused.data, status=refused.status)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
+            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
+            request.fail(INTERNAL_ERROR, "internal error of the gateway")
+
+    return guarded

@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.upstream import Relayed
+from gaia.mcp.gateway.rounds import Relayed
 
-__all__ = ["relay"]
+__all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
+
+RESOURCE_NOT_FOUND = -32002
+"""Up to 2025-11-25."""
 
 _FAILED = -32000
 """The code of errors that no server has answered."""
 
+_DELIVERY = {
+    "not_sent": "the server has not received it",
+    "unknown": "the server may have acted on it",
+}
 
-def relay(request: PendingRequest, server: KnownServer, params: dict[str, Any]) -> None:
+
+def relay(
+    request: PendingRequest,
+    server: KnownServer,
+    params: dict[str, Any],
+    target: Target,
+    failed: Callable[[MCPError], None] | None = None,
+) -> None:
+    """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
+
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
             request.succeed(relayed.result)
+        elif failed is not None:
+            failed(relayed.error)
         else:
             fail(request, server.name, relayed.error)
 
-    request.call = server.upstream.request(request.method, params, request, ended)
+    if request.is_stateless and request.log_level is not None:
+        server.want_log_level(request.log_level)
+    pass_on(request, target, lambda on_end: server.upstream.request(request.method, params, request, on_end), ended)
+
+
+def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
+    """Answer a request for something that does not exist, or that the client may not see."""
+    record_unknown(
+        request,
+        Target(None, name),
+        "unknown_tool" if what == "tool" else "not_found",
+        lambda: request.fail(INVALID_PARAMS, f"Unknown {what}: {name}"),
+    )
 
 
 def fail(request: PendingRequest, server: str, error: MCPError) -> None:
+    """Answer with the error of a server, or with what went wrong on the way and whether the server may have acted."""
     if isinstance(error, JsonRpcError):
-        request.fail(error.code, error.message, error.data)
+        # The stateless era has no code for this.
+        code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
+        request.fail(code, error.message, error.data)
         return
     data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
-    request.fail(_FAILED, error.message, data)
+    request.fail(_FAILED, f"{error.message} ({_DELIVERY[error.delivery]})", data)

@@ -4,35 +4,118 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.client_messages import encode_notification, encode_request
-from gaia.mcp.gateway.pending_request import PendingRequest
+from gaia.mcp.gateway.known_servers import Kind
+from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.view import View
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["ClientRequest", "MessageStream", "Session", "Sessions"]
 
 Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
+_MAX_UNTOLD = 1_000
+"""Messages about changes, for one session without a stream."""
+
+_MAX_STREAMS = 8
+"""Of one session."""
+
+
+class MessageStream(Protocol):
+    """Takes messages to the client that belong to none of its requests."""
+
+    def send(self, message: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class ClientRequest(Protocol):
+    """A request of the client that is not answered yet."""
+
+    method: str
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want the answer any more."""
+
 
 class Session:
-    """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop."""
+    """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
 
-    def __init__(self, identifier: str, path: str, owner: object) -> None:
+    It is an audience (see `Audience`).
+    """
+
+    def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
         self.id = identifier
-        self.path = path
-        """The endpoint's path; a session is valid there only."""
+        self.view = view
+        """A session is valid at its own path only."""
         self.owner = owner
         """The principal that opened it; for others it does not exist."""
         self.revision = ""
         self.capabilities: Mapping[str, Any] = {}
         self.client_info: Mapping[str, Any] = {}
         self.log_level: str | None = None
-        self.requests: dict[RequestId, PendingRequest] = {}
+        self.requests: dict[RequestId, ClientRequest] = {}
         """By the client's ids."""
+        self.used_at = 0.0
+        """When a message of the client came last: a reading of the loop's clock, in seconds."""
+        self._streams: list[MessageStream] = []
+        self._untold: dict[bytes, None] = {}
+        """Messages about changes that came while there was no stream, each once."""
         self._asked: dict[RequestId, Answer] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and the client does not listen either."""
+        return not self.requests and not self._streams
+
+    # The server's stream.
+
+    def open_stream(self, stream: MessageStream) -> bool:
+        """Send messages that belong to no request there from now on; False if there are too many streams."""
+        if len(self._streams) >= _MAX_STREAMS:
+            return False
+        self._streams.append(stream)
+        untold, self._untold = self._untold, {}
+        for message in untold:
+            stream.send(message)
+        return True
+
+    def close_stream(self, stream: MessageStream) -> None:
+        """Its client has closed it."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+
+    def _changed(self, message: bytes) -> None:
+        """Tell of a change, now or when the client opens a stream."""
+        if self._streams:
+            # One message must not go to several streams.
+            self._streams[-1].send(message)
+        elif len(self._untold) < _MAX_UNTOLD:
+            self._untold[message] = None
+
+    # As an audience.
+
+    def sees(self, server: str) -> bool:
+        return self.view.sees(server)
+
+    def list_changed(self, kind: Kind) -> None:
+        self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
+
+    def resource_updated(self, uri: str) -> None:
+        self._changed(encode_notification("notifications/resources/updated", {"uri": uri}))
+
+    def server_log(self, message: dict[str, Any]) -> None:
+        if self._streams and is_wanted(message["level"], self.log_level):
+            self._streams[-1].send(encode_notification("notifications/message", message))
+
+    # Questions of servers.
 
     def ask(
         self, method: str, params: Mapping[str, Any], answer: Answer, send: Callable[[bytes], None]
@@ -54,39 +137,84 @@ class Session:
         if answer is not None:
             answer(result, refusal)
 
+    def dismiss(self) -> None:
+        for stream in self._streams:
+            stream.end()
+        self._streams.clear()
+
     def end(self) -> None:
-        """Cancel what is under way."""
+        """Cancel what is under way, and end the streams."""
         asked, self._asked = self._asked, {}
         for answer in asked.values():
             answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
         for request in list(self.requests.values()):
-            request.cancel("the client has ended its session")
-        self.requests.clear()
+            request.cancel("the session has ended")
+        self.dismiss()
 
 
 class Sessions:
-    """Belongs to the gateway's event loop."""
+    """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
 
-    def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+    def __init__(
+        self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
+    ) -> None:
+        """With `most` sessions, another one ends the one that has been idle for longest. Ids begin with `prefix`."""
+        self._changes = changes
+        self._clock = clock
+        self.most = most
+        """How many there may be."""
+        self._prefix = prefix
+        self._is_closed = False
+        self._idle_seconds = idle_seconds
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, path: str, owner: object) -> Session:
-        session = Session(secrets.token_urlsafe(24), path, owner)
+    def open(self, view: View, owner: Principal | None) -> Session | None:
+        """None if there are too many, and none is idle, or after `close`."""
+        if self._is_closed:
+            return None
+        if len(self._sessions) >= self.most:
+            idle = next((session for session in self._sessions.values() if session.is_idle), None)
+            if idle is None:
+                return None
+            self.end(idle)
+        session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
+        session.used_at = self._clock()
         self._sessions[session.id] = session
+        self._changes.add(session)
         return session
 
-    def find(self, identifier: str, path: str, owner: object) -> Session | None:
+    def close(self) -> None:
+        """Open no further ones."""
+        self._is_closed = True
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
+        """The session, which is used with that."""
         session = self._sessions.get(identifier)
-        if session is None or session.path != path or session.owner != owner:
+        if session is None or session.view is not view or session.owner != owner:
             return None
+        session.used_at = self._clock()
+        self._sessions.move_to_end(identifier)
         return session
 
     def end(self, session: Session) -> None:
-        self._sessions.pop(session.id, None)
-        session.end()
+        if self._sessions.pop(session.id, None) is not None:
+            self._changes.remove(session)
+            session.end()
+
+    def end_idle(self) -> None:
+        """End those that have not been used for long."""
+        long_ago = self._clock() - self._idle_seconds
+        for session in list(self._sessions.values()):
+            if session.used_at > long_ago:
+                return
+            if session.is_idle:
+                self.end(session)
 
     def end_all(self) -> None:
         for session in list(self._sessions.values()):

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.gateway.client_messages import RequestRefused
-from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.relaying import relay
+from gaia.mcp.gateway.call_control import Target
+from gaia.mcp.gateway.client_messages import member
+from gaia.mcp.gateway.pending_request import PendingRequest, later
+from gaia.mcp.gateway.relaying import refuse_unknown, relay
 
 __all__ = ["call_tool", "list_tools"]
 
 
 def list_tools(request: PendingRequest) -> None:
-    def answer() -> None:
-        listing = request.view.tools()
-        request.succeed(listing.stateless_result if request.is_stateless else listing.result)
-
-    request.view.when_settled(answer)
+    cursor = member(request.params, "cursor", str)
+    view = request.view
+    view.when_settled(
+        later(request, lambda: request.succeed(view.tools().page(cursor, stateless=request.is_stateless)))
+    )
 
 
 def call_tool(request: PendingRequest) -> None:
     name = request.text("name")
+    if request.view.find_tool(name) is not None:
+        _call(request, name)
+    else:
+        # Its server may be about to list it.
+        request.view.when_settled(later(request, lambda: _call(request, name)))
+
+
+def _call(request: PendingRequest, name: str) -> None:
     found = request.view.find_tool(name)
     if found is None:
-        raise RequestRefused(INVALID_PARAMS, f"Unknown tool: {name}")
+        refuse_unknown(request, "tool", name)
+        return
     server, own_name = found
-    relay(request, server, request.forwarded(name=own_name))
+    relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name, is_tool=True))

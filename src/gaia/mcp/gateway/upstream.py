@@ -2,107 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 import orjson
 
 from gaia.mcp.aio.loop_inbox import running_loop_inbox
 from gaia.mcp.client.mcp_client import MCPClient
-from gaia.mcp.client.protocol.messages import Refusal
-from gaia.mcp.client.supervision.callbacks import Lane
-from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.protocol.exchange import Send
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest
-from gaia.mcp.errors import CallCancelled, MCPError
+from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.gateway.client_side import ClientSide
+from gaia.mcp.gateway.relayed_call import RelayedCall
+from gaia.mcp.gateway.rounds import OnEnd, ParkedCall, Relayed, Rounds
+from gaia.mcp.gateway.sealing import SealBroken
+from gaia.mcp.gateway.server_link import ServerLink
+from gaia.telemetry import spans
 
-__all__ = ["ClientSide", "Relayed", "RelayedCall", "Upstream"]
+__all__ = ["ClientSide", "Relayed", "Upstream"]
 
-
-class ClientSide(Protocol):
-    """What a server can reach of the client whose request it answers. For the front's event loop."""
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """What the client has declared, and so what it may be asked."""
-
-    @property
-    def wants_progress(self) -> bool:
-        """Whether `progress` leads anywhere."""
-
-    def progress(self, params: dict[str, Any]) -> None:
-        """Report progress; `params` as in the server's notification, whose token does not count."""
-
-    def log(self, params: dict[str, Any]) -> None:
-        """Pass on a log message, if the client wants it."""
-
-    def ask(
-        self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
-    ) -> Callable[[], None]:
-        """Ask the client; `answer` gets its result or why there is none. Returns a function that withdraws it."""
-
-
-class Relayed(msgspec.Struct, frozen=True):
-    """How a request ended: the result as JSON, or an error with its delivery."""
-
-    result: bytes = b""
-    error: MCPError | None = None
-
-
-class RelayedCall:
-    """A request under way."""
-
-    def __init__(self, future: CallFuture) -> None:
-        self._future = future
-
-    def cancel(self, _reason: str) -> None:
-        """Harmless if it has ended."""
-        self._future.cancel()
+_OPTIONS = CallOptions()
 
 
 class Upstream:
-    """For the front's event loop."""
+    """Belongs to the front's event loop."""
 
-    def __init__(self, client: MCPClient) -> None:
+    def __init__(self, client: MCPClient, rounds: Rounds | None = None) -> None:
+        """`rounds` are those of the gateway."""
         self.client = client
+        self._rounds = rounds or Rounds()
+        self._link: ServerLink | None = None
+        """From the first request on."""
 
-    def request(
-        self, method: str, params: dict[str, Any], client: ClientSide, on_end: Callable[[Relayed], None]
-    ) -> RelayedCall | None:
-        """Pass on a request. `on_end` is called on the loop, once, perhaps before this returns."""
-        inbox = running_loop_inbox()
-        lane = Lane(lambda lane: inbox.post(lane.run))
+    def request(self, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd) -> ParkedCall | None:
+        """Pass a request on. `on_end` is called once, perhaps before this returns, unless the call is cancelled.
+
+        `params` may have members that are JSON already (`orjson.Fragment`), without any line end. None if the request
+        could not be passed on, of which `on_end` has been told.
+        """
+        link = self._link
+        if link is None:
+            link = self._link = ServerLink(self.client, self._rounds, running_loop_inbox())
         try:
-            decoded = orjson.loads(orjson.dumps(params))
-            on_progress = None
-            if client.wants_progress:
-
-                def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                    told = {"progress": progress, "total": total, "message": message}
-                    inbox.post(lambda: client.progress({key: one for key, one in told.items() if one is not None}))
-
-            options = CallOptions(on_progress=on_progress)
-            if method == "tools/call":
-                request = self.client.tool_calls.new_request(decoded["name"], decoded.get("arguments"), options)
-                request = msgspec.structs.replace(request, params=decoded)
-            else:
-                request = ClientRequest(method, decoded, options)
-            future = self.client.trips.submit(request, lane)
+            if "requestState" in params:
+                parked = self._rounds.opened(params, link.binding(method, params, client))
+                if parked is not None:
+                    parked.go_on(params, client, on_end)
+                    return parked
+            call = RelayedCall(link, method, params, client, on_end)
+            call.send(self._request(method, params))
+        except SealBroken as broken:
+            on_end(Relayed(error=_not_sent(str(broken))))
+        except ValueError as error:
+            # What a client sends may be more than can be written. Some errors of calls are values, too.
+            on_end(Relayed(error=error if isinstance(error, MCPError) else _not_sent(str(error))))
         except MCPError as error:
             on_end(Relayed(error=error))
-            return None
-        except ValueError as error:
-            on_end(Relayed(error=MCPError(str(error))))
-            return None
+        else:
+            return call
+        return None
 
-        def end() -> None:
-            if future.cancelled():
-                on_end(Relayed(error=CallCancelled("cancelled")))
-            elif (error := future.exception()) is not None:
-                assert isinstance(error, MCPError)
-                on_end(Relayed(error=error))
-            else:
-                on_end(Relayed(orjson.dumps(future.answer)))
+    def _request(self, method: str, params: dict[str, Any]) -> ClientRequest:
+        """Raises `ToolDenied` for a tool that may not be called."""
+        if method == "tools/call":
+            # Only traces look at the arguments.
+            arguments = None if spans.tracing_is_off() else _decoded(params.get("arguments"))
+            return self.client.tool_calls.new_request(params["name"], arguments, _OPTIONS, params)
+        target = params.get("name")
+        return self.client.trips.new_request(Send(method, params, target=target if isinstance(target, str) else None))
 
-        future.on_end(lambda: inbox.post(end))
-        return RelayedCall(future)
+
+def _decoded(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))
+
+
+def _not_sent(text: str) -> JsonRpcError:
+    error = JsonRpcError(INVALID_PARAMS, text)
+    error.delivery = "not_sent"
+    return error

@@ -67,7 +67,7 @@ class Observer:
         self.session_id: Callable[[], str | None] = lambda: None
         """The session that the server has opened for the current connection."""
         self.network: Attributes = network or {}
-        """Set before the first request."""
+        """Set before the first request, and replaced as a whole by `adopt`."""
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
@@ -81,6 +81,11 @@ class Observer:
         if self._protocol_version is not None:
             common[names.PROTOCOL_VERSION] = self._protocol_version
         return common
+
+    def adopt(self, other: Observer) -> None:
+        """Record from now on what `other` would: the server has another configuration."""
+        self.policy, self.network = other.policy, other.network
+        self._descriptions = {}
 
     def anew(self) -> Observer:
         """An observer for a new connection, of which no protocol version is known yet."""

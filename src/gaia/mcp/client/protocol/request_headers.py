@@ -74,7 +74,7 @@ class RequestHeaders:
             headers["Mcp-Name"] = encode_value(about)
         if method == "tools/call" and params is not None:
             for path, mark in self._marks.get(str(about), {}).items():
-                value = _value_at(params.get("arguments"), path)
+                value = _value_at(_decoded(params.get("arguments")), path)
                 if isinstance(value, float) and value.is_integer():
                     value = int(value)
                 if isinstance(value, (str, int)):
@@ -184,6 +184,11 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
                     waiting += [(None if below is None else (*below, name), item) for name, item in value.items()]
                 elif keyword not in _DATA and keyword != _MARK:
                     waiting.append((None, value))
+
+
+def _decoded(arguments: Any) -> Any:
+    """Arguments that a gateway passes on are JSON already."""
+    return orjson.loads(arguments.contents) if isinstance(arguments, orjson.Fragment) else arguments
 
 
 def _value_at(arguments: Any, path: Path) -> Any:
