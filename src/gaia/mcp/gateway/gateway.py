@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gaia.mcp.gateway.changes import Changes
 from gaia.mcp.gateway.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.http_reply import KeepAlive
 from gaia.mcp.gateway.known_servers import KnownServers
+from gaia.mcp.gateway.line_client import LineClient
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
@@ -236,6 +237,12 @@ class Gateway:
         await receive()
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def line_client(self, write: Callable[[bytes], None]) -> LineClient:
+        """A client whose messages come line by line; `write` takes those to it. For the loop, after `start`."""
+        view = self._view_at(PATH, None)
+        assert view is not None, "everything is always there"
+        return LineClient(view, self._sessions, write)
 
     def _view_at(self, path: str, client: Principal | None) -> View | None:
         profile = EVERYTHING if client is None else client.profile

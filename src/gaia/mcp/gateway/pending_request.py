@@ -63,6 +63,7 @@ class PendingRequest:
     """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
 
     __slots__ = (
+        "_after_end",
         "_progress_token",
         "_reply",
         "_withdrawals",
@@ -75,7 +76,6 @@ class PendingRequest:
         "log_level",
         "meta",
         "method",
-        "on_end",
         "params",
         "principal",
         "session",
@@ -110,8 +110,7 @@ class PendingRequest:
         self.is_answered = False
         self.call: UnderWay | None = None
         """What a server is doing for it."""
-        self.on_end: Callable[[], object] | None = None
-        """Called once it is answered, or cancelled."""
+        self._after_end: list[Callable[[], object]] = []
         self._progress_token = meta.get("progressToken")
         self._withdrawals: list[Callable[[], None]] = []
         if session is None:
@@ -163,6 +162,10 @@ class PendingRequest:
             if call is not None:
                 call.cancel(reason)
 
+    def after_end(self, act: Callable[[], object]) -> None:
+        """Call `act` once the request is answered, or cancelled."""
+        self._after_end.append(act)
+
     def _ends(self) -> bool:
         if self.is_answered:
             return False
@@ -172,8 +175,8 @@ class PendingRequest:
         for withdraw in self._withdrawals:
             withdraw()
         self._withdrawals = []
-        if self.on_end is not None:
-            self.on_end()
+        for act in self._after_end:
+            act()
         return True
 
     # What servers reach of the client (`ClientSide`).

@@ -47,7 +47,7 @@ def begin_request(
         address,
     )
     session.requests[message.id] = request
-    request.on_end = functools.partial(session.requests.pop, message.id, None)
+    request.after_end(functools.partial(session.requests.pop, message.id, None))
     dispatch(request)
     return request
 

@@ -81,7 +81,7 @@ def listen(request: PendingRequest) -> None:
     listening = _Listening(request, kinds)
     changes = request.view.changes
     changes.add(listening)
-    request.on_end = lambda: changes.remove(listening)
+    request.after_end(lambda: changes.remove(listening))
     agreed: dict[str, None] = {}
 
     def acknowledge() -> None:
