@@ -127,6 +127,14 @@ EXPLAINED = {
         "A small guard process, and one forked from it for each server, end all that servers started, also when the "
         "program is killed. No peer has that. Pages that processes share count in parts."
     ),
+    "gateway, server killed: while it is idle": (
+        "Before the next process starts, the guard process of the killed one has ended all that it left running. The "
+        "peer that is ahead starts another one at the next call, and leaves what the first one started."
+    ),
+    "gateway, server killed with calls: with 32 calls under way": (
+        "An error says how the process ended and whether it may have acted, so clients are told when its end is known. "
+        "Peers say that a connection was closed."
+    ),
 }
 """Rows in which peers may be ahead, by the beginning of their keys, and why."""
 
