@@ -1,4 +1,4 @@
-"""A client of MCP servers over HTTP that costs next to nothing: ready-made requests, and answers that are hardly parsed.
+"""A client of MCP servers over HTTP that costs next to nothing: ready-made requests, answers that are hardly parsed.
 
 Of an answer it looks at the length, the request's id, the text that was echoed and, in the stateless era, whether there
 is a ``resultType``. It is the same for all gateways and for the floor, so what differs is theirs.
@@ -157,7 +157,7 @@ class RawSession:
     def check(self) -> None:
         """Raises Failed if the response is not the right one."""
         received = self._received
-        if self._digits not in received or self._text not in received or b"isError\":true" in received:
+        if self._digits not in received or self._text not in received or b'isError":true' in received:
             raise Failed(f"not the echo: {bytes(received)[:600]!r}")
         if self._client.marks_results and b"resultType" not in received:
             raise Failed("the answer has no resultType")

@@ -1,4 +1,4 @@
-"""Memory and processes of many agents with several servers each: through one gateway, and with a client in each agent."""
+"""Memory and processes of many agents with several servers each: one gateway for all, or a client in each agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of a gateway notice of a server that is killed: while it is idle, and while it has calls of all of them."""
+"""What a gateway's clients notice of a server that is killed: while it is idle, and while it has calls of all."""
 
 from __future__ import annotations
 
