@@ -176,7 +176,7 @@ class RelayedCall:
             if self._on_end is not None:
                 self.client.progress(dict(params))
 
-        self._link.post(report)
+        self._link.run(report)
 
     # A server of the stateless era requires input.
 
@@ -247,7 +247,7 @@ class RelayedCall:
             if self._on_end is not None:
                 self.client.log(params)
 
-        self._link.post(log)
+        self._link.run(log)
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)

@@ -217,7 +217,9 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
-            self._counts -= Counter([session.owner])
+            self._counts[session.owner] -= 1
+            if not self._counts[session.owner]:
+                del self._counts[session.owner]
             self._changes.remove(session)
             session.end()
             self.on_ended(session)
