@@ -58,7 +58,7 @@ class InstanceOwners:
         if given is None:
             return _Client(request.identity), None
         handle = self._handles.use(given, request.identity)
-        request.when_ended(lambda: self._handles.done(handle))
+        request.after_end(lambda: self._handles.done(handle))
         return handle, None if handle.text == given else handle
 
     def expire(self) -> None:
