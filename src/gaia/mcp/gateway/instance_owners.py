@@ -28,7 +28,7 @@ class OwnedRequest(Protocol):
     def session(self) -> Hashable | None:
         """The session that it belongs to; None in the stateless era."""
 
-    def when_ended(self, act: Callable[[], object]) -> None:
+    def after_end(self, act: Callable[[], object]) -> None:
         """Call `act` once it is answered or cancelled."""
 
 
