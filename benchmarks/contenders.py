@@ -167,7 +167,7 @@ FRAMEWORKS = (
 """Agents' tools: from a framework's own MCP client, and from gaia-mcp by its adapter, in the same environment."""
 
 RAW_HTTP = Contender("raw-http", "raw HTTP", "gateway_driver.py", arguments=("floor",))
-PIPE_AND_HTTP = Contender("pipe-and-http", "raw pipe and raw HTTP, added up", "")
+PIPE_AND_HTTP = Contender("pipe-and-http", "raw pipe and raw HTTP, added up", "gateway_driver.py", arguments=("floor",))
 GATEWAY = Contender("gateway", "gaia-mcp", "gateway_driver.py", arguments=("gaia",))
 GATEWAY_TRACED = Contender("gateway-traced", "gaia-mcp, traced", "gateway_driver.py", arguments=("gaia", "--traced"))
 _SDK_GATEWAY = (*_SDK, "uvicorn", "uvloop", "httptools", "opentelemetry-sdk>=1.30")
