@@ -45,7 +45,7 @@ from gaia.mcp.client.supervision.events import Event, Listener, Listeners, Serve
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_calls import failure
+from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.loop_reader import PipeLoop
@@ -407,7 +407,7 @@ class MCPClientManager:
         return result
 
     def _begin_changes(self, config: MCPConfig, changes: Changes) -> list[str]:
-        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError before anything is changed."""
+        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing."""
         disabled = [name for name in config.get_entries() if config.get_server(name).get("disabled") is True]
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
             raise ConfigError("; ".join(problems))
@@ -644,6 +644,7 @@ class MCPClientManager:
 
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
+        require_tool_name(name)
         if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
             self.readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)

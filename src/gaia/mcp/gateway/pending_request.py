@@ -20,6 +20,7 @@ from gaia.mcp.gateway.client_messages import (
     member,
     stateless_result,
 )
+from gaia.mcp.gateway.instance_handles import HANDLE_KEY
 from gaia.mcp.gateway.log_levels import is_wanted
 from gaia.mcp.gateway.sessions import Session
 from gaia.mcp.gateway.view import View
@@ -30,6 +31,7 @@ logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _OWN_KEYS = frozenset({"_meta"})
+_OWN_META = frozenset({"progressToken", HANDLE_KEY})
 
 
 class Reply(Protocol):
@@ -138,7 +140,7 @@ class PendingRequest:
             key: fragment(raw) for key, raw in self.params.items() if key not in _OWN_KEYS and key not in changed
         }
         params.update(changed)
-        meta = {key: value for key, value in self.meta.items() if key != "progressToken" and not key.startswith(META)}
+        meta = {key: value for key, value in self.meta.items() if key not in _OWN_META and not key.startswith(META)}
         if meta:
             params["_meta"] = meta
         return params

@@ -8,12 +8,13 @@ from typing import Any
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.client_messages import cacheable_result
+from gaia.mcp.gateway.instance_handles import with_handle
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.rounds import Relayed
+from gaia.mcp.gateway.rounds import OnEnd, ParkedCall, Relayed
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 
@@ -43,11 +44,21 @@ def relay(
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
+    owner, handle = server.owner_of(request)
+
+    def send(on_end: OnEnd) -> ParkedCall | None:
+        try:
+            upstream = server.upstream_of(owner)
+        except Overloaded as error:
+            on_end(Relayed(error=error))
+            return None
+        return upstream.request(request.method, params, request, on_end)
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
             is_kept = request.is_stateless and request.method == "resources/read"
-            request.succeed(cacheable_result(relayed.result) if is_kept else relayed.result)
+            result = cacheable_result(relayed.result) if is_kept else relayed.result
+            request.succeed(result if handle is None else with_handle(result, handle))
         elif failed is not None:
             failed(relayed.error)
         else:
@@ -55,7 +66,7 @@ def relay(
 
     if request.is_stateless and request.log_level is not None:
         server.want_log_level(request.log_level)
-    pass_on(request, target, lambda on_end: server.upstream.request(request.method, params, request, on_end), ended)
+    pass_on(request, target, send, ended)
 
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:
