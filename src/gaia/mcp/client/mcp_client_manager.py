@@ -45,7 +45,7 @@ from gaia.mcp.client.supervision.events import Event, Listener, Listeners, Serve
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_calls import failure
+from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.loop_reader import PipeLoop
@@ -648,6 +648,7 @@ class MCPClientManager:
 
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
+        require_tool_name(name)
         if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
             self.readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)

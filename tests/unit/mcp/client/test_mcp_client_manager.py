@@ -629,6 +629,11 @@ class TestRouting:
         assert manager.list_tools() == []
         assert manager.call_tool("mcp_fault_echo", {})["error_type"] == "unknown_tool"
 
+    def test_a_name_that_is_no_string_is_refused(self, manager: MCPClientManager) -> None:
+        name: Any = None
+        with pytest.raises(ValueError, match="the tool's name must be a string, not None"):
+            manager.call_tool(name)
+
     def test_tools_of_one_name_live_together(self, fault_server: FaultServer, manager: MCPClientManager) -> None:
         for name in ("one", "two"):
             manager.add_server(name, fault_server())
