@@ -126,10 +126,10 @@ class KnownServer:
         """Fetch anew what is not true any more."""
         is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
         if is_new or isinstance(event, PromptsChanged):
-            self.prompts.outdated()
+            self.prompts.outdated(is_announced=not is_new)
         if is_new or isinstance(event, ResourcesChanged):
-            self.resources.outdated()
-            self.templates.outdated()
+            self.resources.outdated(is_announced=not is_new)
+            self.templates.outdated(is_announced=not is_new)
 
     def stop(self) -> list[Callable[[], None]]:
         """Forget everything. Begins to end its instances; the functions returned wait for their ends."""
