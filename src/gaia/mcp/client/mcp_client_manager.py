@@ -225,12 +225,13 @@ class MCPClientManager:
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
-    def new_instance(self, name: str) -> MCPClient:
+    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
         """A further client of a server of this manager, with a process of its own, for code that needs several.
 
         It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
         returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
-        and disconnects it, `list_tools` and `status` do not show it, and its own listeners alone are told of it. Raises
+        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
+        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
         ValueError if no server of this name was started.
         """
         shared = self._registry.client_of(name)
@@ -238,24 +239,27 @@ class MCPClientManager:
         if shared is None or origin is None:
             raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
         client = MCPClient.from_config(name, origin.entry, debug=self.debug)
-        self._join_instance(client, shared, origin)
+        self._join_instance(client, shared, origin, on_event)
         return client
 
-    def renew_instance(self, client: MCPClient) -> MCPError | None:
+    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
         """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
         shared = self._registry.client_of(client.name)
         origin = None if shared is None else self._origins.get(shared)
         if shared is None or origin is None or client.entry == origin.server:
             return None
         successor = MCPClient.from_config(client.name, origin.entry, debug=self.debug)
-        self._join_instance(successor, shared, origin)
+        self._join_instance(successor, shared, origin, on_event)
         return client.reconfigure(successor)
 
-    def _join_instance(self, client: MCPClient, shared: MCPClient, origin: Origin) -> None:
+    def _join_instance(
+        self, client: MCPClient, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]
+    ) -> None:
         tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
         services = msgspec.structs.replace(
             self._services,
             pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            on_event=on_event,
             memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
         )
         client.join(services, msgspec.structs.replace(self._defaults, lazy=True))

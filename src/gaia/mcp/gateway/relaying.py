@@ -56,9 +56,9 @@ def relay(
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
+            result = relayed.result if handle is None else with_handle(relayed.result, handle)
             is_kept = request.is_stateless and request.method == "resources/read"
-            result = cacheable_result(relayed.result) if is_kept else relayed.result
-            request.succeed(result if handle is None else with_handle(result, handle))
+            request.succeed(cacheable_result(result) if is_kept else result)
         elif failed is not None:
             failed(relayed.error)
         else:
