@@ -432,7 +432,13 @@ class MCPClientManager:
             make = functools.partial(self._make_client, name, entries[name], origins[name].source)
             client = clients.get(name)
             if client is None:
-                threads.append(changes.begin(name, "started", functools.partial(self._start, name, make)))
+                try:
+                    # Here and now, so that `disconnect_all` finds it.
+                    started = make()
+                except NameTaken:
+                    # The application has added it, or begun to start it, meanwhile.
+                    continue
+                threads.append(changes.begin(name, "started", functools.partial(self._start, name, started)))
             elif successor.shares_clock_with(client):
                 replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
                 threads.append(changes.begin(name, "replaced", replace))
@@ -447,13 +453,8 @@ class MCPClientManager:
         self._note_starters(thread for thread in threads if thread is not None)
         return unchanged
 
-    def _start(self, name: str, make: Callable[[], MCPClient]) -> str | None:
+    def _start(self, name: str, client: MCPClient) -> str | None:
         """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
-        try:
-            client = make()
-        except NameTaken:
-            # The application has added it, or begun to start it, meanwhile.
-            return None
         if self._connect(name, client, keep_trying=True):
             return None
         return client.last_error or "it was disconnected meanwhile"
@@ -470,7 +471,7 @@ class MCPClientManager:
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient]) -> str | None:
         """One of the two takes the time from another clock than the other, so they cannot be one client."""
         self._depart(name, client)
-        return self._start(name, make)
+        return self._start(name, make())
 
     def _depart(self, name: str, client: MCPClient) -> None:
         """Take a server away that has its time to finish its calls."""
