@@ -10,6 +10,7 @@ from gaia.mcp.aio.calls import run
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.mcp.errors import MCPError, Overloaded
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.known_servers import Kind, KnownServers
 
 __all__ = ["Audience", "Changes"]
@@ -26,8 +27,19 @@ Done = Callable[[MCPError | None], None]
 class Audience(Protocol):
     """A client that may be told: a session, or one ``subscriptions/listen``."""
 
+    @property
+    def owner(self) -> Principal | None:
+        """The client, if clients have names."""
+
+    @property
+    def view(self) -> object:
+        """What it may see."""
+
     def sees(self, server: str) -> bool:
         """Whether anything of a server may be told."""
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        """Whether a change of a resource may be told."""
 
     def list_changed(self, kind: Kind) -> None:
         """A list has become another one, as far as servers say."""
@@ -39,7 +51,7 @@ class Audience(Protocol):
         """The params of a log message that belongs to no request."""
 
     def dismiss(self) -> None:
-        """The gateway is about to stop: end the streams that the client listens on."""
+        """End the streams that the client listens on: the gateway is about to stop, or the client is known no more."""
 
 
 class Changes:
@@ -93,10 +105,11 @@ class Changes:
             keys.discard(key)
             self._watched[key].remove(audience)
 
-    def dismiss(self) -> None:
-        """Have all clients end their streams."""
+    def dismiss(self, which: Callable[[Audience], bool] = lambda _: True) -> None:
+        """End the streams of all audiences, or of those that `which` is true of."""
         for audience in list(self._audiences):
-            audience.dismiss()
+            if which(audience):
+                audience.dismiss()
 
     def stop(self) -> None:
         for watch in list(self._watched.values()):
@@ -132,7 +145,8 @@ class Changes:
             # It may be a part of what is watched.
             if watched_by is client and event.uri.startswith(uri):
                 for audience in watch.audiences():
-                    audience.resource_updated(event.uri)
+                    if audience.sees_resource(event.server, event.uri):
+                        audience.resource_updated(event.uri)
 
     def _logs_by_request(self, name: str) -> bool:
         server = self._servers.get(name)

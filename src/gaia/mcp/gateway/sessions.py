@@ -105,6 +105,9 @@ class Session:
     def sees(self, server: str) -> bool:
         return self.view.sees(server)
 
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return self.view.sees_resource(server, uri)
+
     def list_changed(self, kind: Kind) -> None:
         self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
 

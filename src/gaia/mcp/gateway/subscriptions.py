@@ -11,11 +11,13 @@ import orjson
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.errors import MCPError, Overloaded
+from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.changes import Audience
 from gaia.mcp.gateway.client_messages import EMPTY_RESULT, RequestRefused, member
 from gaia.mcp.gateway.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
 from gaia.mcp.gateway.relaying import fail
+from gaia.mcp.gateway.view import View
 
 __all__ = ["listen", "subscribe", "unsubscribe"]
 
@@ -38,8 +40,19 @@ class _Listening:
         self._is_acknowledged = False
         self._waiting: list[tuple[str, dict[str, Any]]] = []
 
+    @property
+    def owner(self) -> Principal | None:
+        return self._request.principal
+
+    @property
+    def view(self) -> View:
+        return self._request.view
+
     def sees(self, server: str) -> bool:
-        return self._request.view.sees(server)
+        return self.view.sees(server)
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return self.view.sees_resource(server, uri)
 
     def acknowledge(self, notifications: dict[str, Any]) -> None:
         self._request.notify(
