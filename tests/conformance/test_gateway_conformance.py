@@ -52,7 +52,7 @@ def test_a_gateway_passes_what_the_revision_requires(
                 timeout=240,
             )
     if protocol != "auto" and revision >= "2026-07-28":
-        # These leave calls in the middle, for which the agent goes on waiting. Whose call it is about when it asks next,
+        # These leave calls in the middle, for which the agent goes on waiting. To whose call its next question belongs,
         # an agent of the handshake era does not say, so the gateway refuses to ask any client.
         scenarios = [scenario for scenario in scenarios if not scenario.startswith("input-required-result-")]
     checks = {scenario: checks_of(results, scenario) for scenario in scenarios}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from gaia.dashboard import Dashboard
 from gaia.dashboard.gateway_watch import GatewayWatch
@@ -12,6 +13,10 @@ from gaia.mcp.client import MCPClientManager
 from gaia.serving.options import HttpOptions
 from gaia.testing import FakeServer
 from tests.unit.mcp.gateway.operations.test_status import SESSION, STATUS
+
+pytest.importorskip("playwright.sync_api", reason="Playwright for Python is not installed")
+
+from playwright.sync_api import expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

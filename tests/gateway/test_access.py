@@ -479,7 +479,7 @@ class TestAudit:
             return [json.loads(line) for line in file.read_text().splitlines()]
 
         async def use() -> None:
-            gateway = Gateway(servers(), clients=clients.read(), audit=file)
+            gateway = Gateway(servers(), clients=clients.file, audit=file)
             async with running(gateway) as url, connected(url, token, mode) as client:
                 await names(client)
                 assert lines() == []

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gaia.dashboard.servers import remote_statuses
-from gaia.locks import reentrant_lock
+from gaia.locks import Latch, reentrant_lock
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.operations.status import GatewayStatus
 
@@ -44,7 +44,7 @@ class GatewayWatch:
         """Owns both below."""
         self._status = first
         self._problem: str | None = None
-        self._stop = threading.Event()
+        self._stop = Latch()
         self._thread: threading.Thread | None = None
 
     def start(self, on_state: OnState) -> Callable[[], None]:
@@ -55,7 +55,7 @@ class GatewayWatch:
         thread.start()
 
         def stop() -> None:
-            self._stop.set()
+            self._stop.open()
             thread.join()
 
         return stop

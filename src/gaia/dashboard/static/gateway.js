@@ -1,11 +1,11 @@
 // A gateway that runs elsewhere: its clients, sessions and limits.
 
-import { clock, duration } from "./words.js";
+import { clock } from "./words.js";
 import { badge, empty, h, nameText, panel, table } from "./elements.js";
 import { state } from "./store.js";
 
 export function gatewayPanel() {
-  const body = h("div", {});
+  const body = h("div", { class: "gateway" });
   const element = panel("Gateway", null, body);
   const update = () => {
     const gateway = state.gateway;
@@ -39,7 +39,7 @@ function tables(gateway) {
   if (gateway.sessions.length) {
     found.push(rows("Sessions", ["Client", "Program", "Path", "Protocol", "Running", "Idle"],
       gateway.sessions.map((one) => [nameText(one.client ?? "–"), one.program, one.path, one.protocol_version, one.running,
-        duration(one.idle)])));
+        `${one.idle} s`])));
   } else {
     found.push(empty("No session is open. Clients of revision 2026-07-28 have none."));
   }
