@@ -101,7 +101,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [contender.key for contender in (*ALL, *GATEWAYS, *FRAMEWORKS)]
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="one measure; may be repeated")
     parser.add_argument("--contender", action="append", choices=names, help="one contender; may be repeated")
-    parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the floors; installs nothing")
+    parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the floors; installs no peers")
     parser.add_argument("--quick", action="store_true", help="few and short rounds, for a first look")
     parser.add_argument("--rounds", type=_positive, metavar="N", help="this many rounds of everything")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")

@@ -168,8 +168,11 @@ FRAMEWORKS = (
 
 RAW_HTTP = Contender("raw-http", "raw HTTP", "gateway_driver.py", arguments=("floor",))
 PIPE_AND_HTTP = Contender("pipe-and-http", "raw pipe and raw HTTP, added up", "gateway_driver.py", arguments=("floor",))
-GATEWAY = Contender("gateway", "gaia-mcp", "gateway_driver.py", arguments=("gaia",))
-GATEWAY_TRACED = Contender("gateway-traced", "gaia-mcp, traced", "gateway_driver.py", arguments=("gaia", "--traced"))
+# From this checkout, in environments without what else is installed for its tests.
+GATEWAY = Contender("gateway", "gaia-mcp", "gateway_driver.py", ("-e", ".[gateway]"), ("gaia",))
+GATEWAY_TRACED = Contender(
+    "gateway-traced", "gaia-mcp, traced", "gateway_driver.py", ("-e", ".[gateway,otel]"), ("gaia", "--traced")
+)
 _SDK_GATEWAY = (*_SDK, "uvicorn", "uvloop", "httptools", "opentelemetry-sdk>=1.30")
 GATEWAY_PEERS = (
     Contender("mcp-gateway", "mcp, server and client", "gateway_driver.py", _SDK_GATEWAY, ("mcp",)),

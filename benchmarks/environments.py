@@ -67,10 +67,10 @@ def variables_for(contender: Contender) -> dict[str, str]:
 
 def version_of(contender: Contender, interpreter: Path) -> str:
     """What is installed of the first requirement; the version of Python for the floor."""
-    if not contender.requirements:
+    if not contender.requirements or contender.requirements[0] == "-e":
         return (
             f"gaia-mcp {metadata.version('gaia-mcp')}"
-            if contender.key == "gaia-mcp"
+            if contender.key == "gaia-mcp" or contender.requirements
             else f"Python {sys.version.split()[0]}"
         )
     name = re.split(r"[\[<>=@]", contender.requirements[0].removeprefix(NPM))[0]

@@ -59,6 +59,8 @@ class RawClient:
         calls = 0
         for session in sessions:
             session.prepare(text)
+            # So that no connection is one that the gateway is about to close.
+            session.call()
         poll = select.epoll()
         by_descriptor = {session.descriptor: session for session in sessions}
         for descriptor in by_descriptor:
@@ -165,8 +167,15 @@ class RawSession:
     def call(self) -> None:
         """Raises Failed."""
         self.send()
-        while not self.receive():
-            pass
+        try:
+            self._receive_all()
+        except (Failed, ConnectionError):
+            if self._received:
+                raise
+            # The gateway has closed the connection while the request was on its way, because it was idle.
+            self.reconnect()
+            self.send()
+            self._receive_all()
         self.check()
 
     def outcome(self) -> dict[str, Any]:
@@ -217,6 +226,9 @@ class RawSession:
         self._wanted = None
         self._received.clear()
         self._socket.sendall(self._request(message, method))
+        self._receive_all()
+
+    def _receive_all(self) -> None:
         while not self.receive():
             pass
 

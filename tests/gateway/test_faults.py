@@ -155,7 +155,8 @@ def test_faulty_servers_harm_no_other(run: Run, fault_server: FaultServer) -> No
         assert text_of(gateway.call("hung_pid", {}).json)
         assert _states(gateway)["silent"] != "ready"
         refused = gateway.call("missing_echo", {"text": "x"}).json["error"]
-        assert "missing" in refused["message"]
+        assert "cannot be started" in refused["message"]
+        assert refused["data"] == {"server": "missing", "errorType": "server_unavailable", "delivery": "not_sent"}
 
 
 def test_clients_that_do_not_read_hold_up_no_other(run: Run, fault_server: FaultServer) -> None:

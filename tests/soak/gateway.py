@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -207,6 +207,11 @@ def soak(folder: Path, kills: int, clients: int, servers: int, seed: int) -> Fig
     config.write_text(json.dumps({"mcpServers": {target.name: target.entry for target in targets}}))
     began = time.monotonic()
     with gateway_process("--config", str(config)) as gateway:
+        # What it writes has to be read, or it would wait for that in the end.
+        assert gateway.process.stderr is not None
+        words = deque[str](maxlen=20)
+        reader = threading.Thread(target=words.extend, args=(gateway.process.stderr,))
+        reader.start()
         load = [
             Client(number, gateway.port, targets, numbers, random.Random(chance.random())) for number in range(clients)
         ]
@@ -224,8 +229,12 @@ def soak(folder: Path, kills: int, clients: int, servers: int, seed: int) -> Fig
         figures.rss = process.memory_info().rss
         family = process.children(recursive=True)
         gateway.signal(signal.SIGTERM)
-        if gateway.process.wait(TOLD_WITHIN) != 0:
-            figures.wrong.append(f"the gateway ended with status {gateway.process.returncode}")
+        if not wait_for_end(gateway.process.pid, TOLD_WITHIN):
+            figures.wrong.append("the gateway did not end when it was told to")
+            gateway.signal(signal.SIGKILL)
+        if gateway.process.wait() != 0:
+            figures.wrong.append(f"the gateway ended with status {gateway.process.returncode}: {''.join(words)}")
+        reader.join()
     left = [child.pid for child in family if not wait_for_end(child.pid)]
     figures.wrong += [f"process {pid} is left" for pid in left]
     _add(figures, [outcome for client in load for outcome in client.outcomes], targets)

@@ -1,6 +1,7 @@
 """The harness at work: tiny rounds, real drivers, and a real server, the small one that comes with the package."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import contenders, echo_server, environments
+from benchmarks import contenders, driver_process, echo_server, environments
 from benchmarks.contenders import (
     AWAITED,
     AWAITED_TRACED,
@@ -89,6 +90,13 @@ def echo_program(starts_processes: None) -> Path:
         return echo_server.build()
     except echo_server.NoCompiler as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway is measured as it is installed here: an environment of its own takes a while to make."""
+    monkeypatch.setattr(driver_process, "interpreter_for", lambda _: Path(sys.executable))
+    monkeypatch.setattr(driver_process, "variables_for", lambda _: dict(os.environ))
 
 
 @pytest.mark.process
@@ -236,7 +244,9 @@ class TestMeasures:
         assert all(row.values.keys() == wanted for row in session.run.rows)
 
     @pytest.mark.parametrize("section", [gateway.HANDSHAKE, gateway.STATELESS])
-    def test_of_gateways(self, echo_program: Path, section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_gateways(
+        self, installed: None, echo_program: Path, section: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(gateway, "_SECONDS", 0.02)
         monkeypatch.setattr(gateway, "_CASES", (gateway._Case("64 B", 64, calls=8, rounds=1),))
         monkeypatch.setattr(gateway, "_CROWDS", (1, 32))
@@ -257,7 +267,7 @@ class TestMeasures:
             f"{section}: memory: 32 sessions": {GATEWAY.key},
         }
 
-    def test_of_servers_that_are_killed_behind_a_gateway(self, echo_program: Path) -> None:
+    def test_of_servers_that_are_killed_behind_a_gateway(self, installed: None, echo_program: Path) -> None:
         session = Session(run_of(), [RAW_HTTP, GATEWAY], [str(echo_program)], Effort(quick=True, rounds=1))
         gateway_recovery.measure(session)
 
@@ -267,7 +277,7 @@ class TestMeasures:
         assert under_way.values.keys() == {GATEWAY.key}
         assert told.values == {GATEWAY.key: [32]}
 
-    def test_of_many_agents(self, monkeypatch: pytest.MonkeyPatch, starts_processes: None) -> None:
+    def test_of_many_agents(self, installed: None, monkeypatch: pytest.MonkeyPatch, starts_processes: None) -> None:
         monkeypatch.setattr(gateway_fleet, "_QUICK_AGENTS", 1)
         monkeypatch.setattr(gateway_fleet, "_SERVERS", 2)
         monkeypatch.setattr(gateway_fleet, "SEPARATE_SDK", ASYNC)

@@ -77,7 +77,7 @@ class KnownServer:
         self.resources = known("resources", "uri", features.list_resources)
         self.templates = known("resources", "uriTemplate", features.list_resource_templates)
         self.has_settled = False
-        """Whether its first start has succeeded or failed; see `KnownServers.settled`."""
+        """Whether its first start has succeeded or failed, or took too long; see `KnownServers.settled`."""
         self._log_level: int | None = None
         """The least severe that any client wanted, as its severity."""
         self._tasks: set[asyncio.Task[None]] = set()

@@ -66,8 +66,18 @@ class View:
         return self.sees(server) and self.profile.allows_resource(server, uri)
 
     def when_settled(self, act: Callable[[], None]) -> None:
-        """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds."""
-        self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _START_SECONDS)
+        """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds.
+
+        A server that has had these seconds is waited for no more: it may never answer.
+        """
+        starting = [server for server in self.servers() if not self._servers.settled(server)]
+
+        def end() -> None:
+            for server in starting:
+                server.has_settled = True
+            act()
+
+        self._servers.when(lambda: all(map(self._servers.settled, self.servers())), end, _START_SECONDS)
 
     # Tools.
 

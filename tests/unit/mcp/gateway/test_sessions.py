@@ -76,6 +76,19 @@ def test_of_too_many_the_one_that_was_idle_longest_ends(sessions: Sessions) -> N
     assert sessions.find(first.id, VIEW, ADA) is first
 
 
+def test_of_too_many_one_ends_of_the_principal_that_has_the_most(clock: Clock) -> None:
+    sessions = Sessions(cast("Changes", NoChanges()), clock, most=3, idle_seconds=60)
+    quiet = sessions.open(VIEW, BOB)
+    first, second, _third = (opened(sessions) for _ in range(3))
+    assert quiet is not None
+    assert list(sessions)[:2] == [quiet, second]
+    sessions.end(second)
+    assert first not in sessions
+    newest = [opened(sessions) for _ in range(5)][-1]
+    assert quiet in sessions
+    assert newest in sessions
+
+
 def test_those_that_are_in_use_stay(sessions: Sessions) -> None:
     for session in (opened(sessions), opened(sessions)):
         session.open_stream(Stream())

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway import view as view_module
 from gaia.mcp.gateway.access.profile import Profile
 from gaia.mcp.gateway.view import View
 from gaia.testing import FakeServer, FakeTool
@@ -72,3 +77,23 @@ def test_names_do_not_depend_on_what_is_seen() -> None:
     assert set(part["tools"]) < set(everything["tools"])
     assert set(part["prompts"]) < set(everything["prompts"])
     assert everything["owners"] == ["a"]
+
+
+@pytest.mark.process
+def test_a_server_that_does_not_start_is_waited_for_once(
+    fault_server: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "_START_SECONDS", 0.01)
+    silent = fault_server(faults=[{"on": "initialize", "freeze": True}, {"on": "server/discover", "freeze": True}])
+
+    async def use() -> None:
+        async with Gateway({"silent": silent}) as gateway:
+            view = View(gateway._servers, gateway._changes, None, Profile("p"))
+            first, second = asyncio.Event(), asyncio.Event()
+            view.when_settled(first.set)
+            assert not first.is_set()
+            await asyncio.wait_for(first.wait(), PATIENCE)
+            view.when_settled(second.set)
+            assert second.is_set()
+
+    asyncio.run(use())
