@@ -22,7 +22,7 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
-from gaia.mcp.client.transports.loop_reader import ReadingLoop
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.telemetry.content import ContentPolicy
 
 __all__ = ["ClientOptions", "ClientSettings", "SharedServices", "settings_of", "threads_for"]
@@ -171,7 +171,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     """For clients whose login has none of its own."""
     taps: Taps = msgspec.field(default_factory=Taps)
     """Where servers are recorded, if they are."""
-    reading_loop: ReadingLoop | None = None
+    pipe_loop: PipeLoop | None = None
     """The event loop that reads the output of servers that are processes; None: threads do."""
     on_event: Callable[[Event], None] = lambda _: None
     """Told of each event, on the thread that it happens on."""

@@ -184,7 +184,7 @@ class MCPClient:
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
         if isinstance(self.transport, StdioTransport):
-            self.transport.reading_loop = services.reading_loop
+            self.transport.pipe_loop = services.pipe_loop
         if self._clock is not None:
             # It counts in a manager as well.
             services = msgspec.structs.replace(services, clock=self._clock)

@@ -48,7 +48,7 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.client.transports.loop_reader import ReadingLoop
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.mcp.errors import ConfigError, MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
@@ -164,14 +164,14 @@ class MCPClientManager:
     def __exit__(self, *_: object) -> None:
         self.disconnect_all()
 
-    def relay(self, reading_loop: ReadingLoop | None) -> None:
+    def relay(self, pipe_loop: PipeLoop | None) -> None:
         """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
 
         To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
         loop. With None, threads read.
         """
         self._defaults = msgspec.structs.replace(self._defaults, features=RELAYED)
-        self._services = msgspec.structs.replace(self._services, reading_loop=reading_loop)
+        self._services = msgspec.structs.replace(self._services, pipe_loop=pipe_loop)
 
     # Servers.
 

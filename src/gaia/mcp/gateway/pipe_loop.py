@@ -1,21 +1,24 @@
-"""`PipeLoop`: the gateway's event loop as what reads the output of servers that are processes."""
+"""The gateway's event loop as what reads the output of servers that are processes."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
 from collections.abc import Callable
 
-from gaia.mcp.client.transports.loop_reader import ReadingLoop
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 
-__all__ = ["PipeLoop", "running_pipe_loop"]
+__all__ = ["running_pipe_loop"]
 
 
-class PipeLoop:
-    """See `ReadingLoop`."""
+class _PipeLoop:
+    """See `PipeLoop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._context = contextvars.copy_context()
+        """Not that of the supervisor which adds a reader: what comes of an answer does not belong to a restart."""
 
     @property
     def is_closed(self) -> bool:
@@ -23,7 +26,7 @@ class PipeLoop:
 
     def add_reader(self, descriptor: int, on_readable: Callable[[], object]) -> bool:
         try:
-            self._loop.call_soon_threadsafe(self._loop.add_reader, descriptor, on_readable)
+            self._loop.call_soon_threadsafe(self._loop.add_reader, descriptor, on_readable, context=self._context)
         except RuntimeError:
             # It was closed meanwhile.
             return False
@@ -33,6 +36,6 @@ class PipeLoop:
         self._loop.remove_reader(descriptor)
 
 
-def running_pipe_loop() -> ReadingLoop | None:
+def running_pipe_loop() -> PipeLoop | None:
     """The loop that runs in this thread, if it can read pipes: on Windows, none can."""
-    return None if sys.platform == "win32" else PipeLoop(asyncio.get_running_loop())
+    return None if sys.platform == "win32" else _PipeLoop(asyncio.get_running_loop())

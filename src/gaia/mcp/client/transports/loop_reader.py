@@ -13,13 +13,13 @@ from gaia.handover import mark_engine_thread, on_engine_thread
 from gaia.locks import Latch
 from gaia.log import get_logger
 
-__all__ = ["LoopReader", "ReadingLoop"]
+__all__ = ["LoopReader", "PipeLoop"]
 
 logger = get_logger(__name__)
 
 
-class ReadingLoop(Protocol):
-    """An event loop that reads pipes."""
+class PipeLoop(Protocol):
+    """An event loop that reads pipes of servers."""
 
     @property
     def is_closed(self) -> bool:
@@ -39,7 +39,7 @@ class LoopReader:
         self,
         pipe: IO[bytes],
         name: str,
-        loop: ReadingLoop,
+        loop: PipeLoop,
         read: Callable[[], bytes],
         on_chunk: Callable[[bytes], object],
         on_end: Callable[[], object],

@@ -14,7 +14,7 @@ from gaia.mcp.client.rpc.channel import Channel, ChannelListener
 from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
 from gaia.mcp.client.transports.fork_server import fork_server
-from gaia.mcp.client.transports.loop_reader import ReadingLoop
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
@@ -36,7 +36,7 @@ class StdioTransport(StandaloneTransport):
 
     network_transport = "pipe"
 
-    reading_loop: ReadingLoop | None = None
+    pipe_loop: PipeLoop | None = None
     """The event loop that reads the output of the server's next starts; None: a thread of each start does."""
 
     tracer: Sequence[str] = ()
@@ -129,7 +129,7 @@ class StdioTransport(StandaloneTransport):
                 max_message_bytes=self._max_message_bytes,
                 max_pending=self._max_pending,
                 cage=caged,
-                reading_loop=self.reading_loop,
+                pipe_loop=self.pipe_loop,
             )
         except BaseException:
             if caged is not None:

@@ -20,7 +20,7 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.direct_process import DirectProcess
-from gaia.mcp.client.transports.loop_reader import LoopReader, ReadingLoop
+from gaia.mcp.client.transports.loop_reader import LoopReader, PipeLoop
 from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.reaped_process import ReapedProcess
@@ -59,11 +59,11 @@ class StdioChannel:
         max_message_bytes: int,
         max_pending: int,
         cage: Cage | None = None,
-        reading_loop: ReadingLoop | None = None,
+        pipe_loop: PipeLoop | None = None,
     ) -> None:
         """Start the server and the threads; `argv` and `environment` are those of its `cage`, if it has one.
 
-        With a `reading_loop` that reads the server's output instead of a thread.
+        With a `pipe_loop` that reads the server's output, instead of a thread.
 
         Raises StartFailed; nothing is left behind then.
         """
@@ -87,7 +87,7 @@ class StdioChannel:
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
-            if reading_loop is None or not self._read_on(reading_loop, f"{thread_name}-reader"):
+            if pipe_loop is None or not self._read_on(pipe_loop, f"{thread_name}-reader"):
                 self._start(f"{thread_name}-reader", self._read_stdout)
             self._writer = PipeWriter(
                 self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed
@@ -205,7 +205,7 @@ class StdioChannel:
         thread.start()
         self._readers.append(thread)
 
-    def _read_on(self, loop: ReadingLoop, name: str) -> bool:
+    def _read_on(self, loop: PipeLoop, name: str) -> bool:
         """Have an event loop read the output; False if it is closed."""
         feed, received = self._framer.feed, self._listener.message_received
         pipe = self._process.stdout
