@@ -35,6 +35,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "dashboard": (*_SERVING, _SDK),
         "gateway": (
             "uvicorn>=0.30,<1",
+            "uvloop>=0.19; sys_platform != 'win32'",
             "h11>=0.14,<1",
             _HTTP,
             "cryptography>=42",

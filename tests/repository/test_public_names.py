@@ -27,6 +27,7 @@ PUBLIC_NAMES = {
     "gaia.mcp.server": {"serve_http", "serve_stdio"},
     "gaia.mcp": {
         "AnswerLost",
+        "AppliedConfig",
         "AudioContent",
         "AuthorizationRequest",
         "CallCancelled",

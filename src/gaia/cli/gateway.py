@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,6 +77,9 @@ def gateway(
     http: HttpOptions,
     clients: ClientsOption = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="How many sessions there may be.")] = 1000,
+    audit: Annotated[
+        Path | None, typer.Option("--audit", metavar="PATH", help="Write a line of JSON about each call to this file.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
     ] = None,
@@ -106,19 +109,19 @@ def gateway(
         if stdio:
             _serve_stdio(sources, http)
         else:
-            _serve_http(sources, http, max_sessions, name)
+            _serve_http(sources, http, max_sessions=max_sessions, name=name, audit=audit)
 
     run_server(run, options, unsafe_hint=_UNSAFE_HINT)
 
 
-def _serve_http(sources: GatewaySources, http: HttpOptions, max_sessions: int, name: str | None) -> None:
+def _serve_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> None:
     from gaia.mcp.gateway import Gateway
     from gaia.mcp.gateway.service import Service
     from gaia.serving.service_manager import ServiceManager
 
     manager = ServiceManager.of_environment()
     try:
-        gateway = Gateway(sources.config, clients=sources.clients, max_sessions=max_sessions, name=name)
+        gateway = Gateway(sources.config, clients=sources.clients, **settings)
     except ValueError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     say = announce("MCP gateway")

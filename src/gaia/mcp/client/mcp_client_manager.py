@@ -407,7 +407,7 @@ class MCPClientManager:
         return result
 
     def _begin_changes(self, config: MCPConfig, changes: Changes) -> list[str]:
-        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError before anything is changed."""
+        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing."""
         disabled = [name for name in config.get_entries() if config.get_server(name).get("disabled") is True]
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
             raise ConfigError("; ".join(problems))

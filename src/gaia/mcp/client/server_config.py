@@ -161,16 +161,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
         if self.transport in ("http", "sse"):
             self._check_without_process()
-        if self.standby and self.restart.restart == "never":
-            raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
+        self._check_when_it_runs()
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
             require_seconds(name, getattr(self, name))
-        if self.idle_stop is not None:
-            require_seconds("idle_stop", self.idle_stop)
-        if self.standby and self.idle_seconds is not None:
-            raise ValueError(
-                'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"'
-            )
         for name in ("max_pending", "max_message_bytes", "max_instances"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
@@ -178,6 +171,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+
+    def _check_when_it_runs(self) -> None:
+        if self.idle_stop is not None:
+            require_seconds("idle_stop", self.idle_stop)
+        if self.standby and self.idle_seconds is not None:
+            raise ValueError(
+                'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"'
+            )
+        if self.standby and self.restart.restart == "never":
+            raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
 
     def _check_without_process(self) -> None:
         if self.sandbox:

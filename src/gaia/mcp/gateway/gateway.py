@@ -97,6 +97,7 @@ class Gateway:
             idle_seconds=session_idle_timeout,
             prefix="" if name is None else f"{name}.",
         )
+        self._sessions.on_ended = self._servers.release
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._clients = clients
@@ -138,8 +139,8 @@ class Gateway:
             self._ticking.cancel()
         self._sessions.end_all()
         self._changes.stop()
-        self._servers.stop()
         self.give_up()
+        self._servers.stop()
         if self._stopping is not None:
             await self._stopping
         if self._audit is not None:
@@ -202,8 +203,12 @@ class Gateway:
 
         For after `drain`, when the time for these calls is up; `stop` follows.
         """
-        if self._owns_manager and self._stopping is None:
-            self._stopping = asyncio.get_running_loop().create_task(stopping(self.manager.disconnect_all))
+        if self._stopping is None:
+            ends = self._servers.end_instances()
+            if self._owns_manager:
+                # Meanwhile the instances end.
+                ends.insert(0, self.manager.disconnect_all)
+            self._stopping = asyncio.get_running_loop().create_task(stopping(lambda: [end() for end in ends]))
 
     async def __aenter__(self) -> Gateway:
         await self.start()
@@ -216,6 +221,7 @@ class Gateway:
         self._ticking = asyncio.get_running_loop().call_later(self._keep_alive_interval, self._tick)
         self._keep_alive.sweep()
         self._sessions.end_idle()
+        self._servers.end_unused()
 
     # Serving.
 

@@ -1,8 +1,8 @@
 """What clients of the stateless era name their instances with: handles, which stand for sessions.
 
-A client gets one in the `_meta` of the first result that came from an instance, and sends it in the `_meta` of its
-further requests. It is a capability: it cannot be guessed, only the client that it was given to can use it, and it
-expires when it is not used.
+A client that wants instances of its own sends ``"gaia.mcp/instances": "new"`` in the `_meta` of a request. The result's
+`_meta` has the handle in the same place, and the client sends that in its further requests. A handle cannot be guessed,
+only the client that it was given to can use it, and it expires when it is not used.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = ["HANDLE_KEY", "Handle", "Handles", "with_handle"]
 HANDLE_KEY = "gaia.mcp/instances"
 """The member of `_meta`, in requests and in results."""
 
+_NEW = "new"
 _BYTES = 24
 
 
@@ -58,19 +59,19 @@ class Handles:
         return len(self._handles)
 
     def use(self, given: object, identity: str) -> Handle:
-        """The handle of a request of the client `identity`, which has `given` one, or gets a new one for None.
+        """The handle of a request of the client `identity`, which has `given` one, or gets a new one for "new".
 
         `done` has to follow. Raises RequestRefused for one that is not this client's, or has expired.
         """
         self.expire()
-        if given is None:
+        if given == _NEW:
             handle = self._issue(identity)
         else:
             found = self._handles.get(given) if isinstance(given, str) else None
             if found is None or found.identity != identity:
                 raise RequestRefused(
                     INVALID_PARAMS,
-                    f"_meta {HANDLE_KEY}: there is no such handle, or it has expired; leave it out to get a new one",
+                    f'_meta {HANDLE_KEY}: there is no such handle, or it has expired; give "new" to get another one',
                 )
             handle = found
             self._handles.move_to_end(handle.text)

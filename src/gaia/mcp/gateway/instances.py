@@ -1,4 +1,4 @@
-"""Which process of a server a request goes to: the shared one, or one of its session or of its client.
+"""Which process of a server a request goes to, if its sessions or clients have processes of their own.
 
 A process belongs to one owner until that is gone, and to no other after it: what it remembers is the owner's. One spare
 waits, started, so that an owner does not wait for a start. Processes that are not used are stopped after the `idleStop`
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
@@ -20,9 +19,7 @@ from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import Overloaded
-
-if TYPE_CHECKING:
-    from gaia.mcp.gateway.upstream import Upstream
+from gaia.mcp.gateway.upstream import Upstream
 
 __all__ = ["InstancePool"]
 
@@ -85,15 +82,21 @@ class InstancePool:
         spare = [] if self._spare is None else [self._spare]
         return [instance.client for instance in (*self._owned.values(), *spare)]
 
-    def close(self) -> list[MCPClient]:
-        """There are no instances any more. Begins to end all of them; the caller disconnects the clients returned."""
+    def close(self, *, at_once: bool = False) -> list[Callable[[], None]]:
+        """There are no instances any more. Begins to end all of them; the functions returned wait for the ends.
+
+        They have the `drainTimeout` of their entry to finish their calls, unless it is to be done `at_once`.
+        """
         clients = self.clients()
         self._is_closed = True
         self._owned.clear()
         self._spare = None
+        ends: list[Callable[[], None]] = []
         for client in clients:
-            client.request_disconnect(drain=_drain_of(client))
-        return clients
+            drain = 0.0 if at_once or client.entry is None else client.entry.drain_timeout
+            client.request_disconnect(drain=drain)
+            ends.append(partial(_disconnect, client, drain))
+        return ends
 
     # Inside.
 
@@ -151,15 +154,11 @@ def _renew(manager: MCPClientManager, client: MCPClient) -> None:
 def _end(client: MCPClient) -> None:
     """Begin to stop an instance, whose calls under way are cancelled."""
     client.request_disconnect()
-    stop_soon(partial(_disconnect, client))
+    stop_soon(partial(_disconnect, client, 0.0))
 
 
-def _disconnect(client: MCPClient) -> None:
+def _disconnect(client: MCPClient, drain: float) -> None:
     try:
-        client.disconnect()
+        client.disconnect(drain=drain)
     except Exception as error:  # noqa: BLE001 - there is no one to tell
         logger.error("disconnect_failed", server=client.name, error=exception_text(error))
-
-
-def _drain_of(client: MCPClient) -> float:
-    return 0.0 if client.entry is None else client.entry.drain_timeout

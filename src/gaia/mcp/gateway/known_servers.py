@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal
 
 from gaia.log import get_logger
 from gaia.mcp.aio.calls import run
 from gaia.mcp.aio.loop_inbox import LoopInbox
+from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.events import (
@@ -23,6 +25,9 @@ from gaia.mcp.client.supervision.events import (
 )
 from gaia.mcp.errors import MCPError
 from gaia.mcp.gateway.checks import Checks
+from gaia.mcp.gateway.instance_handles import Handle
+from gaia.mcp.gateway.instance_owners import InstanceOwners, OwnedRequest
+from gaia.mcp.gateway.instances import InstancePool
 from gaia.mcp.gateway.known_list import KnownList
 from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.rounds import Rounds
@@ -43,12 +48,25 @@ class KnownServer:
     """One server. Belongs to the gateway's event loop."""
 
     def __init__(
-        self, name: str, client: MCPClient, rounds: Rounds, on_listed: Callable[[str, Kind, bool], None]
+        self,
+        name: str,
+        client: MCPClient,
+        upstream_of: Callable[[MCPClient], Upstream],
+        on_listed: Callable[[str, Kind, bool], None],
+        instances: InstancePool,
+        owners: InstanceOwners,
     ) -> None:
-        """``on_listed(name, kind, was_known)`` is called after a list has become another one."""
+        """``on_listed(name, kind, was_known)`` is called after a list has become another one.
+
+        What is listed comes from the shared process, whichever process answers the requests of sessions.
+        """
         self.name = name
         self.client = client
-        self.upstream = Upstream(client, rounds)
+        self.upstream = upstream_of(client)
+        """The shared process."""
+        self.instances = instances
+        """The processes that are not shared."""
+        self._owners = owners
         features = client.features
 
         def known(capability: Kind, key: str, listing: Callable[[], Any]) -> KnownList:
@@ -73,6 +91,20 @@ class KnownServer:
     def logs_by_request(self) -> bool:
         """Whether it logs what each request asks for, to the client of that request: it is of the stateless era."""
         return self.client.trips.is_stateless
+
+    def owner_of(self, request: OwnedRequest) -> tuple[Hashable, Handle | None]:
+        """Whose process a request goes to, and the handle to tell its client of, if that is new.
+
+        The shared process has no owner (None). Raises RequestRefused for a handle that is not valid.
+        """
+        entry = self.client.entry
+        if entry is None or entry.instances == "shared":
+            return None, None
+        return self._owners.owner_of(request, entry.instances)
+
+    def upstream_of(self, owner: Hashable) -> Upstream:
+        """The process of an owner. Raises Overloaded if there are too many."""
+        return self.upstream if owner is None else self.instances.upstream(owner)
 
     def want_log_level(self, level: str) -> None:
         """Have the server send log messages of this severity and above, unless it sends less severe ones already."""
@@ -99,11 +131,13 @@ class KnownServer:
             self.resources.outdated()
             self.templates.outdated()
 
-    def stop(self) -> None:
+    def stop(self) -> list[Callable[[], None]]:
+        """Forget everything. Begins to end its instances; the functions returned wait for their ends."""
         for one in (self.prompts, self.resources, self.templates):
             one.stop()
         for task in self._tasks:
             task.cancel()
+        return self.instances.close()
 
 
 class KnownServers:
@@ -122,6 +156,7 @@ class KnownServers:
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
+        self._owners = InstanceOwners(time.monotonic, self.release)
         self._following = contextlib.ExitStack()
         self._waiting: dict[_Waiter, None] = {}
 
@@ -134,8 +169,12 @@ class KnownServers:
             following.enter_context(self.manager.readiness.watched(lambda: inbox.post(self.look)))
             self._following = following.pop_all()
 
+    def end_instances(self) -> list[Callable[[], None]]:
+        """Begin to end all processes of sessions and clients; the functions returned wait for the ends."""
+        return [end for server in self._servers.values() for end in server.instances.close(at_once=True)]
+
     def stop(self) -> None:
-        """Forget everything; what waits goes on."""
+        """Forget everything; what waits goes on. `end_instances` was called."""
         self._following.close()
         self._rounds.close()
         for server in self._servers.values():
@@ -144,16 +183,31 @@ class KnownServers:
         for waiter in list(self._waiting):
             waiter.expire()
 
+    def release(self, owner: Hashable) -> None:
+        """A session has ended, or a handle: so have its instances."""
+        for server in self._servers.values():
+            server.instances.release(owner)
+
+    def end_unused(self) -> None:
+        """End the instances whose handles were not used for long."""
+        self._owners.expire()
+
     def get(self, name: str) -> KnownServer | None:
         """A server that was started, whether it is ready or not."""
         client = self.manager.client_of(name)
         known = self._servers.get(name)
         if known is not None and known.client is not client:
-            self._servers.pop(name).stop()
+            for end in self._servers.pop(name).stop():
+                stop_soon(end)
             known = None
         if known is None and client is not None:
-            known = self._servers[name] = KnownServer(name, client, self._rounds, self._listed)
+            instances = InstancePool(self.manager, client, self._upstream_of)
+            known = KnownServer(name, client, self._upstream_of, self._listed, instances, self._owners)
+            self._servers[name] = known
         return known
+
+    def _upstream_of(self, client: MCPClient) -> Upstream:
+        return Upstream(client, self._rounds)
 
     @property
     def version(self) -> int:

@@ -20,6 +20,7 @@ from gaia.mcp.gateway.client_messages import (
     member,
     stateless_result,
 )
+from gaia.mcp.gateway.instance_handles import HANDLE_KEY
 from gaia.mcp.gateway.log_levels import is_wanted
 from gaia.mcp.gateway.sessions import Session
 from gaia.mcp.gateway.view import View
@@ -30,6 +31,7 @@ logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 _OWN_KEYS = frozenset({"_meta"})
+_OWN_META = frozenset({"progressToken", HANDLE_KEY})
 
 
 class Reply(Protocol):
@@ -135,12 +137,23 @@ class PendingRequest:
             key: fragment(raw) for key, raw in self.params.items() if key not in _OWN_KEYS and key not in changed
         }
         params.update(changed)
-        meta = {key: value for key, value in self.meta.items() if key != "progressToken" and not key.startswith(META)}
+        meta = {key: value for key, value in self.meta.items() if key not in _OWN_META and not key.startswith(META)}
         if meta:
             params["_meta"] = meta
         return params
 
     # Its end.
+
+    def when_ended(self, act: Callable[[], object]) -> None:
+        """Call `act`, too, once it is answered or cancelled."""
+        earlier = self.on_end
+
+        def both() -> None:
+            if earlier is not None:
+                earlier()
+            act()
+
+        self.on_end = both
 
     def succeed(self, result: bytes) -> None:
         """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.errors import JsonRpcError, MCPError
+from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
+from gaia.mcp.gateway.instance_handles import with_handle
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
-from gaia.mcp.gateway.rounds import Relayed
+from gaia.mcp.gateway.rounds import OnEnd, ParkedCall, Relayed
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 
@@ -34,10 +35,19 @@ def relay(
     failed: Callable[[MCPError], None] | None = None,
 ) -> None:
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
+    owner, handle = server.owner_of(request)
+
+    def send(on_end: OnEnd) -> ParkedCall | None:
+        try:
+            upstream = server.upstream_of(owner)
+        except Overloaded as error:
+            on_end(Relayed(error=error))
+            return None
+        return upstream.request(request.method, params, request, on_end)
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
-            request.succeed(relayed.result)
+            request.succeed(relayed.result if handle is None else with_handle(relayed.result, handle))
         elif failed is not None:
             failed(relayed.error)
         else:
@@ -45,7 +55,7 @@ def relay(
 
     if request.is_stateless and request.log_level is not None:
         server.want_log_level(request.log_level)
-    pass_on(request, target, lambda on_end: server.upstream.request(request.method, params, request, on_end), ended)
+    pass_on(request, target, send, ended)
 
 
 def refuse_unknown(request: PendingRequest, what: str, name: str) -> None:

@@ -45,7 +45,7 @@ class Service:
         # What is still under way then is answered with an error, and not cut off.
         self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
-        run_http(self._application, later, started, self.drain)
+        run_http(self._application, later, started, self.drain, direct=self._gateway.endpoint)
 
     def drain(self) -> None:
         """The gateway is about to end. On its event loop."""

@@ -167,6 +167,8 @@ class Sessions:
         self._is_closed = False
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self.on_ended: Callable[[Session], None] = lambda _: None
+        """Told of each session that has ended."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -206,6 +208,7 @@ class Sessions:
         if self._sessions.pop(session.id, None) is not None:
             self._changes.remove(session)
             session.end()
+            self.on_ended(session)
 
     def end_idle(self) -> None:
         """End those that have not been used for long."""
