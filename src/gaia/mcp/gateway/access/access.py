@@ -90,11 +90,20 @@ class Access:
         return self._unauthorized(path, "invalid_token", "The token is not known here")
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether there still is such a client, after `change`: what it has open has to end otherwise."""
-        if principal == ANONYMOUS:
-            return self._anonymous is not None
+        """Whether there still is such a client, and it may see the same, after `change`; its sessions end otherwise.
+
+        A rule for an issuer's claims that gives another profile counts from the next request on.
+        """
+        clients = self._clients
         issuer, _, subject = principal.name.partition("/")
-        return issuer in self._clients.issuers if subject else principal.name in self._clients.clients
+        if principal == ANONYMOUS:
+            profile = clients.anonymous
+        elif subject:
+            profile = clients.profiles.get(principal.profile.name) if issuer in clients.issuers else None
+        else:
+            entry = clients.clients.get(principal.name)
+            profile = None if entry is None else clients.profiles[entry.profile]
+        return profile == principal.profile
 
     def change(self, clients: ClientsFile) -> None:
         """Continue with other clients, profiles and limits. Keys of issuers that stay the same are kept."""

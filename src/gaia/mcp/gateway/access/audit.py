@@ -23,7 +23,7 @@ from gaia.mcp.errors import MCPError, ServerUnavailable
 from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.gate import Scheduler, Timer
 
-__all__ = ["Audit", "AuditEntry", "AuditLoop", "digest_of", "shown_uri"]
+__all__ = ["Audit", "AuditEntry", "AuditLoop", "digest_of", "shown_text", "shown_uri"]
 
 logger = get_logger(__name__)
 
@@ -250,10 +250,15 @@ def digest_of(arguments: bytes) -> str | None:
     return "sha256:" + hashlib.sha256(arguments).hexdigest() if arguments else None
 
 
+def shown_text(text: str) -> str:
+    """What is recorded of a name that a client has sent: its beginning."""
+    return text[:_MAX_TEXT]
+
+
 def shown_uri(uri: str) -> str:
     """A resource's URI without what may be secret: user, password, query and fragment."""
     try:
         parts = urlsplit(uri)
     except ValueError:
         return "(not a URI)"
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()[:_MAX_TEXT]
+    return shown_text(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())

@@ -153,6 +153,11 @@ class Limits:
         self._enter(admission, now)
         return admission
 
+    def concern(self, principal: Principal) -> bool:
+        """Whether any limit may hold for a call of this client."""
+        settings = self._settings
+        return bool(principal.profile.limits or settings.per_client or settings.per_server or settings.per_tool)
+
     def change(self, settings: GatewayLimits) -> None:
         """Continue with other limits, and with profiles that may have changed; calls that wait do so for these."""
         waiting = [call for plan in self._plans.values() for call in plan.calls]

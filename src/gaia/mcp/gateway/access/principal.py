@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 
-__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused"]
+__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused", "identity_of"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Principal:
 
 ANONYMOUS = Principal("anonymous", EVERYTHING, "anonymous")
 """The client of a gateway that knows no clients, which only this machine can reach."""
+
+
+def identity_of(principal: Principal) -> str:
+    """What tells this client from others; "" for the one of a gateway that knows no clients."""
+    return "" if principal == ANONYMOUS else principal.name
 
 
 @dataclass(frozen=True)

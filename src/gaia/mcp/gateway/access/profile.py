@@ -31,7 +31,7 @@ class Profile:
     """By URI; a template by its text."""
     read_only: bool = False
     """Only tools whose annotations say that they change nothing (``readOnlyHint``)."""
-    limits: ClientLimits | None = field(default=None, hash=False)
+    limits: ClientLimits | None = field(default=None, compare=False)
     """Of each client that has this profile; None for the gateway's `perClient`."""
     within: Profile | None = None
     """Another profile, which has to allow the same thing, see `narrowed_to`."""

@@ -139,7 +139,8 @@ class TestChange:
         assert isinstance(bob, Principal)
         access.change(clients(bob=entry(new_token(), "reader")))
         assert not access.is_current(ann)
-        assert access.is_current(bob)
+        assert not access.is_current(bob), "it has another profile"
+        assert access.is_current(Principal("bob", READER))
         assert not access.is_current(ANONYMOUS)
         assert not access.is_current(Principal("corp/ann"))
         assert isinstance(access.authenticate(bearer(OTHER), "/mcp"), Refused), "its token was replaced"
@@ -154,10 +155,11 @@ class TestChange:
 
     def test_issuers_come_and_go(self, loop: asyncio.AbstractEventLoop) -> None:
         access = TestIssuers().access(loop)
-        assert access.is_current(Principal("corp/ann"))
+        assert access.is_current(Principal("corp/ann", READER))
+        assert not access.is_current(Principal("corp/ann", Profile("gone")))
         access.change(clients(ann=entry(TOKEN)))
         assert access.metadata("/.well-known/oauth-protected-resource") is None
-        assert not access.is_current(Principal("corp/ann"))
+        assert not access.is_current(Principal("corp/ann", READER))
 
 
 def test_profiles_are_found_by_name(loop: asyncio.AbstractEventLoop) -> None:
