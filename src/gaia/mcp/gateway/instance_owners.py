@@ -28,7 +28,7 @@ class OwnedRequest(Protocol):
     def session(self) -> Hashable | None:
         """The session that it belongs to; None in the stateless era."""
 
-    def when_ended(self, act: Callable[[], object]) -> None:
+    def after_end(self, act: Callable[[], object]) -> None:
         """Call `act` once it is answered or cancelled."""
 
 
@@ -58,7 +58,7 @@ class InstanceOwners:
         if given is None:
             return _Client(request.identity), None
         handle = self._handles.use(given, request.identity)
-        request.when_ended(lambda: self._handles.done(handle))
+        request.after_end(lambda: self._handles.done(handle))
         return handle, None if handle.text == given else handle
 
     def expire(self) -> None:

@@ -144,17 +144,6 @@ class PendingRequest:
 
     # Its end.
 
-    def when_ended(self, act: Callable[[], object]) -> None:
-        """Call `act`, too, once it is answered or cancelled."""
-        earlier = self.on_end
-
-        def both() -> None:
-            if earlier is not None:
-                earlier()
-            act()
-
-        self.on_end = both
-
     def succeed(self, result: bytes) -> None:
         """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
         if self._ends():
