@@ -81,7 +81,7 @@ class Rounds:
         check_offered(InputRequired.from_result(orjson.loads(result)), client)
         members: dict[str, Any] = dict(_members.decode(result))
         if "requestState" in members:
-            members["requestState"] = self._seal.seal({_STATE: orjson.loads(members["requestState"])}, binding)
+            members["requestState"] = self._seal.seal({_STATE: orjson.loads(bytes(members["requestState"]))}, binding)
         return _encoder.encode(members)
 
     def opened(self, params: dict[str, Any], binding: bytes) -> ParkedCall | None:
