@@ -65,7 +65,7 @@ def gateway_http_options(
     )
 
 
-_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name"})
+_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name", "audit"})
 
 
 @app.callback()
@@ -129,10 +129,7 @@ def _serve_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> 
 
 
 def _serve_stdio(sources: GatewaySources, http: HttpOptions) -> None:
-    from gaia.mcp.gateway import Gateway
-    from gaia.mcp.gateway.stdio import serve_stdio
-
-    serve_stdio(Gateway(sources.config), grace=http.shutdown_grace)
+    raise CommandFailed("--stdio is not there yet")
 
 
 def _print_client_config(

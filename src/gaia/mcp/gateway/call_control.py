@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.errors import InvalidResponse, JsonRpcError, MCPError
-from gaia.mcp.gateway.access.audit import AuditEntry, digest_of
+from gaia.mcp.errors import CallCancelled, InvalidResponse, JsonRpcError, MCPError, Overloaded, ToolDenied
+from gaia.mcp.gateway.access.audit import AuditEntry, digest_of, shown_text
 from gaia.mcp.gateway.access.limits import Admission
 from gaia.mcp.gateway.access.principal import ANONYMOUS
 from gaia.mcp.gateway.checks import Checks
 from gaia.mcp.gateway.pending_request import PendingRequest
 from gaia.mcp.gateway.rounds import OnEnd, ParkedCall, Relayed
+from gaia.telemetry import attributes as names
+from gaia.telemetry import metrics
 
 __all__ = ["Target", "pass_on", "record_unknown"]
 
 logger = get_logger(__name__)
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
 
 Send = Callable[[OnEnd], "ParkedCall | None"]
 """Passes the call on to the server, which ends it."""
@@ -44,7 +48,9 @@ def pass_on(request: PendingRequest, target: Target, send: Send, on_end: OnEnd) 
     Without limits and audit, the call passes as it is.
     """
     checks = request.view.checks
-    if checks.limits is None and checks.audit is None:
+    limits = checks.limits
+    is_limited = limits is not None and limits.concern(request.principal or ANONYMOUS)
+    if not is_limited and checks.audit is None:
         call = send(on_end)
         if not request.is_answered:
             request.call = call
@@ -93,13 +99,22 @@ class _ControlledCall:
 
     def _go(self, admission: Admission | None) -> None:
         self._admission = admission
+        if admission is not None and admission.waited:
+            metrics.instruments.limit_wait_duration.record(admission.waited, self._labels)
         try:
             self._call = self._send(self._ended)
         except Exception as error:  # noqa: BLE001 - the limits have to be told the end in any case
             logger.error("gateway_request_failed", method=self.client.method, error=exception_text(error))
             self._ended(Relayed(error=InvalidResponse("internal error of the gateway")))
 
+    @property
+    def _labels(self) -> dict[str, str]:
+        """Of metrics: with few values, so clients of an issuer are one."""
+        client = (self.client.principal or ANONYMOUS).name.partition("/")[0]
+        return {names.SERVER_NAME: self._target.server or "", names.GATEWAY_CLIENT: client}
+
     def _refused(self, error: MCPError) -> None:
+        metrics.instruments.refused.add(1, {**self._labels, names.ERROR_TYPE: error.error_type})
         self._finish(Relayed(error=error))
 
     def _ended(self, relayed: Relayed) -> None:
@@ -143,10 +158,13 @@ class _ControlledCall:
 
 
 def _failed(relayed: Relayed) -> bool | None:
-    """Whether the tool failed to do what it was asked to."""
-    if isinstance(relayed.error, JsonRpcError) and relayed.error.code == INVALID_PARAMS:
+    """Whether the tool failed to do what it was asked to; None if the call says nothing about it."""
+    error = relayed.error
+    if isinstance(error, JsonRpcError) and error.code in names.CALLERS_FAULT:
         return None
-    return relayed.error is not None or relayed.is_error
+    if isinstance(error, (CallCancelled, Overloaded, ToolDenied)):
+        return None
+    return error is not None or relayed.is_error
 
 
 def _delivery(error: MCPError | None) -> str:
@@ -155,9 +173,14 @@ def _delivery(error: MCPError | None) -> str:
     return error.delivery
 
 
+def _trace_id(meta: Mapping[str, Any]) -> str | None:
+    """The id of the client's trace, which the gateway's spans continue (W3C Trace Context)."""
+    found = _TRACEPARENT.match(str(meta.get("traceparent", "")))
+    return None if found is None else found[1]
+
+
 def _entry(request: PendingRequest, target: Target, begun: float, *, outcome: str, delivery: Any) -> AuditEntry:
     arguments = bytes(request.params.get("arguments", b""))
-    trace = request.meta.get("traceparent")
     seconds = time.monotonic() - begun
     return AuditEntry(
         time=datetime.fromtimestamp(time.time() - seconds, UTC),
@@ -165,11 +188,11 @@ def _entry(request: PendingRequest, target: Target, begun: float, *, outcome: st
         address=request.address,
         method=request.method,
         server=target.server,
-        target=target.name,
+        target=None if target.name is None else shown_text(target.name),
         arguments=digest_of(arguments),
         arguments_bytes=len(arguments),
         outcome=outcome,
         delivery=delivery,
         seconds=seconds,
-        trace=trace.split("-")[1] if isinstance(trace, str) and trace.count("-") == 3 else None,
+        trace=_trace_id(request.meta),
     )

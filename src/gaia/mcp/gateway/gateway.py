@@ -143,8 +143,15 @@ class Gateway:
         self._servers.stop()
         if self._stopping is not None:
             await self._stopping
+        if self.access is not None:
+            self.access.close()
         if self._audit is not None:
             self._audit.close()
+
+    def reopen_audit(self) -> None:
+        """Go on with a new file of the audit, if another program has moved the old one away. On the loop."""
+        if self._audit is not None:
+            self._audit.reopen()
 
     def change_clients(self, clients: ClientsFile) -> None:
         """Go on with other clients, profiles and limits. On the loop, after `start`.
@@ -154,15 +161,19 @@ class Gateway:
         """
         if self.access is None:
             return
-        before = {session: session.owner.profile for session in self._sessions if session.owner is not None}
         self.access.change(clients)
-        for session, profile in before.items():
-            assert session.owner is not None, "it is among them because it has one"
-            if not self.access.is_current(session.owner) or self.access.profile(profile.name) != profile:
-                self._sessions.end(session)
         # Views belong to profiles as they were.
-        in_use = {session.view for session in self._sessions}
-        self._views = {key: view for key, view in self._views.items() if view in in_use}
+        self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
+        in_use = set(self._views.values())
+        for session in list(self._sessions):
+            is_known = session.owner is not None and self.access.is_current(session.owner)
+            if not is_known or session.view not in in_use:
+                self._sessions.end(session)
+
+    def _is_current(self, path: str, profile: Profile, view: View) -> bool:
+        """Whether clients with this profile still see the same at a path."""
+        is_known = self.access is None or self.access.profile(profile.name) == profile
+        return is_known and self._found_at(path, profile) == (view.server, view.profile)
 
     def change_clients_soon(self, clients: ClientsFile) -> None:
         """`change_clients` from another thread, after `start`."""

@@ -75,7 +75,7 @@ class Service:
         loop = asyncio.get_running_loop()
         self._reloader = Reloader(self._sources, loop, began=self._manager.reloading, ended=self._reloaded)
         self._reloader.start()
-        loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         self._manager.ready(self._words())
         if self._manager.watchdog_seconds is not None:
             self._feed_watchdog(self._manager.watchdog_seconds / 2)
@@ -92,6 +92,12 @@ class Service:
         """From the event loop, so that a loop that hangs is noticed."""
         self._manager.alive()
         self._watchdog = asyncio.get_running_loop().call_later(seconds, self._feed_watchdog, seconds)
+
+    def _hung_up(self) -> None:
+        """SIGHUP: what a program says that has changed files, or has moved the audit away."""
+        self._gateway.reopen_audit()
+        if self._reloader is not None:
+            self._reloader.reload()
 
     def _reloaded(self, reload: Reload) -> None:
         self._gateway.last_reload = ReloadStatus(at=reload.at, error=reload.error)

@@ -50,7 +50,10 @@ class Upstream:
                     parked.go_on(params, client, on_end)
                     return parked
             call = RelayedCall(link, method, params, client, on_end)
-            call.send(self._request(method, params))
+            sent = self._request(method, params)
+            if sent.observation is not None and client.identity:
+                sent.observation.of_client(client.identity)
+            call.send(sent)
         except SealBroken as broken:
             on_end(Relayed(error=_not_sent(str(broken))))
         except ValueError as error:

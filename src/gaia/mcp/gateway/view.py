@@ -40,7 +40,8 @@ class View:
         """Tells clients of this view what changes."""
         self._servers = servers
         self.server = server
-        self._profile = profile
+        self.profile = profile
+        """What may be seen."""
         self._tools: MergedList | None = None
         self._prompts: MergedList | None = None
         self._resources: MergedList | None = None
@@ -49,7 +50,7 @@ class View:
     def servers(self) -> Sequence[KnownServer]:
         """In the order of the configuration."""
         names = self._servers.names() if self.server is None else [self.server]
-        return self._servers.of(name for name in names if self._profile.allows_server(name))
+        return self._servers.of(name for name in names if self.profile.allows_server(name))
 
     @property
     def checks(self) -> Checks:
@@ -58,7 +59,7 @@ class View:
 
     def sees(self, server: str) -> bool:
         """Whether anything of a server may be seen."""
-        return (self.server is None or self.server == server) and self._profile.allows_server(server)
+        return (self.server is None or self.server == server) and self.profile.allows_server(server)
 
     def when_settled(self, act: Callable[[], None]) -> None:
         """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds."""
@@ -72,7 +73,7 @@ class View:
         if merged is None or merged.version != self._servers.version:
             merged = self._tools = MergedList("tools", self._servers.version)
             for name, server, tool in self._named_tools():
-                if self._profile.allows_tool(server.name, tool.name, tool.annotations):
+                if self.profile.allows_tool(server.name, tool.name, tool.annotations):
                     definition = {"inputSchema": {"type": "object"}, **tool.definition, "name": name}
                     merged.add(name, server, tool.name, definition)
         return merged
@@ -103,7 +104,7 @@ class View:
                 and not server.client.tool_calls.catalog.listed
                 # Before its start has begun, its client would refuse the call; it is waited for.
                 and server.client.state is not ServerState.CREATED
-                and self._profile.allows_tool(server.name, own, None)
+                and self.profile.allows_tool(server.name, own, None)
             ):
                 return server, own
         return None
@@ -130,13 +131,13 @@ class View:
                 merged.note(server.prompts)
                 for item in server.prompts.items:
                     own = item["name"]
-                    if self._profile.allows_prompt(server.name, own):
+                    if self.profile.allows_prompt(server.name, own):
                         name = own if self.server is not None else names[server.name, own]
                         merged.add(name, server, own, {**item, "name": name})
         return merged
 
     def allows_prompt(self, server: str, prompt: str) -> bool:
-        return self._profile.allows_prompt(server, prompt)
+        return self.profile.allows_prompt(server, prompt)
 
     # Resources.
 
@@ -165,7 +166,7 @@ class View:
             merged.note(part(server))
             for item in part(server).items:
                 uri = item[key]
-                if uri not in merged.routes and self._profile.allows_resource(server.name, uri):
+                if uri not in merged.routes and self.profile.allows_resource(server.name, uri):
                     merged.add(uri, server, uri, item)
         return merged
 
@@ -173,7 +174,7 @@ class View:
         """Which servers may have a resource, the likeliest first."""
         listed, templates, others = [], [], []
         for server in self.servers():
-            if not server.resources.is_offered or not self._profile.allows_resource(server.name, uri):
+            if not server.resources.is_offered or not self.profile.allows_resource(server.name, uri):
                 continue
             if any(item["uri"] == uri for item in server.resources.items):
                 listed.append(server)

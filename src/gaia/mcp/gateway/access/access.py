@@ -118,12 +118,10 @@ class Access:
     def _set(self, clients: ClientsFile) -> None:
         self._clients = clients
         self._by_hash: dict[str, tuple[Principal, ClientEntry]] = {
-            entry.token: (Principal(name, clients.profiles[entry.profile], name), entry)
+            entry.token: (Principal(name, clients.profiles[entry.profile]), entry)
             for name, entry in clients.clients.items()
         }
-        self._anonymous = (
-            None if clients.anonymous is None else Principal(ANONYMOUS.name, clients.anonymous, "anonymous")
-        )
+        self._anonymous = None if clients.anonymous is None else Principal(ANONYMOUS.name, clients.anonymous)
         if not clients.issuers:
             self._issuers = None
             return

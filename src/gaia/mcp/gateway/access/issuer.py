@@ -85,4 +85,4 @@ class Issuer:
         profile = self.settings.profile_of(claims)
         if profile is None:
             raise NoProfile
-        return Principal(f"{self.name}/{names[0]}", self._profiles[profile], self.name)
+        return Principal(f"{self.name}/{names[0]}", self._profiles[profile])

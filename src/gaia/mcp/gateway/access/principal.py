@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 
-__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused", "identity_of"]
+__all__ = ["ANONYMOUS", "Pending", "Principal", "Refused"]
 
 
 @dataclass(frozen=True)
@@ -15,19 +15,13 @@ class Principal:
     """A client of the gateway. Two are the same client if their names are equal, whatever the profile has become."""
 
     name: str
-    """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``."""
+    """For spans, metrics and the audit: the name of an entry in the clients file, or ``<issuer>/<subject>``. Metrics,
+    which need few values, have only the issuer of the latter."""
     profile: Profile = field(default=EVERYTHING, compare=False)
-    label: str = field(default="", compare=False)
-    """For metrics, which need few values: the name of an entry, or that of the issuer."""
 
 
-ANONYMOUS = Principal("anonymous", EVERYTHING, "anonymous")
+ANONYMOUS = Principal("anonymous", EVERYTHING)
 """The client of a gateway that knows no clients, which only this machine can reach."""
-
-
-def identity_of(principal: Principal) -> str:
-    """What tells this client from others; "" for the one of a gateway that knows no clients."""
-    return "" if principal == ANONYMOUS else principal.name
 
 
 @dataclass(frozen=True)
