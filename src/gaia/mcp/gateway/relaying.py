@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.stateless_era import STATELESS_ERRORS
 from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.instance_handles import with_handle
@@ -73,7 +74,7 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     if isinstance(error, JsonRpcError):
         # The stateless era has no code for this.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
-        request.fail(code, error.message, error.data)
+        request.fail(code, error.message, error.data, status=400 if code in STATELESS_ERRORS else 200)
         return
     data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
     request.fail(_FAILED, f"{error.message} ({_DELIVERY[error.delivery]})", data)

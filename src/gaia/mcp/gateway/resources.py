@@ -53,4 +53,5 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
         else:
             fail(request, server.name, error)
 
-    relay(request, server, request.forwarded(), Target(server.name, shown_uri(uri)), failed)
+    # Headers repeat the URI.
+    relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)

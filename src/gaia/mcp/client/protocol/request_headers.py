@@ -188,7 +188,7 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
 
 def _decoded(arguments: Any) -> Any:
     """Arguments that a gateway passes on are JSON already."""
-    return orjson.loads(arguments.contents) if isinstance(arguments, orjson.Fragment) else arguments
+    return orjson.loads(orjson.dumps(arguments)) if isinstance(arguments, orjson.Fragment) else arguments
 
 
 def _value_at(arguments: Any, path: Path) -> Any:
