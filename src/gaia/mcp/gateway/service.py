@@ -45,7 +45,7 @@ class Service:
         # What is still under way then is answered with an error, and not cut off.
         self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
-        run_http(self._application, later, started, self.drain, direct=self._gateway.endpoint)
+        run_http(self.application, later, started, self.drain, direct=self._gateway.endpoint)
 
     def drain(self) -> None:
         """The gateway is about to end. On its event loop."""
@@ -56,7 +56,8 @@ class Service:
             self._reloader.stop()
         asyncio.get_running_loop().call_later(self._grace, self._gateway.give_up)
 
-    async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def application(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The gateway as an ASGI application; its ``lifespan`` is that of the service."""
         if scope["type"] != "lifespan":
             await self._gateway(scope, receive, send)
             return
@@ -73,7 +74,7 @@ class Service:
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
-        self._reloader = Reloader(self._sources, loop, began=self._manager.reloading, ended=self._reloaded)
+        self._reloader = Reloader(self._sources, loop, began=self._manager.reloading, ended=self.reloaded)
         self._reloader.start()
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         self._manager.ready(self._words())
@@ -99,7 +100,8 @@ class Service:
         if self._reloader is not None:
             self._reloader.reload()
 
-    def _reloaded(self, reload: Reload) -> None:
+    def reloaded(self, reload: Reload) -> None:
+        """The files were read again. On the event loop."""
         self._gateway.last_reload = ReloadStatus(at=reload.at, error=reload.error)
         self._manager.ready(self._words() if reload.error is None else f"still as it was: {reload.error}")
 

@@ -1,0 +1,96 @@
+"""`gaia mcp gateway` as far as it gets without serving, and its clients; `tests/gateway` runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.mcp.gateway.access.client_token import hash_of
+
+
+def test_what_to_paste_is_printed(invoke: Callable[..., Any]) -> None:
+    shown = invoke("gateway", "--port", "99", "--print-client-config", "claude")
+    entry = json.loads(shown.stdout)["mcpServers"]["gaia"]
+
+    assert entry == {"type": "http", "url": "http://127.0.0.1:99/mcp"}
+    assert "mcpServers" in shown.stderr
+
+
+def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Callable[..., Any]) -> None:
+    words = ("gateway", "--host", "0.0.0.0", "--clients", "c.json", "--print-client-config", "cursor")
+    plain = json.loads(invoke(*words).stdout)["mcpServers"]["gaia"]
+    named = json.loads(invoke(*words, "--allow-host", "mcp.example.com").stdout)["mcpServers"]["gaia"]
+
+    assert plain["url"] == "http://localhost:8765/mcp"
+    assert named["url"] == "http://mcp.example.com:8765/mcp"
+    assert "${env:GAIA_GATEWAY_TOKEN}" in named["headers"]["Authorization"]
+
+
+def test_a_client_that_starts_the_gateway_gets_the_configuration(
+    invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    file = configure()
+    shown = invoke("gateway", "--stdio", "--config", file, "--print-client-config", "vscode")
+
+    assert json.loads(shown.stdout)["servers"]["gaia"] == {
+        "type": "stdio",
+        "command": "gaia",
+        "args": ["mcp", "gateway", "--stdio", "--config", str(file)],
+    }
+
+
+@pytest.mark.parametrize("words", [("--host", "0.0.0.0"), ("--host", "::")])
+def test_nothing_is_served_beyond_this_machine_without_clients(
+    words: tuple[str, ...], invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", *words)
+
+    assert result.exit_code == 2
+    assert "say with --clients who may use it" in result.stderr
+    assert "add-client" in result.stderr
+
+
+def test_nor_with_clients_that_need_no_token(
+    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path
+) -> None:
+    configure()
+    clients = tmp_path / "clients.json"
+    clients.write_text('{"anonymous": "everything"}')
+    result = invoke("gateway", "--port", "0", "--host", "0.0.0.0", "--clients", clients)
+
+    assert result.exit_code == 2
+    assert "lets in requests without a token" in result.stderr
+
+
+def test_options_for_http_mean_nothing_on_stdio(invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+    configure()
+    result = invoke("gateway", "--stdio", "--port", "0", "--clients", "x")
+
+    assert result.exit_code == 2
+    assert "--clients, --port" in result.stderr
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    clients = tmp_path / "clients.json"
+    token = invoke("gateway", "add-client", "ci", "--clients", clients).stdout.strip()
+    kept = json.loads(clients.read_text())["clients"]["ci"]
+
+    assert kept["token"] == hash_of(token)
+    assert token not in clients.read_text()
+    again = invoke("gateway", "add-client", "ci", "--clients", clients)
+    assert again.exit_code == 2
+    replaced = invoke("gateway", "add-client", "ci", "--clients", clients, "--replace", "--json")
+    assert json.loads(replaced.stdout)["token"] != token
+
+
+def test_a_name_that_cannot_be_in_ids_is_refused(invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b")
+
+    assert result.exit_code == 2
+    assert "name: must be" in result.stderr
