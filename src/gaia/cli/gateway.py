@@ -129,7 +129,10 @@ def _serve_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> 
 
 
 def _serve_stdio(sources: GatewaySources, http: HttpOptions) -> None:
-    raise CommandFailed("--stdio is not there yet")
+    from gaia.mcp.gateway import Gateway
+    from gaia.mcp.gateway.stdio import serve_stdio
+
+    serve_stdio(Gateway(sources.config), grace=http.shutdown_grace)
 
 
 def _print_client_config(
