@@ -123,6 +123,10 @@ class ConformanceAgent(MCPAgent, Agent):
         "json_schema_2020_12_tool": JSON_SCHEMA_2020_12,
     }
 
+    has_more_tools = False
+    has_more_prompts = False
+    """What is behind the agent (a gateway, say) compares lists, and does not believe that the same list has changed."""
+
     def _get_system_prompt(self) -> str:
         return "You are tested."
 
@@ -140,7 +144,7 @@ class ConformanceAgent(MCPAgent, Agent):
                 "description": str(getattr(self, name).__doc__),
                 "inputSchema": self.ARGUMENTS.get(name, {"type": "object", "properties": {}}),
             }
-            for name in [*names, "json_schema_2020_12_tool"]
+            for name in [*names, "json_schema_2020_12_tool", *(["changing_tool"] if self.has_more_tools else [])]
         ]
 
     def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -199,6 +203,10 @@ class ConformanceAgent(MCPAgent, Agent):
         """Take arguments that only JSON Schema 2020-12 can describe."""
         return arguments
 
+    def changing_tool(self, context: MCPContext) -> dict[str, Any]:
+        """Be there at times."""
+        return text("here")
+
     # Tools that tell the client something while they run.
 
     def test_tool_with_logging(self, context: MCPContext) -> dict[str, Any]:
@@ -219,12 +227,14 @@ class ConformanceAgent(MCPAgent, Agent):
         return text("done")
 
     def test_trigger_tool_change(self, context: MCPContext) -> dict[str, Any]:
-        """Say that the tools changed."""
+        """Change the tools, and say so."""
+        self.has_more_tools = not self.has_more_tools
         self.notify_mcp_change("tools")
         return text("changed")
 
     def test_trigger_prompt_change(self, context: MCPContext) -> dict[str, Any]:
-        """Say that the prompts changed."""
+        """Change the prompts, and say so."""
+        self.has_more_prompts = not self.has_more_prompts
         self.notify_mcp_change("prompts")
         return text("changed")
 
@@ -317,7 +327,9 @@ class ConformanceAgent(MCPAgent, Agent):
         def argument(name: str) -> dict[str, Any]:
             return {"name": name, "description": f"The {name}", "required": True}
 
+        more = [{"name": "changing_prompt", "description": "That comes and goes"}] if self.has_more_prompts else []
         return [
+            *more,
             {"name": "test_simple_prompt", "description": "Without arguments"},
             {
                 "name": "test_prompt_with_arguments",

@@ -54,10 +54,17 @@ class KnownList:
         return self._capability in self._client.capabilities
 
     def outdated(self) -> None:
-        """The server was started anew, or has said that the list has changed: fetch it, if it was wanted before."""
+        """The server was started anew: fetch the list, if it was wanted before."""
         self._is_stale = True
         if self.is_known or self._task is not None:
             self._fetch()
+
+    def changed(self) -> None:
+        """The server has said that the list has changed."""
+        self.outdated()
+        if not self.is_known:
+            # There is nothing to compare it with.
+            self._on_listed(True)
 
     def when_fetched(self, act: Callable[[], None]) -> None:
         """Call `act` when the list is as new as it can be: now, if it is so or the server does not answer now."""

@@ -124,12 +124,15 @@ class KnownServer:
 
     def happened(self, event: Event) -> None:
         """Fetch anew what is not true any more."""
-        is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
-        if is_new or isinstance(event, PromptsChanged):
-            self.prompts.outdated()
-        if is_new or isinstance(event, ResourcesChanged):
-            self.resources.outdated()
-            self.templates.outdated()
+        match event:
+            case StateChanged(new=ServerState.READY):
+                for one in (self.prompts, self.resources, self.templates):
+                    one.outdated()
+            case PromptsChanged():
+                self.prompts.changed()
+            case ResourcesChanged():
+                self.resources.changed()
+                self.templates.changed()
 
     def stop(self) -> list[Callable[[], None]]:
         """Forget everything. Begins to end its instances; the functions returned wait for their ends."""
