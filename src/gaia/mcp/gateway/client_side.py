@@ -58,6 +58,6 @@ def offers(capabilities: Mapping[str, Any], method: str, params: Mapping[str, An
         elicitation = capabilities.get("elicitation")
         if not isinstance(elicitation, dict):
             return False
-        # Without any mode it is forms, as before there were modes.
-        return params.get("mode", "form") in (elicitation or {"form": {}})
+        # Without any mode it is forms, as before there were modes. A server may ask for what is no mode.
+        return params.get("mode", "form") in tuple(elicitation or ("form",))
     return False

@@ -186,6 +186,7 @@ class Endpoint:
         request = PendingRequest(
             message.id, message.method, params, meta, reply, post.view, None, post.owner, post.address
         )
+        request.headers = post.headers
         dispatch(request)
         return _exchange(request)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.request_headers import InvalidMark, Path, marks
 from gaia.mcp.gateway.client_messages import RequestRefused
 from gaia.mcp.gateway.known_list import KnownList
 from gaia.mcp.gateway.known_servers import KnownServer
@@ -25,6 +27,8 @@ class MergedList:
         self.version = version
         self.routes: dict[str, tuple[KnownServer, str]] = {}
         """By the name in this list: the server, and its own name."""
+        self.marks: dict[str, dict[Path, str]] = {}
+        """Arguments of tools that are repeated in headers, by the tool's name in this list."""
         self._member = member
         self._items: list[dict[str, Any]] = []
         self._pages: dict[tuple[int, bool], bytes] = {}
@@ -34,6 +38,11 @@ class MergedList:
     def add(self, name: str, server: KnownServer, own_name: str, item: dict[str, Any]) -> None:
         self.routes[name] = (server, own_name)
         self._items.append(item)
+        if "inputSchema" in item:
+            # A client must not call a tool whose marks are invalid.
+            with contextlib.suppress(InvalidMark):
+                if found := marks(item["inputSchema"]):
+                    self.marks[name] = found
 
     def note(self, part: KnownList) -> None:
         """How long a part of this list may be used again, and by which clients."""

@@ -11,11 +11,11 @@ import msgspec
 
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH, Path, parameter_text
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, UNSUPPORTED_VERSION
 from gaia.mcp.gateway.client_messages import META, Params, RequestRefused
 
-__all__ = ["SUPPORTED", "check_metadata", "check_stateless", "is_stateless"]
+__all__ = ["SUPPORTED", "check_metadata", "check_parameters", "check_stateless", "is_stateless"]
 
 SUPPORTED = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
 
@@ -55,7 +55,7 @@ def check_metadata(
         _compare("Mcp-Method", headers.get(_METHOD_HEADER), method)
         key = _NAMED_BY.get(method)
         if key is not None and key in params:
-            _compare("Mcp-Name", _decoded(headers.get(_NAME_HEADER)), _text(params[key]))
+            _compare("Mcp-Name", _decoded(headers.get(_NAME_HEADER), "Mcp-Name"), _text(params[key]))
 
 
 def check_stateless(meta: Mapping[str, Any]) -> None:
@@ -69,6 +69,24 @@ def check_stateless(meta: Mapping[str, Any]) -> None:
         raise RequestRefused(
             INVALID_PARAMS, f"params._meta[{_CAPABILITIES!r}] has to be an object, if only {{}}", status=400
         )
+
+
+def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], arguments: msgspec.Raw | None) -> None:
+    """Compare the ``Mcp-Param-`` headers of a tool call with its arguments ("Custom Headers").
+
+    `marks` are those of the tool's schema (`request_headers.marks`). Raises `RequestRefused`.
+    """
+    try:
+        values = None if arguments is None else msgspec.json.decode(arguments)
+    except msgspec.DecodeError as error:
+        raise RequestRefused(INVALID_PARAMS, f"arguments: {error}", status=400) from None
+    for path, mark in marks.items():
+        name = f"Mcp-Param-{mark}"
+        given = _decoded(headers.get(name.lower().encode()), name)
+        value = parameter_text(values, path)
+        if value is None and given is not None:
+            raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} has no value in the body", status=400)
+        _compare(name, given, value)
 
 
 def _compare(name: str, header: bytes | None, expected: Any) -> None:
@@ -92,14 +110,14 @@ def _text(raw: msgspec.Raw) -> Any:
         raise RequestRefused(INVALID_PARAMS, f"no string: {error}", status=400) from None
 
 
-def _decoded(header: bytes | None) -> bytes | None:
+def _decoded(header: bytes | None, name: str) -> bytes | None:
     """Without the marks of a value that is in Base64 because headers could not carry it ("Custom Headers")."""
     if header is None or not (header.startswith(b"=?base64?") and header.endswith(b"?=")):
         return header
     try:
         return base64.b64decode(header[9:-2], validate=True)
     except binascii.Error:
-        raise RequestRefused(HEADER_MISMATCH, "Header mismatch: Mcp-Name is no valid Base64", status=400) from None
+        raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} is no valid Base64", status=400) from None
 
 
 def _unsupported(revision: str) -> RequestRefused:

@@ -60,9 +60,15 @@ def ping(request: PendingRequest) -> None:
     request.succeed(EMPTY_RESULT)
 
 
+_PERHAPS: Mapping[str, Any] = {"prompts": {}, "resources": {}}
+
+
 def _capabilities(view: View) -> dict[str, Any]:
-    """What any server has declared. Lists can change, because servers can come and go."""
-    declared = [server.capabilities for server in view.servers()]
+    """What any server has declared. Lists can change, because servers can come and go.
+
+    A server that was never ready may have prompts and resources, and a session lasts longer than the start.
+    """
+    declared = [server.capabilities or _PERHAPS for server in view.servers()]
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
     if any("prompts" in one for one in declared):
         capabilities["prompts"] = {"listChanged": True}

@@ -72,6 +72,7 @@ class PendingRequest:
         "address",
         "call",
         "capabilities",
+        "headers",
         "id",
         "is_answered",
         "is_stateless",
@@ -105,6 +106,8 @@ class PendingRequest:
         self.session = session
         self.principal = principal
         """The client, if clients have names."""
+        self.headers: Mapping[bytes, bytes] | None = None
+        """Of the HTTP request, where they have to agree with the params."""
         self.address = address
         """The IP address that the request came from, if it came from one."""
         self.is_stateless = session is None

@@ -172,12 +172,11 @@ class RelayedCall:
     def _progressed(self, params: Mapping[str, Any]) -> None:
         """For any thread."""
 
-        def report(params: Mapping[str, Any]) -> None:
+        def report() -> None:
             if self._on_end is not None:
                 self.client.progress(dict(params))
 
-        # Like the answer: what is read on the loop must not be overtaken by an answer that is read there too.
-        self._link.on_loop(report)(params)
+        self._link.run(report)
 
     # A server of the stateless era requires input.
 
@@ -244,11 +243,11 @@ class RelayedCall:
         if not (self.client.is_stateless or self._link.is_stateless):
             return
 
-        def log(params: dict[str, Any]) -> None:
+        def log() -> None:
             if self._on_end is not None:
                 self.client.log(params)
 
-        self._link.on_loop(log)(params)
+        self._link.run(log)
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.client.protocol.stateless_era import STATELESS_ERRORS
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
+from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
 from gaia.mcp.gateway.instance_handles import with_handle
@@ -18,6 +19,12 @@ __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
 
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25."""
+
+_STATUS = {METHOD_NOT_FOUND: 404, MISSING_CAPABILITY: 400}
+"""Of HTTP responses in the stateless era, where it is not 200."""
+
+_OWN_AFFAIRS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
+"""Errors about the messages between gateway and server, of which the client's are independent."""
 
 _FAILED = -32000
 """The code of errors that no server has answered."""
@@ -74,7 +81,12 @@ def fail(request: PendingRequest, server: str, error: MCPError) -> None:
     if isinstance(error, JsonRpcError):
         # The stateless era has no code for this.
         code = INVALID_PARAMS if request.is_stateless and error.code == RESOURCE_NOT_FOUND else error.code
-        request.fail(code, error.message, error.data, status=400 if code in STATELESS_ERRORS else 200)
+        if code in _OWN_AFFAIRS:
+            request.fail(
+                INTERNAL_ERROR, f"the gateway and server {server!r} do not understand one another: {error.message}"
+            )
+        else:
+            request.fail(code, error.message, error.data, status=_STATUS.get(code, 200))
         return
     data = {"server": server, "errorType": error.error_type, "delivery": error.delivery}
     request.fail(_FAILED, f"{error.message} ({_DELIVERY[error.delivery]})", data)

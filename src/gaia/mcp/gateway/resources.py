@@ -53,5 +53,4 @@ def _read(request: PendingRequest, uri: str, servers: list[KnownServer], last: t
         else:
             fail(request, server.name, error)
 
-    # Headers repeat the URI.
     relay(request, server, request.forwarded(uri=uri), Target(server.name, shown_uri(uri)), failed)

@@ -37,6 +37,13 @@ class ServerLink:
         """What the state of a request belongs to."""
         return binding_of(self.client.name, client.identity, method, params)
 
+    def run(self, task: Callable[[], object]) -> None:
+        """Run a task on the loop: at once, if this is called on the loop's thread, so that answers do not overtake it."""
+        if threading.get_ident() == self._thread:
+            task()
+        else:
+            self.post(task)
+
     def on_loop(self, function: Callable[[T], None]) -> Callable[[T], None]:
         """A function that runs `function` on the loop: at once, if it is called on the loop's thread."""
 

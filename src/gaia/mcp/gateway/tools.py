@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gaia.mcp.gateway.call_control import Target
 from gaia.mcp.gateway.client_messages import member
+from gaia.mcp.gateway.metadata import check_parameters
 from gaia.mcp.gateway.pending_request import PendingRequest, later
 from gaia.mcp.gateway.relaying import refuse_unknown, relay
 
@@ -32,5 +33,7 @@ def _call(request: PendingRequest, name: str) -> None:
     if found is None:
         refuse_unknown(request, "tool", name)
         return
+    if request.headers is not None and (marks := request.view.tools().marks.get(name)):
+        check_parameters(request.headers, marks, request.params.get("arguments"))
     server, own_name = found
     relay(request, server, request.forwarded(name=own_name), Target(server.name, own_name, is_tool=True))

@@ -28,9 +28,10 @@ class Upstream:
     """Belongs to the front's event loop."""
 
     def __init__(self, client: MCPClient, rounds: Rounds | None = None) -> None:
-        """`rounds` are those of the gateway."""
+        """`rounds` are those of the gateway; None: its own."""
         self.client = client
-        self._rounds = rounds or Rounds()
+        self.rounds = Rounds() if rounds is None else rounds
+        """What is between two rounds of a request."""
         self._link: ServerLink | None = None
         """From the first request on."""
 
@@ -42,10 +43,10 @@ class Upstream:
         """
         link = self._link
         if link is None:
-            link = self._link = ServerLink(self.client, self._rounds, running_loop_inbox())
+            link = self._link = ServerLink(self.client, self.rounds, running_loop_inbox())
         try:
             if "requestState" in params:
-                parked = self._rounds.opened(params, link.binding(method, params, client))
+                parked = self.rounds.opened(params, link.binding(method, params, client))
                 if parked is not None:
                     parked.go_on(params, client, on_end)
                     return parked

@@ -409,8 +409,8 @@ class Connection:
     def _relay_log(self, message: Notification) -> None:
         """Pass on a log message to the clients whose calls it may belong to, if they want any."""
         calls = [call for call in self.relayed(message.call_id) if call.owner.log_level is not None]
-        # A server of the stateless era logs what a request asks for, and so for that request alone. One of the handshake
-        # era logs for all who see it.
+        # A server of the stateless era logs what a request asks for, and so for that request alone. One of the
+        # handshake era logs for all who see it.
         if len(calls) > 1 and not self.negotiated.server_may_ask:
             return
         if calls:
