@@ -164,3 +164,9 @@ def test_images_are_shown(run: Run) -> None:
 def test_what_is_no_call_is_refused() -> None:
     with pytest.raises(ValueError, match="server_tool_use"):
         run_tool_call(MCPClientManager({}), {"type": "server_tool_use", "id": "1", "name": "web_search"})
+
+
+@pytest.mark.parametrize("thing", [{"id": "1"}, None], ids=["no type", "nothing"])
+def test_what_has_no_type_is_refused(thing: object) -> None:
+    with pytest.raises(ValueError, match="not None"):
+        run_tool_call(MCPClientManager({}), thing)

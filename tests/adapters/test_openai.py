@@ -242,3 +242,14 @@ def test_a_cancelled_task_cancels_its_call(manager: MCPClientManager, ledger: Le
 def test_what_is_no_call_of_a_function_is_refused(item: Json) -> None:
     with pytest.raises(ValueError, match=str(item["type"])):
         run_tool_call(MCPClientManager({}), item)
+
+
+@pytest.mark.parametrize("thing", [{"id": "call_1"}, None], ids=["no type", "nothing"])
+def test_what_has_no_type_is_refused(thing: object) -> None:
+    with pytest.raises(ValueError, match="not None"):
+        run_tool_call(MCPClientManager({}), thing)
+
+
+def test_another_api_is_refused() -> None:
+    with pytest.raises(ValueError, match="api: must be 'chat' or 'responses'"):
+        openai_tools(MCPClientManager({}), "completions")

@@ -123,10 +123,6 @@ class ConformanceAgent(MCPAgent, Agent):
         "json_schema_2020_12_tool": JSON_SCHEMA_2020_12,
     }
 
-    has_more_tools = False
-    has_more_prompts = False
-    """What is behind the agent (a gateway, say) compares lists, and does not believe that the same list has changed."""
-
     def _get_system_prompt(self) -> str:
         return "You are tested."
 
@@ -136,15 +132,18 @@ class ConformanceAgent(MCPAgent, Agent):
     def _register_tools(self) -> None:
         pass
 
+    changes = 0
+    """How often tools or prompts were changed."""
+
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         names = [name for name in vars(type(self)) if name.startswith("test_")]
         return [
             {
                 "name": name,
-                "description": str(getattr(self, name).__doc__),
+                "description": f"{getattr(self, name).__doc__} Version {self.changes}.",
                 "inputSchema": self.ARGUMENTS.get(name, {"type": "object", "properties": {}}),
             }
-            for name in [*names, "json_schema_2020_12_tool", *(["changing_tool"] if self.has_more_tools else [])]
+            for name in [*names, "json_schema_2020_12_tool"]
         ]
 
     def execute_mcp_tool(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -203,10 +202,6 @@ class ConformanceAgent(MCPAgent, Agent):
         """Take arguments that only JSON Schema 2020-12 can describe."""
         return arguments
 
-    def changing_tool(self, context: MCPContext) -> dict[str, Any]:
-        """Be there at times."""
-        return text("here")
-
     # Tools that tell the client something while they run.
 
     def test_tool_with_logging(self, context: MCPContext) -> dict[str, Any]:
@@ -227,14 +222,14 @@ class ConformanceAgent(MCPAgent, Agent):
         return text("done")
 
     def test_trigger_tool_change(self, context: MCPContext) -> dict[str, Any]:
-        """Change the tools, and say so."""
-        self.has_more_tools = not self.has_more_tools
+        """Change a tool, and say so."""
+        self.changes += 1
         self.notify_mcp_change("tools")
         return text("changed")
 
     def test_trigger_prompt_change(self, context: MCPContext) -> dict[str, Any]:
-        """Change the prompts, and say so."""
-        self.has_more_prompts = not self.has_more_prompts
+        """Change a prompt, and say so."""
+        self.changes += 1
         self.notify_mcp_change("prompts")
         return text("changed")
 
@@ -327,10 +322,8 @@ class ConformanceAgent(MCPAgent, Agent):
         def argument(name: str) -> dict[str, Any]:
             return {"name": name, "description": f"The {name}", "required": True}
 
-        more = [{"name": "changing_prompt", "description": "That comes and goes"}] if self.has_more_prompts else []
         return [
-            *more,
-            {"name": "test_simple_prompt", "description": "Without arguments"},
+            {"name": "test_simple_prompt", "description": f"Without arguments. Version {self.changes}."},
             {
                 "name": "test_prompt_with_arguments",
                 "description": "With two arguments",

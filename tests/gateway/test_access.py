@@ -256,6 +256,46 @@ class TestTokens:
         asyncio.run(use())
 
 
+class TestSubscriptions:
+    def test_a_subscription_ends_with_its_client(self, clients: Clients) -> None:
+        ann = clients.add("ann")
+
+        async def use() -> None:
+            gateway = Gateway(servers(), clients=clients.read())
+            async with running(gateway) as url, httpx2.AsyncClient(timeout=PATIENCE) as http:
+                request = {
+                    "jsonrpc": "2.0",
+                    "id": 1,
+                    "method": "subscriptions/listen",
+                    "params": {
+                        "notifications": {"toolsListChanged": True},
+                        "_meta": {
+                            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+                            "io.modelcontextprotocol/clientCapabilities": {},
+                        },
+                    },
+                }
+                headers = {
+                    "Authorization": f"Bearer {ann}",
+                    "Accept": "application/json, text/event-stream",
+                    "MCP-Protocol-Version": "2026-07-28",
+                    "Mcp-Method": "subscriptions/listen",
+                }
+                async with http.stream("POST", f"{url}/mcp", json=request, headers=headers) as response:
+                    lines = response.aiter_lines()
+                    while "acknowledged" not in await anext(lines):
+                        pass
+                    document = json.loads(clients.file.read_text())
+                    document["clients"] = {}
+                    clients.file.write_text(json.dumps(document))
+                    gateway.change_clients(clients.read())
+                    rest = [line async for line in lines if line.startswith("data:")]
+                assert len(rest) == 1, "the result, which ends it"
+
+        asyncio.run(use())
+
+
 class TestIssuers:
     @pytest.fixture
     def server(self) -> Iterator[KeyServer]:
@@ -439,7 +479,7 @@ class TestAudit:
             return [json.loads(line) for line in file.read_text().splitlines()]
 
         async def use() -> None:
-            gateway = Gateway(servers(), clients=clients.read(), audit=file)
+            gateway = Gateway(servers(), clients=clients.file, audit=file)
             async with running(gateway) as url, connected(url, token, mode) as client:
                 await names(client)
                 assert lines() == []

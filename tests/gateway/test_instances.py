@@ -12,6 +12,7 @@ from mcp import Client, MCPError
 
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.gateway import Gateway
+from gaia.testing import FakeServer
 from tests.gateway.running import running
 from tests.servers.processes import is_alive
 from tests.servers.state_file import read_state
@@ -181,4 +182,29 @@ def test_instances_follow_another_configuration(fault_server: FaultServer, tmp_p
             assert await dead(*read_state(old).pids, *read_state(new).pids)
 
     with MCPClientManager({"it": entries[0]}) as manager:
+        asyncio.run(use(manager))
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+def test_a_session_is_told_of_resources_by_its_own_process() -> None:
+    server = FakeServer("it", resources={"file:///a": "1"})
+    told = asyncio.Event()
+
+    async def handle(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            told.set()
+
+    async def use(manager: MCPClientManager) -> None:
+        async with (
+            running(Gateway(manager)) as url,
+            Client(f"{url}/mcp", mode="legacy", message_handler=handle) as client,
+        ):
+            await client.subscribe_resource("file:///a")
+            shared = manager.get_client("it")
+            assert shared is not None
+            assert not shared.subscriptions.resources
+            server.resources.update("file:///a", "2")
+            await asyncio.wait_for(told.wait(), PATIENCE)
+
+    with MCPClientManager({"it": {**server, "instances": "per-session"}}) as manager:
         asyncio.run(use(manager))

@@ -45,7 +45,6 @@ INTERNAL = {
     "gaia.mcp.CallFuture.on_end",
     "gaia.mcp.ElicitationRequest.from_params",
     "gaia.mcp.MCPClient.adopted",
-    "gaia.mcp.MCPClient.entry",
     "gaia.mcp.MCPClient.happened",
     "gaia.mcp.MCPClient.join",
     "gaia.mcp.MCPClient.last_known",

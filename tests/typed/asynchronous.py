@@ -7,9 +7,10 @@ allowed here, and the types of what comes back are asserted.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_type
+from typing import Literal, TypedDict, assert_type
 
 import gaia.testing
+from gaia.adapters import anthropic, openai
 from gaia.adapters.results import Shown, content_for_model, text_for_model
 from gaia.mcp import Event, MCPClientManager, MCPTool, ToolResult
 from gaia.mcp.aio import AsyncMCPClient, AsyncMCPClientManager
@@ -42,6 +43,25 @@ def shown(result: ToolResult) -> str:
     return first["text"] if first["type"] == "text" else f"{first['mimeType']}: {text_for_model(result)}"
 
 
+class ToolParam(TypedDict, total=False):
+    """As the packages ``openai`` and ``anthropic`` have it: their definitions, messages and items are typed dicts."""
+
+    type: Literal["function"]
+
+
+class MessageParam(TypedDict):
+    role: Literal["tool"]
+    content: str
+
+
+async def models_own_types(manager: AsyncMCPClientManager, call: object) -> list[MessageParam]:
+    tools: list[ToolParam] = openai.openai_tools(manager, "responses") + anthropic.anthropic_tools(manager)
+    messages: list[MessageParam] = [{"role": "tool", "content": f"{len(tools)} tools"}]
+    messages += [openai.run_tool_call(manager, call), await openai.run_tool_call_async(manager, call)]
+    messages += [anthropic.run_tool_call(manager, call), await anthropic.run_tool_call_async(manager, call)]
+    return messages
+
+
 def now(zone: str) -> str:
     """The time."""
     return zone
@@ -58,7 +78,9 @@ def faults() -> list[FakeCall]:
     return server.calls
 
 
-def cassettes(manager: MCPClientManager, file: Path) -> str:
+def cassettes(manager: MCPClientManager, awaited: AsyncMCPClientManager, file: Path) -> str:
+    with record(awaited, file) as of_a_loop:
+        assert_type(of_a_loop, AsyncMCPClientManager)
     with record(manager, file) as recorded:
         assert_type(recorded, MCPClientManager)
     with replay(file) as servers, MCPClientManager(servers) as replayed:

@@ -22,15 +22,19 @@ from gaia.mcp import ToolResult
 __all__ = ["anthropic_tools", "run_tool_call", "run_tool_call_async"]
 
 
-def anthropic_tools(manager: Manager) -> list[dict[str, Any]]:
-    """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request."""
+def anthropic_tools(manager: Manager) -> list[Any]:
+    """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
+
+    Dicts of the API have the type `Any`, here and below, so that a type checker takes them for those of the package
+    ``anthropic``.
+    """
     return [
         {"name": name_for_model(tool), "description": description_for_model(tool), "input_schema": input_schema(tool)}
         for tool in synchronous(manager).list_tools()
     ]
 
 
-def run_tool_call(manager: Manager, tool_use: Any) -> dict[str, Any]:
+def run_tool_call(manager: Manager, tool_use: Any) -> Any:
     """Make a call that the model asks for, and return its block ``tool_result``. Thread-safe.
 
     `tool_use`, an object or a dict, is a block of a message's ``content`` with the type ``tool_use``. The results of
@@ -43,14 +47,14 @@ def run_tool_call(manager: Manager, tool_use: Any) -> dict[str, Any]:
     return _answer(manager, tool_use, call_tool(manager, name, arguments))
 
 
-async def run_tool_call_async(manager: Manager, tool_use: Any) -> dict[str, Any]:
+async def run_tool_call_async(manager: Manager, tool_use: Any) -> Any:
     """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
     name, arguments = _requested(tool_use)
     return _answer(manager, tool_use, await call_tool_async(manager, name, arguments))
 
 
 def _requested(tool_use: Any) -> tuple[str, dict[str, Any]]:
-    kind = _member(tool_use, "type")
+    kind = tool_use.get("type") if isinstance(tool_use, Mapping) else getattr(tool_use, "type", None)
     if kind != "tool_use":
         raise ValueError(f"expected a block of the type 'tool_use', not {kind!r}")
     return _member(tool_use, "name"), _member(tool_use, "input")

@@ -22,12 +22,17 @@ from gaia.mcp import ToolResult
 __all__ = ["openai_tools", "run_tool_call", "run_tool_call_async"]
 
 
-def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[dict[str, Any]]:
+def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -> list[Any]:
     """The ``tools`` of a request: what `manager` offers at this moment, so ask again for each request.
 
     The two APIs write definitions differently: `api` is ``"chat"`` for ``client.chat.completions``, and ``"responses"``
-    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode.
+    for ``client.responses``. The schemas are the servers' own, so they are not for the ``strict`` mode. Dicts of the
+    API have the type `Any`, here and below, so that a type checker takes them for those of the package ``openai``.
+
+    Raises ValueError for another `api`.
     """
+    if api not in ("chat", "responses"):
+        raise ValueError(f"api: must be 'chat' or 'responses', got {api!r}")
     functions = [
         {"name": name_for_model(tool), "description": description_for_model(tool), "parameters": input_schema(tool)}
         for tool in synchronous(manager).list_tools()
@@ -38,7 +43,7 @@ def openai_tools(manager: Manager, api: Literal["chat", "responses"] = "chat") -
     return [{"type": "function", "strict": False, **function} for function in functions]
 
 
-def run_tool_call(manager: Manager, tool_call: Any) -> dict[str, Any]:
+def run_tool_call(manager: Manager, tool_call: Any) -> Any:
     """Make a call that the model asks for, and return what to add to the conversation. Thread-safe.
 
     `tool_call`, an object or a dict, is one of ``message.tool_calls`` of a chat completion, or an item of a response's
@@ -52,14 +57,14 @@ def run_tool_call(manager: Manager, tool_call: Any) -> dict[str, Any]:
     return _answer(manager, tool_call, call_tool(manager, name, arguments))
 
 
-async def run_tool_call_async(manager: Manager, tool_call: Any) -> dict[str, Any]:
+async def run_tool_call_async(manager: Manager, tool_call: Any) -> Any:
     """Like `run_tool_call`, without blocking the event loop. Cancelling the task cancels the call."""
     name, arguments = _requested(tool_call)
     return _answer(manager, tool_call, await call_tool_async(manager, name, arguments))
 
 
 def _requested(tool_call: Any) -> tuple[str, str]:
-    kind = _member(tool_call, "type")
+    kind = tool_call.get("type") if isinstance(tool_call, Mapping) else getattr(tool_call, "type", None)
     if kind not in ("function", "function_call"):
         raise ValueError(f"expected a call of the type 'function' or 'function_call', not {kind!r}")
     function = _member(tool_call, "function") if kind == "function" else tool_call

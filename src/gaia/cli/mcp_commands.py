@@ -83,7 +83,13 @@ _add("trust", trust_project, "gaia mcp trust", "gaia mcp trust --list", "gaia mc
 _add("test-client", test_client, "gaia mcp test-client time")
 _add("doctor", doctor, "gaia mcp doctor", "gaia mcp doctor time", "gaia mcp doctor --json")
 _add("watch", watch, "gaia mcp watch", "gaia mcp watch --once", "gaia mcp watch http://127.0.0.1:8765/mcp")
-_add("dashboard", dashboard, "gaia mcp dashboard", "gaia mcp dashboard --port 0 --open")
+_add(
+    "dashboard",
+    dashboard,
+    "gaia mcp dashboard",
+    "gaia mcp dashboard --port 0 --open",
+    "gaia mcp dashboard http://127.0.0.1:8765/mcp",
+)
 _add(
     "import",
     import_servers,

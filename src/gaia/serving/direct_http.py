@@ -122,7 +122,8 @@ class DirectProtocol(HttpToolsProtocol):
         self._responder: DirectResponder | None = None
         """Of the request that is being answered."""
         self._queue: deque[tuple[str, str, dict[bytes, bytes], bytes, bool]] = deque()
-        """Complete requests that came before the answer to an earlier one."""
+        """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
+        self._is_answering = False
 
     # The connection.
 
@@ -153,6 +154,7 @@ class DirectProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stalled_since = None
+        self._next()
 
     def shutdown(self) -> None:
         """The server stops: what is under way is finished."""
@@ -227,7 +229,7 @@ class DirectProtocol(HttpToolsProtocol):
                 self._keeps_alive,
             )
             self._body = b""
-            if self._responder is None and not self._is_on_usual_way():
+            if self._may_answer():
                 self._handle(*request)
             else:
                 self._queue.append(request)
@@ -239,6 +241,10 @@ class DirectProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._unset_keepalive_if_required()
         self._next()
+
+    def _may_answer(self) -> bool:
+        """Whether the next request may be answered: there is room for its response, and none that comes before it."""
+        return self._responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
     def _is_on_usual_way(self) -> bool:
         """Whether the usual way has not come to its end yet."""
@@ -302,11 +308,19 @@ class DirectProtocol(HttpToolsProtocol):
         self._next()
 
     def _next(self) -> None:
-        if self._queue and not self.transport.is_closing():
-            self.waiting = Waiting.APPLICATION
-            request = self._queue.popleft()
-            self.flow.resume_reading()
-            self._handle(*request)
+        """Answer what waits, as far as that may be."""
+        if self._is_answering:
+            # A response that is there at once comes back here, and many in a row would be too deep.
+            return
+        self._is_answering = True
+        try:
+            while self._queue and self._may_answer() and not self.transport.is_closing():
+                self.waiting = Waiting.APPLICATION
+                request = self._queue.popleft()
+                self.flow.resume_reading()
+                self._handle(*request)
+        finally:
+            self._is_answering = False
 
 
 _GUARDED = frozenset((b"host", b"origin", b"authorization", b"content-type"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from gaia.locks import TimedQueue, get_within
 from gaia.mcp.client.rpc.clock import Lock
+from gaia.testing.blocked_loop import blocked_loop
 
 __all__ = ["FakeClock"]
 
@@ -77,18 +78,21 @@ class FakeClock:
 
         It passes only while nothing else happens: no thread has begun or ended to wait for 20 real milliseconds, and
         none holds the time (`hold`). `condition` is called in this thread. Raises AssertionError if it does not hold
-        when `limit` seconds have passed.
+        when `limit` seconds have passed. In a coroutine, ``await asyncio.to_thread(clock.advance_until, task.done)``
+        leaves the event loop to the task.
         """
         started, end = time.monotonic(), self._now + limit
         while not condition():
             if time.monotonic() - started > _PATIENCE:
-                raise AssertionError(f"the condition does not hold, and threads wait until {self.deadlines()}")
+                waiting = f"the condition does not hold, and threads wait until {self.deadlines()}"
+                raise AssertionError(waiting + blocked_loop("clock.advance_until"))
             with self._changed:
                 deadlines = [deadline for deadline in self._waiters.values() if deadline is not None]
                 if self._changed.wait(_SETTLED) or self._holds or not deadlines:
                     continue
                 if min(deadlines) > end:
-                    raise AssertionError(f"the condition does not hold after {limit} seconds")
+                    late = f"the condition does not hold after {limit} seconds"
+                    raise AssertionError(late + blocked_loop("clock.advance_until"))
                 self.advance(max(0.0, min(deadlines) - self._now))
 
     @contextmanager

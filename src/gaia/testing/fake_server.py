@@ -123,7 +123,8 @@ class FakeServer(InProcessServer):
     def wait_for_call(self, tool: str | None = None, nth: int = 1) -> FakeCall:
         """Wait until the `nth` call has come, of `tool` if that is given, and return it.
 
-        Calls that came before count. Raises AssertionError if it does not come within 60 real seconds.
+        Calls that came before count. Raises AssertionError if it does not come within 60 real seconds. In a coroutine,
+        ``await asyncio.to_thread(server.wait_for_call, "now")``.
         """
         return self._offering.wait_for_call(tool, nth)
 

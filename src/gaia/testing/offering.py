@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.testing.blocked_loop import blocked_loop
 from gaia.testing.fake_clock import FakeClock
 from gaia.testing.fake_tool import FakePrompt, FakeTool, Json
 from gaia.testing.faults import Fault, FaultPlan
@@ -213,5 +214,6 @@ class Offering:
         with self._changed:
             if not self._changed.wait_for(lambda: len(matching()) >= nth, _PATIENCE):
                 came = [call.tool for call in self._calls]
-                raise AssertionError(f"call {nth} of {tool or 'any tool'} did not come; the calls that came: {came}")
+                missing = f"call {nth} of {tool or 'any tool'} did not come; the calls that came: {came}"
+                raise AssertionError(missing + blocked_loop("server.wait_for_call"))
             return matching()[nth - 1]

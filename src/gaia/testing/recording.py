@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import ServerUnavailable
@@ -16,6 +17,8 @@ from gaia.testing.cassette import Cassette, RecordedServer
 from gaia.testing.tape import RecordingState, Tape
 
 __all__ = ["record"]
+
+M = TypeVar("M", bound=MCPClientManager | AsyncMCPClientManager)
 
 _SETTLE_SECONDS = 30.0
 """For servers that are being started or restarted when a recording begins or ends."""
@@ -34,9 +37,7 @@ _SETTINGS = (
 
 
 @contextmanager
-def record(
-    manager: MCPClientManager, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()
-) -> Iterator[MCPClientManager]:
+def record(manager: M, path: str | os.PathLike[str], *, secrets: Iterable[str] = ()) -> Iterator[M]:
     """Record what the servers of `manager` are asked and answer; `gaia.testing.replay` plays it back.
 
     ``with MCPClientManager(servers) as manager, record(manager, "tests/cassettes/time.json"): …``
@@ -51,24 +52,26 @@ def record(
 
     Raises RuntimeError if `manager` is being recorded already, `ServerUnavailable` (a RuntimeError) for a server that
     cannot be restarted, and ValueError for one text as `secrets`. `manager` may be used by several threads meanwhile.
+    Entering and leaving the block wait in this thread, an event loop's too.
     """
     if isinstance(secrets, str):
         raise ValueError("secrets: give a list of texts; of one text, each character would be masked")  # noqa: TRY004 - as for other arguments
     file = Path(path).absolute()
-    taps, readiness = manager.taps, manager.readiness
+    recorded = manager.sync if isinstance(manager, AsyncMCPClientManager) else manager
+    taps, readiness = recorded.taps, recorded.readiness
     if taps.new is not None:
         raise RuntimeError("this manager is being recorded already; leave that recording first")
     recording = _Recording()
     try:
-        readiness.wait(lambda: not _starting(manager), _SETTLE_SECONDS)
+        readiness.wait(lambda: not _starting(recorded), _SETTLE_SECONDS)
         taps.new = recording.begin
-        _restart_all(manager)
+        _restart_all(recorded)
         yield manager
-        readiness.wait(lambda: not _starting(manager) and recording.is_settled(_ready(manager)), _SETTLE_SECONDS)
+        readiness.wait(lambda: not _starting(recorded) and recording.is_settled(_ready(recorded)), _SETTLE_SECONDS)
     finally:
         taps.new = None
         recording.stop()
-    recording.cassette(manager.config.get_entries(), secrets).write(file)
+    recording.cassette(recorded.config.get_entries(), secrets).write(file)
 
 
 def _starting(manager: MCPClientManager) -> bool:

@@ -201,6 +201,47 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     run(test, lambda: Handler(later=later))
 
 
+def test_many_requests_may_wait_for_the_answer_to_one() -> None:
+    async def use() -> None:
+        handler = Handler(later=later)
+        async with served(handler) as connect:
+            client = await connect()
+            request = (
+                b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            # In one write, so that they are read together: further ones would not be read.
+            client.writer.write(request % b"/mcp/later" + request % b"/mcp" * 500)
+            await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+            handler.waiting[0].finish(200, [], b"first")
+            assert (await client.answer())[2] == b"first"
+            for _ in range(500):
+                assert (await client.answer())[2] == b"{}"
+
+    asyncio.run(use())
+
+
+def test_a_client_is_answered_no_further_while_it_does_not_read() -> None:
+    unsent: list[int] = []
+
+    def large(_handler: Handler, responder: Responder, _body: bytes) -> None:
+        unsent.append(responder.unsent)
+        responder.finish(200, [], b"x" * 1_000_000)
+
+    async def use() -> None:
+        async with served(Handler(large=large)) as connect:
+            client, other = await connect(), await connect()
+            for _ in range(40):
+                client.post("/mcp/large")
+            other.post("/mcp", b"other")
+            assert (await other.answer())[2] == b"other"
+            for _ in range(40):
+                assert len((await client.answer())[2]) == 1_000_000
+
+    asyncio.run(use())
+    # What asyncio takes before it says that the buffer is full.
+    assert max(unsent) <= 64 * 1024
+
+
 def test_a_client_that_leaves_is_told_of() -> None:
     async def test(handler: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()

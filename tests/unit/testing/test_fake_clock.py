@@ -1,5 +1,6 @@
 """The fake clock that other tests rely on: time passes when they say so, and no thread sleeps through it."""
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -123,6 +124,19 @@ def test_a_condition_for_which_no_thread_waits_fails_the_test(
     monkeypatch.setattr(fake_clock_module, "_PATIENCE", 0.01)
     with pytest.raises(AssertionError, match=r"the condition does not hold, and threads wait until \[\]"):
         fake_clock.advance_until(lambda: False)
+
+
+def test_a_task_of_the_loop_that_is_kept_waiting_is_explained(fake_clock: FakeClock) -> None:
+    async def main() -> None:
+        with pytest.raises(AssertionError, match=r"await asyncio.to_thread\(clock.advance_until, …\)"):
+            fake_clock.advance_until(asyncio.ensure_future(asyncio.sleep(0)).done, limit=0)
+
+    source: TimedQueue[str] = TimedQueue()
+    with ThreadPoolExecutor() as pool:
+        waiter = pool.submit(fake_clock.get, source, fake_clock.monotonic() + 5)
+        asyncio.run(main())
+        source.put("end")
+        waiter.result(timeout=PATIENCE)
 
 
 def test_no_time_passes_while_a_thread_holds_it(fake_clock: FakeClock, run: Executor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp import MCPClientManager, ServerUnavailable
+from gaia.mcp.aio import AsyncMCPClientManager
 from gaia.testing import FakeServer, record
 from tests.waiting import PATIENCE
 
@@ -50,6 +52,16 @@ def calls(file: Path, start: int = 0) -> list[dict[str, Any]]:
 
 
 class TestRecord:
+    def test_an_asynchronous_manager(self, server: FakeServer, file: Path) -> None:
+        async def main() -> None:
+            async with AsyncMCPClientManager({"fake": {**server, "timeout": PATIENCE}}) as manager:
+                with record(manager, file) as recorded:
+                    assert recorded is manager
+                    await manager.call_tool("mcp_fake_add", {"a": 1, "b": 2})
+
+        asyncio.run(main())
+        assert [call["params"]["arguments"] for call in calls(file)] == [{"a": 1, "b": 2}]
+
     def test_calls_and_results(self, manager: MCPClientManager, file: Path) -> None:
         with record(manager, file) as recorded:
             assert recorded is manager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
 
@@ -18,6 +19,9 @@ class EventStream(AsyncIterator[Event]):
     It ends when the manager or the client is disconnected, and when it is closed or dropped, as by ``break`` in an
     ``async for``. If the task is so slow that more than 10,000 events or 4 MiB of one server wait, the oldest of that
     server are dropped, and an `EventsDropped` says how many.
+
+    RuntimeError is raised in a second task that waits for the next event, and on another event loop than that of the
+    task which called ``events()``.
     """
 
     def __init__(self, listeners: Listeners) -> None:
@@ -38,7 +42,9 @@ class _Feed:
     """What waits for the task; it is the lanes of its listener, too."""
 
     def __init__(self, inbox: LoopInbox) -> None:
+        self._inbox = inbox
         self._arrived = WakeUp(inbox)
+        self._is_awaited = False
         self._lane = Lane(lambda _: None)
         self._next: Event | None = None
         """Set by the task of the lane that the loop's thread runs."""
@@ -59,7 +65,20 @@ class _Feed:
         self._arrived.send()
 
     async def take(self) -> Event:
-        """Raises StopAsyncIteration at the end."""
+        """Raises StopAsyncIteration at the end, and RuntimeError in a second task or on another event loop."""
+        if self._inbox.loop is not asyncio.get_running_loop():
+            raise RuntimeError(
+                "these events are of another event loop; call events() on the loop that iterates over them"
+            )
+        if self._is_awaited:
+            raise RuntimeError("another task waits for the next of these events; call events() once for each task")
+        self._is_awaited = True
+        try:
+            return await self._next_event()
+        finally:
+            self._is_awaited = False
+
+    async def _next_event(self) -> Event:
         while True:
             while (task := self._lane.take()) is not None:
                 task()

@@ -172,7 +172,7 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     taps: Taps = msgspec.field(default_factory=Taps)
     """Where servers are recorded, if they are."""
     pipe_loop: PipeLoop | None = None
-    """The event loop that reads the output of servers that are processes; None: threads do."""
+    """The event loop that reads and writes the pipes of servers that are processes; None: threads do."""
     on_event: Callable[[Event], None] = lambda _: None
     """Told of each event, on the thread that it happens on."""
     on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None

@@ -45,7 +45,7 @@ from gaia.mcp.client.supervision.events import Event, Listener, Listeners, Serve
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.tool import MCPTool
-from gaia.mcp.client.tool_calls import failure
+from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.loop_reader import PipeLoop
@@ -225,12 +225,13 @@ class MCPClientManager:
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
 
-    def new_instance(self, name: str) -> MCPClient:
+    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
         """A further client of a server of this manager, with a process of its own, for code that needs several.
 
         It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
         returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
-        and disconnects it, `list_tools` and `status` do not show it, and its own listeners alone are told of it. Raises
+        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
+        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
         ValueError if no server of this name was started.
         """
         shared = self._registry.client_of(name)
@@ -238,24 +239,27 @@ class MCPClientManager:
         if shared is None or origin is None:
             raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
         client = MCPClient.from_config(name, origin.entry, debug=self.debug)
-        self._join_instance(client, shared, origin)
+        self._join_instance(client, shared, origin, on_event)
         return client
 
-    def renew_instance(self, client: MCPClient) -> MCPError | None:
+    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
         """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
         shared = self._registry.client_of(client.name)
         origin = None if shared is None else self._origins.get(shared)
         if shared is None or origin is None or client.entry == origin.server:
             return None
         successor = MCPClient.from_config(client.name, origin.entry, debug=self.debug)
-        self._join_instance(successor, shared, origin)
+        self._join_instance(successor, shared, origin, on_event)
         return client.reconfigure(successor)
 
-    def _join_instance(self, client: MCPClient, shared: MCPClient, origin: Origin) -> None:
+    def _join_instance(
+        self, client: MCPClient, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]
+    ) -> None:
         tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
         services = msgspec.structs.replace(
             self._services,
             pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            on_event=on_event,
             memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
         )
         client.join(services, msgspec.structs.replace(self._defaults, lazy=True))
@@ -428,7 +432,13 @@ class MCPClientManager:
             make = functools.partial(self._make_client, name, entries[name], origins[name].source)
             client = clients.get(name)
             if client is None:
-                threads.append(changes.begin(name, "started", functools.partial(self._start, name, make)))
+                try:
+                    # Here and now, so that `disconnect_all` finds it.
+                    started = make()
+                except NameTaken:
+                    # The application has added it, or begun to start it, meanwhile.
+                    continue
+                threads.append(changes.begin(name, "started", functools.partial(self._start, name, started)))
             elif successor.shares_clock_with(client):
                 replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
                 threads.append(changes.begin(name, "replaced", replace))
@@ -443,13 +453,8 @@ class MCPClientManager:
         self._note_starters(thread for thread in threads if thread is not None)
         return unchanged
 
-    def _start(self, name: str, make: Callable[[], MCPClient]) -> str | None:
+    def _start(self, name: str, client: MCPClient) -> str | None:
         """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
-        try:
-            client = make()
-        except NameTaken:
-            # The application has added it, or begun to start it, meanwhile.
-            return None
         if self._connect(name, client, keep_trying=True):
             return None
         return client.last_error or "it was disconnected meanwhile"
@@ -466,7 +471,7 @@ class MCPClientManager:
     def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient]) -> str | None:
         """One of the two takes the time from another clock than the other, so they cannot be one client."""
         self._depart(name, client)
-        return self._start(name, make)
+        return self._start(name, make())
 
     def _depart(self, name: str, client: MCPClient) -> None:
         """Take a server away that has its time to finish its calls."""
@@ -644,6 +649,7 @@ class MCPClientManager:
 
     def _route_to_absent(self, name: str) -> Route | None:
         """The way of a call to a server that is down or has not listed its tools; see `ServerRegistry`."""
+        require_tool_name(name)
         if self._registry.is_about_to_start(name):
             # A thread of `load_from_config` is about to start it. The call waits for the server itself in its queue.
             self.readiness.wait(lambda: not self._registry.is_about_to_start(name), _TO_BEGIN_SECONDS)

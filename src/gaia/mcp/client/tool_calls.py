@@ -26,7 +26,7 @@ from gaia.mcp.client.tool_catalog import SortedTools, ToolCatalog
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import JsonRpcError, MCPError, NotConnected, ToolDenied
 
-__all__ = ["ToolCalls", "failure"]
+__all__ = ["ToolCalls", "failure", "require_tool_name"]
 
 logger = get_logger(__name__)
 
@@ -189,8 +189,7 @@ class ToolCalls:
 
         A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then.
         """
-        if not isinstance(tool_name, str):
-            raise ValueError(f"the tool's name must be a string, not {tool_name!r}")  # noqa: TRY004 - see call_tool
+        require_tool_name(tool_name)
         if arguments is None:
             arguments = {}
         elif not isinstance(arguments, dict) and params is None:
@@ -229,6 +228,12 @@ class ToolCalls:
         if not (self._options.reset_timeout_on_progress if resets is None else resets):
             return None
         return self._options.max_timeout if options.max_timeout is None else options.max_timeout
+
+
+def require_tool_name(name: Any) -> None:
+    """Raise ValueError for a name that is no string."""
+    if not isinstance(name, str):
+        raise ValueError(f"the tool's name must be a string, not {name!r}")  # noqa: TRY004 - see call_tool
 
 
 def failure(error: MCPError, tool_name: str, tool: MCPTool | None, arguments: Mapping[str, Any] | None) -> ToolResult:

@@ -10,7 +10,8 @@ from gaia.mcp.aio.calls import run
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
 from gaia.mcp.errors import MCPError, Overloaded
-from gaia.mcp.gateway.known_servers import Kind, KnownServer, KnownServers
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.known_servers import Kind, KnownServers
 
 __all__ = ["Audience", "Changes"]
 
@@ -26,8 +27,19 @@ Done = Callable[[MCPError | None], None]
 class Audience(Protocol):
     """A client that may be told: a session, or one ``subscriptions/listen``."""
 
+    @property
+    def owner(self) -> Principal | None:
+        """The client, if clients have names."""
+
+    @property
+    def view(self) -> object:
+        """What it may see."""
+
     def sees(self, server: str) -> bool:
         """Whether anything of a server may be told."""
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        """Whether a change of a resource may be told."""
 
     def list_changed(self, kind: Kind) -> None:
         """A list has become another one, as far as servers say."""
@@ -39,7 +51,7 @@ class Audience(Protocol):
         """The params of a log message that belongs to no request."""
 
     def dismiss(self) -> None:
-        """The gateway is about to stop: end the streams that the client listens on."""
+        """End the streams that the client listens on: the gateway is about to stop, or the client is known no more."""
 
 
 class Changes:
@@ -49,10 +61,11 @@ class Changes:
         self._servers = servers
         servers.on_changed = self._list_changed
         servers.on_event = self._happened
-        self._audiences: dict[Audience, set[tuple[str, str]]] = {}
+        servers.on_updated = self._updated
+        self._audiences: dict[Audience, set[tuple[MCPClient, str]]] = {}
         """With the keys of what is watched for each."""
-        self._watched: dict[tuple[str, str], _Watch] = {}
-        """By server and URI."""
+        self._watched: dict[tuple[MCPClient, str], _Watch] = {}
+        """By the process of the server, and URI."""
         self._untold: dict[tuple[str, Kind], None] = {}
 
     def add(self, audience: Audience) -> None:
@@ -64,9 +77,12 @@ class Changes:
         for key in self._audiences.pop(audience, ()):
             self._watched[key].remove(audience)
 
-    def watch(self, audience: Audience, server: KnownServer, uri: str, done: Done) -> None:
-        """Tell an audience when a resource changes. `done` is called once the server has agreed, or has not."""
-        key = (server.name, uri)
+    def watch(self, audience: Audience, client: MCPClient, uri: str, done: Done) -> None:
+        """Tell an audience when a resource changes. `done` is called once the server has agreed, or has not.
+
+        `client` is that of the process that answers the audience's requests.
+        """
+        key = (client, uri)
         keys = self._audiences[audience]
         if len(keys) >= _MAX_WATCHED and key not in keys:
             done(Overloaded(f"no client can watch more than {_MAX_WATCHED} resources"))
@@ -74,7 +90,7 @@ class Changes:
         keys.add(key)
         watch = self._watched.get(key)
         if watch is None:
-            watch = self._watched[key] = _Watch(server.client, uri, lambda: self._watched.pop(key, None))
+            watch = self._watched[key] = _Watch(client, uri, lambda: self._watched.pop(key, None))
 
         def agreed(error: MCPError | None) -> None:
             if error is not None:
@@ -89,10 +105,11 @@ class Changes:
             keys.discard(key)
             self._watched[key].remove(audience)
 
-    def dismiss(self) -> None:
-        """Have all clients end their streams."""
+    def dismiss(self, which: Callable[[Audience], bool] = lambda _: True) -> None:
+        """End the streams of all audiences, or of those that `which` is true of."""
         for audience in list(self._audiences):
-            audience.dismiss()
+            if which(audience):
+                audience.dismiss()
 
     def stop(self) -> None:
         for watch in list(self._watched.values()):
@@ -115,16 +132,21 @@ class Changes:
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, ResourceUpdated):
-            for (server, uri), watch in list(self._watched.items()):
-                # It may be a part of what is watched.
-                if server == event.server and event.uri.startswith(uri):
-                    for audience in watch.audiences():
-                        audience.resource_updated(event.uri)
+            if (server := self._servers.get(event.server)) is not None:
+                self._updated(server.client, event)
         elif isinstance(event, ServerLog) and not self._logs_by_request(event.server):
             message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
             for audience in list(self._audiences):
                 if audience.sees(event.server):
                     audience.server_log(message)
+
+    def _updated(self, client: MCPClient, event: ResourceUpdated) -> None:
+        for (watched_by, uri), watch in list(self._watched.items()):
+            # It may be a part of what is watched.
+            if watched_by is client and event.uri.startswith(uri):
+                for audience in watch.audiences():
+                    if audience.sees_resource(event.server, event.uri):
+                        audience.resource_updated(event.uri)
 
     def _logs_by_request(self, name: str) -> bool:
         server = self._servers.get(name)

@@ -20,6 +20,7 @@ __all__ = [
     "ClientMessage",
     "Params",
     "RequestRefused",
+    "cacheable_result",
     "decode_message",
     "encode_error",
     "encode_notification",
@@ -142,5 +143,19 @@ def stateless_result(result: bytes) -> bytes:
     """A result of a server as the stateless era wants it: with a ``resultType``, "complete" if the server gave none."""
     if b'"resultType"' in result and "resultType" in _members.decode(result):
         return result
+    return _with_members(result, b'"resultType":"complete"')
+
+
+def cacheable_result(result: bytes) -> bytes:
+    """A result that the stateless era allows to be kept, which has to say for how long: not at all, if it does not."""
+    members = _members.decode(result)
+    for name, value in (("ttlMs", b"0"), ("cacheScope", b'"private"')):
+        if name not in members:
+            result = _with_members(result, b'"' + name.encode() + b'":' + value)
+    return result
+
+
+def _with_members(result: bytes, members: bytes) -> bytes:
+    """An object of JSON with more members, which it does not have, in front."""
     rest = result.lstrip()[1:].lstrip()
-    return b'{"resultType":"complete"' + (b"}" if rest[:1] == b"}" else b"," + rest)
+    return b"{" + members + (b"}" if rest[:1] == b"}" else b"," + rest)

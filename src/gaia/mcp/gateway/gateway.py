@@ -19,11 +19,11 @@ from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.audit import Audit
 from gaia.mcp.gateway.access.audit_file import AuditFile
-from gaia.mcp.gateway.access.clients_file import ClientsFile
+from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
 from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
-from gaia.mcp.gateway.changes import Changes
+from gaia.mcp.gateway.changes import Audience, Changes
 from gaia.mcp.gateway.endpoint import PATH, Endpoint
 from gaia.mcp.gateway.http_reply import KeepAlive
 from gaia.mcp.gateway.known_servers import KnownServers
@@ -58,7 +58,7 @@ class Gateway:
         session_idle_timeout: float = 1_800.0,
         keep_alive_interval: float = 15.0,
         name: str | None = None,
-        clients: ClientsFile | None = None,
+        clients: ClientsFile | str | os.PathLike[str] | None = None,
         audit: str | os.PathLike[str] | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
@@ -70,8 +70,8 @@ class Gateway:
         `name` tells this gateway from others behind the same load balancer, which finds it in the ids of sessions:
         ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
 
-        `clients` may use the gateway, each with its token and its profile; without them each request may do everything,
-        and no other machine should be able to reach the gateway.
+        `clients` may use the gateway, each with its token and its profile: the clients file, or what was read of it;
+        without them each request may do everything, and no other machine should be able to reach the gateway.
 
         `audit` is the file to which a line is written for each call.
 
@@ -100,7 +100,9 @@ class Gateway:
         self._sessions.on_ended = self._servers.release
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._clients = clients
+        self._clients = (
+            clients if clients is None or isinstance(clients, ClientsFile) else read_clients_file(Path(clients))
+        )
         self._audit_file = None if audit is None else Path(audit)
         self._audit: Audit | None = None
         self.access: Access | None = None
@@ -156,19 +158,23 @@ class Gateway:
     def change_clients(self, clients: ClientsFile) -> None:
         """Go on with other clients, profiles and limits. On the loop, after `start`.
 
-        Sessions end whose client there is no longer, or may see something else now. A gateway that was made without
-        clients stays without.
+        Sessions and subscriptions end whose client there is no longer, or may see something else now. A gateway that
+        was made without clients stays without.
         """
         if self.access is None:
             return
         self.access.change(clients)
         # Views belong to profiles as they were.
         self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
-        in_use = set(self._views.values())
-        for session in list(self._sessions):
-            is_known = session.owner is not None and self.access.is_current(session.owner)
-            if not is_known or session.view not in in_use:
-                self._sessions.end(session)
+        access, in_use = self.access, set(self._views.values())
+
+        def has_changed(audience: Audience) -> bool:
+            is_known = audience.owner is not None and access.is_current(audience.owner)
+            return not is_known or audience.view not in in_use
+
+        for session in [session for session in self._sessions if has_changed(session)]:
+            self._sessions.end(session)
+        self._changes.dismiss(has_changed)
 
     def _is_current(self, path: str, profile: Profile, view: View) -> bool:
         """Whether clients with this profile still see the same at a path."""

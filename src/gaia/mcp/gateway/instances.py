@@ -17,7 +17,7 @@ from gaia.mcp.aio.threads import stop_soon
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.server_config import ServerConfig
-from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.events import Event, ServerState
 from gaia.mcp.errors import Overloaded
 from gaia.mcp.gateway.upstream import Upstream
 
@@ -32,8 +32,11 @@ _AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
 class _Instance:
     """One client of the server, with a process of its own."""
 
-    def __init__(self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None) -> None:
+    def __init__(
+        self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None, happened: Callable[[Event], None]
+    ) -> None:
         self.client = client
+        self.happened = happened
         self.upstream = upstream
         self.entry = entry
         """That of the server when this one got it, or began to get it."""
@@ -43,12 +46,20 @@ class InstancePool:
     """The processes of one server that are not shared. Belongs to the gateway's event loop."""
 
     def __init__(
-        self, manager: MCPClientManager, shared: MCPClient, upstream_of: Callable[[MCPClient], Upstream]
+        self,
+        manager: MCPClientManager,
+        shared: MCPClient,
+        upstream_of: Callable[[MCPClient], Upstream],
+        on_event: Callable[[MCPClient, Event], None] = lambda *_: None,
     ) -> None:
-        """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts."""
+        """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
+
+        `on_event` is told what happens to each instance, on any thread, so it must be quick.
+        """
         self._manager = manager
         self._shared = shared
         self._upstream_of = upstream_of
+        self._on_event = on_event
         self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
         """By their owners, the one used last at the end."""
         self._spare: _Instance | None = None
@@ -125,10 +136,16 @@ class InstancePool:
         return instance
 
     def _make(self) -> _Instance:
-        client = self._manager.new_instance(self._shared.name)
+        def happened(event: Event) -> None:
+            self._on_event(client, event)
+
+        client = self._manager.new_instance(self._shared.name, happened)
+        if (level := self._shared.subscriptions.log_level) is not None:
+            # Log messages that some client wants come from all processes.
+            client.subscriptions.set_log_level(level)
         # At rest, so that this does not wait for the process.
         client.connect(keep_trying=True)
-        return _Instance(client, self._upstream_of(client), self._entry)
+        return _Instance(client, self._upstream_of(client), self._entry, happened)
 
     def _drop_one_at_rest(self) -> bool:
         """End the instance that was not used for longest among those without a process. False if there is none."""
@@ -142,13 +159,13 @@ class InstancePool:
         """Have an instance that was made of another entry than the server has now go on with that, without a gap."""
         if instance.entry is not self._entry:
             instance.entry = self._entry
-            stop_soon(partial(_renew, self._manager, instance.client))
+            stop_soon(partial(_renew, self._manager, instance))
 
 
-def _renew(manager: MCPClientManager, client: MCPClient) -> None:
-    error = manager.renew_instance(client)
+def _renew(manager: MCPClientManager, instance: _Instance) -> None:
+    error = manager.renew_instance(instance.client, instance.happened)
     if error is not None:
-        logger.warning("instance_not_replaced", server=client.name, error=error.message)
+        logger.warning("instance_not_replaced", server=instance.client.name, error=error.message)
 
 
 def _end(client: MCPClient) -> None:

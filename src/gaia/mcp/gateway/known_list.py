@@ -45,6 +45,8 @@ class KnownList:
         self.is_public = False
         self._fresh_until = 0.0
         self._is_stale = True
+        self._is_announced = False
+        """Whether the server has said that the list has changed, since it was fetched last."""
         self._task: asyncio.Task[None] | None = None
         self._waiting: list[Callable[[], None]] = []
 
@@ -53,17 +55,14 @@ class KnownList:
         """Whether the server has said that it has such a list."""
         return self._capability in self._client.capabilities
 
-    def outdated(self) -> None:
-        """The server was started anew: fetch the list, if it was wanted before."""
+    def outdated(self, *, is_announced: bool) -> None:
+        """The server was started anew, or has announced a change: fetch the list, if it was wanted before."""
         self._is_stale = True
+        self._is_announced = self._is_announced or is_announced
         if self.is_known or self._task is not None:
             self._fetch()
-
-    def changed(self) -> None:
-        """The server has said that the list has changed."""
-        self.outdated()
-        if not self.is_known:
-            # There is nothing to compare it with.
+        elif is_announced:
+            self._is_announced = False
             self._on_listed(True)
 
     def when_fetched(self, act: Callable[[], None]) -> None:
@@ -117,7 +116,8 @@ class KnownList:
         found = tuple(item for item in items if isinstance(item, dict) and isinstance(item.get(self._key), str))
         self.ttl_ms, self.is_public = ttl_ms, is_public
         self._fresh_until = asyncio.get_running_loop().time() + ttl_ms / 1000
-        is_other, was_known = found != self.items, self.is_known
+        is_other = found != self.items or self._is_announced
+        was_known, self._is_announced = self.is_known, False
         self.items, self.is_known = found, True
         if is_other or not was_known:
             self._on_listed(was_known)

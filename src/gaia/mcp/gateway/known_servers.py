@@ -19,6 +19,7 @@ from gaia.mcp.client.supervision.events import (
     Event,
     PromptsChanged,
     ResourcesChanged,
+    ResourceUpdated,
     ServerState,
     StateChanged,
     ToolsChanged,
@@ -124,15 +125,12 @@ class KnownServer:
 
     def happened(self, event: Event) -> None:
         """Fetch anew what is not true any more."""
-        match event:
-            case StateChanged(new=ServerState.READY):
-                for one in (self.prompts, self.resources, self.templates):
-                    one.outdated()
-            case PromptsChanged():
-                self.prompts.changed()
-            case ResourcesChanged():
-                self.resources.changed()
-                self.templates.changed()
+        is_new = isinstance(event, StateChanged) and event.new is ServerState.READY
+        if is_new or isinstance(event, PromptsChanged):
+            self.prompts.outdated(is_announced=not is_new)
+        if is_new or isinstance(event, ResourcesChanged):
+            self.resources.outdated(is_announced=not is_new)
+            self.templates.outdated(is_announced=not is_new)
 
     def stop(self) -> list[Callable[[], None]]:
         """Forget everything. Begins to end its instances; the functions returned wait for their ends."""
@@ -156,15 +154,20 @@ class KnownServers:
         """The routes of the manager that the version is of; they are replaced as a whole."""
         self.on_event: Callable[[Event], None] = lambda _: None
         """Told of everything that happens to a server, after the lists know it."""
+        self.on_updated: Callable[[MCPClient, ResourceUpdated], None] = lambda *_: None
+        """Told of resources that have changed in a process that is not shared."""
         self.on_changed: Callable[[str, Kind], None] = lambda *_: None
         """Told the server's name and the kind of list that has become another one."""
         self._servers: dict[str, KnownServer] = {}
         self._owners = InstanceOwners(time.monotonic, self.release)
+        self._inbox: LoopInbox | None = None
+        """Of the loop, from the start on."""
         self._following = contextlib.ExitStack()
         self._waiting: dict[_Waiter, None] = {}
 
     def start(self, inbox: LoopInbox) -> None:
         """Follow the manager's events."""
+        self._inbox = inbox
         with contextlib.ExitStack() as following:
             following.callback(
                 self.manager.subscribe(lambda event: inbox.post(functools.partial(self._happened, event)))
@@ -204,10 +207,15 @@ class KnownServers:
                 stop_soon(end)
             known = None
         if known is None and client is not None:
-            instances = InstancePool(self.manager, client, self._upstream_of)
+            instances = InstancePool(self.manager, client, self._upstream_of, self._instance_happened)
             known = KnownServer(name, client, self._upstream_of, self._listed, instances, self._owners)
             self._servers[name] = known
         return known
+
+    def _instance_happened(self, instance: MCPClient, event: Event) -> None:
+        """Something has happened to a process that is not shared. For any thread."""
+        if isinstance(event, ResourceUpdated) and self._inbox is not None:
+            self._inbox.post(lambda: self.on_updated(instance, event))
 
     def _upstream_of(self, client: MCPClient) -> Upstream:
         return Upstream(client, self._rounds)

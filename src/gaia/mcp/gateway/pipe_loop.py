@@ -1,10 +1,11 @@
-"""The gateway's event loop as what reads the output of servers that are processes."""
+"""The gateway's event loop as what reads and writes the pipes of servers that are processes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import sys
+import threading
 from collections.abc import Callable
 
 from gaia.mcp.client.transports.loop_reader import PipeLoop
@@ -17,6 +18,7 @@ class _PipeLoop:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._thread = threading.get_ident()
         self._context = contextvars.copy_context()
         """Not that of the supervisor which adds a reader: what comes of an answer does not belong to a restart."""
 
@@ -34,6 +36,12 @@ class _PipeLoop:
 
     def remove_reader(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
+
+    def is_current(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def call_soon(self, task: Callable[[], object]) -> None:
+        self._loop.call_soon(task)
 
 
 def running_pipe_loop() -> PipeLoop | None:

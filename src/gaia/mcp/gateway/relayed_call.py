@@ -14,10 +14,11 @@ from gaia.exception_text import exception_text, traceback_text
 from gaia.log import get_logger
 from gaia.mcp.client.protocol.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired
+from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.mcp.client.supervision.caller import Relay
 from gaia.mcp.client.supervision.client_request import ClientRequest
-from gaia.mcp.errors import InputMissing, InvalidResponse, MCPError, UrlElicitationRequired
+from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, MCPError, UrlElicitationRequired
 from gaia.mcp.gateway.client_side import ClientSide, offers
 from gaia.mcp.gateway.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
 from gaia.mcp.gateway.server_link import ServerLink
@@ -56,6 +57,7 @@ class RelayedCall:
         "_is_over",
         "_link",
         "_method",
+        "_missing_capability",
         "_on_end",
         "_outcome",
         "_params",
@@ -83,6 +85,8 @@ class RelayedCall:
         self._questions: dict[str, _Question] = {}
         """Of a server of the handshake era, not answered yet; or of the round, by the server's own keys."""
         self._asked_count = 0
+        self._missing_capability: str | None = None
+        """What the server has asked for and the client has not declared."""
         self._outcome: Relayed | None = None
         """How the call has ended while it was parked."""
         self._is_over = False
@@ -167,6 +171,15 @@ class RelayedCall:
         self._is_over, self._on_end = True, None
         self._drop_questions("the call has ended")
         self._params, self._request = {}, None
+        if (
+            self._missing_capability is not None
+            and isinstance(relayed.error, JsonRpcError)
+            and self.client.is_stateless
+        ):
+            # What a server of the client's own era would have answered.
+            name = self._missing_capability
+            error = JsonRpcError(MISSING_CAPABILITY, relayed.error.message, {"requiredCapabilities": {name: {}}})
+            relayed = Relayed(error=error)
         on_end(relayed)
 
     def _progressed(self, params: Mapping[str, Any]) -> None:
@@ -264,6 +277,7 @@ class RelayedCall:
             self._close(question, None, Refusal(INVALID_REQUEST, "the call that the request belongs to has ended"))
         elif not offers(self.client.capabilities, question.method, question.params):
             text = f"the client does not offer {question.method[:100]}"
+            self._missing_capability = question.method.partition("/")[0]
             self._close(question, None, Refusal(METHOD_NOT_FOUND, text))
         elif self.client.is_stateless and not self._link.rounds.has_room(self.client.identity):
             self._close(question, None, Refusal(INVALID_REQUEST, "too many calls wait for answers of clients"))

@@ -10,6 +10,7 @@ from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from gaia.mcp.errors import JsonRpcError, MCPError, Overloaded
 from gaia.mcp.gateway.call_control import Target, pass_on, record_unknown
+from gaia.mcp.gateway.client_messages import cacheable_result
 from gaia.mcp.gateway.instance_handles import with_handle
 from gaia.mcp.gateway.known_servers import KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest
@@ -55,7 +56,9 @@ def relay(
 
     def ended(relayed: Relayed) -> None:
         if relayed.error is None:
-            request.succeed(relayed.result if handle is None else with_handle(relayed.result, handle))
+            result = relayed.result if handle is None else with_handle(relayed.result, handle)
+            is_kept = request.is_stateless and request.method == "resources/read"
+            request.succeed(cacheable_result(result) if is_kept else result)
         elif failed is not None:
             failed(relayed.error)
         else:

@@ -38,7 +38,7 @@ class ServerLink:
         return binding_of(self.client.name, client.identity, method, params)
 
     def run(self, task: Callable[[], object]) -> None:
-        """Run a task on the loop: at once, if this is called on the loop's thread, so that answers do not overtake it."""
+        """Run a task on the loop: at once, if this is the loop's thread, so that answers do not overtake it."""
         if threading.get_ident() == self._thread:
             task()
         else:

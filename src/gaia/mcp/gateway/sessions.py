@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -105,6 +105,9 @@ class Session:
     def sees(self, server: str) -> bool:
         return self.view.sees(server)
 
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return self.view.sees_resource(server, uri)
+
     def list_changed(self, kind: Kind) -> None:
         self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
 
@@ -158,7 +161,7 @@ class Sessions:
     def __init__(
         self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
     ) -> None:
-        """With `most` sessions, another one ends the one that has been idle for longest. Ids begin with `prefix`."""
+        """With `most` sessions, another one ends an idle one, see `_to_make_room`. Ids begin with `prefix`."""
         self._changes = changes
         self._clock = clock
         self.most = most
@@ -167,6 +170,8 @@ class Sessions:
         self._is_closed = False
         self._idle_seconds = idle_seconds
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._counts: Counter[Principal | None] = Counter()
+        """How many each principal has."""
         self.on_ended: Callable[[Session], None] = lambda _: None
         """Told of each session that has ended."""
 
@@ -178,15 +183,24 @@ class Sessions:
         if self._is_closed:
             return None
         if len(self._sessions) >= self.most:
-            idle = next((session for session in self._sessions.values() if session.is_idle), None)
+            idle = self._to_make_room()
             if idle is None:
                 return None
             self.end(idle)
         session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
         session.used_at = self._clock()
         self._sessions[session.id] = session
+        self._counts[owner] += 1
         self._changes.add(session)
         return session
+
+    def _to_make_room(self) -> Session | None:
+        """One that is idle, for longest, of the principal that has the most: one that opens many loses its own."""
+        for owner, _ in self._counts.most_common():
+            idle = (session for session in self if session.owner == owner and session.is_idle)
+            if (found := next(idle, None)) is not None:
+                return found
+        return None
 
     def close(self) -> None:
         """Open no further ones."""
@@ -206,6 +220,9 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
+            self._counts[session.owner] -= 1
+            if not self._counts[session.owner]:
+                del self._counts[session.owner]
             self._changes.remove(session)
             session.end()
             self.on_ended(session)

@@ -10,11 +10,14 @@ import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
-from gaia.mcp.errors import MCPError
+from gaia.mcp.errors import MCPError, Overloaded
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.changes import Audience
 from gaia.mcp.gateway.client_messages import EMPTY_RESULT, RequestRefused, member
 from gaia.mcp.gateway.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
 from gaia.mcp.gateway.relaying import fail
+from gaia.mcp.gateway.view import View
 
 __all__ = ["listen", "subscribe", "unsubscribe"]
 
@@ -37,8 +40,19 @@ class _Listening:
         self._is_acknowledged = False
         self._waiting: list[tuple[str, dict[str, Any]]] = []
 
+    @property
+    def owner(self) -> Principal | None:
+        return self._request.principal
+
+    @property
+    def view(self) -> View:
+        return self._request.view
+
     def sees(self, server: str) -> bool:
-        return self._request.view.sees(server)
+        return self.view.sees(server)
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return self.view.sees_resource(server, uri)
 
     def acknowledge(self, notifications: dict[str, Any]) -> None:
         self._request.notify(
@@ -112,7 +126,7 @@ def _watch(
                 agreed[uri] = None
             everything.one_is_done()
 
-        request.view.changes.watch(listening, servers[0], uri, done)
+        _watch_at(request, listening, servers[0], uri, done)
 
     request.view.when_resources_known(later(request, known))
 
@@ -152,7 +166,7 @@ def subscribe(request: PendingRequest) -> None:
             else:
                 fail(request, servers[0].name, error)
 
-        request.view.changes.watch(session, servers[0], uri, done)
+        _watch_at(request, session, servers[0], uri, done)
 
     request.view.when_resources_known(later(request, known))
 
@@ -166,3 +180,20 @@ def unsubscribe(request: PendingRequest) -> None:
 def _servers_that_tell(request: PendingRequest, uri: str) -> list[KnownServer]:
     found = request.view.servers_of_resource(uri)
     return [server for server in found if (server.capabilities.get("resources") or {}).get("subscribe")]
+
+
+def _watch_at(
+    request: PendingRequest,
+    audience: Audience,
+    server: KnownServer,
+    uri: str,
+    done: Callable[[MCPError | None], None],
+) -> None:
+    """Watch a resource in the process of the server that answers this client's requests."""
+    owner, _ = server.owner_of(request)
+    try:
+        client = server.upstream_of(owner).client
+    except Overloaded as error:
+        done(error)
+        return
+    request.view.changes.watch(audience, client, uri, done)

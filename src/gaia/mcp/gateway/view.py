@@ -61,6 +61,10 @@ class View:
         """Whether anything of a server may be seen."""
         return (self.server is None or self.server == server) and self.profile.allows_server(server)
 
+    def sees_resource(self, server: str, uri: str) -> bool:
+        """Whether a resource may be seen."""
+        return self.sees(server) and self.profile.allows_resource(server, uri)
+
     def when_settled(self, act: Callable[[], None]) -> None:
         """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds."""
         self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _START_SECONDS)

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 
+import pytest
+
 from gaia.mcp.aio import EventStream
 from gaia.mcp.client.supervision.events import Event, EventsDropped, Listeners, ResourceUpdated, ServerLog
 from tests.unit.mcp.aio.conftest import run
@@ -138,3 +140,51 @@ def test_events_after_the_loop_was_closed_raise_nothing() -> None:
     del stream
     gc.collect()
     assert listeners._posts == ()
+
+
+def test_another_event_loop_is_refused() -> None:
+    """Its tasks would wait for a loop that cannot wake them up."""
+    listeners = Listeners()
+
+    async def make() -> EventStream:
+        return EventStream(listeners)
+
+    stream = run(make())
+    listeners.publish(updated(1))
+
+    async def take() -> None:
+        with pytest.raises(RuntimeError, match=r"another event loop; call events\(\)"):
+            await anext(stream)
+        await stream.aclose()
+
+    run(take())
+
+
+def test_a_second_task_that_waits_is_refused_and_the_first_goes_on() -> None:
+    listeners = Listeners()
+
+    async def main() -> Event:
+        stream = EventStream(listeners)
+        first = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task"):
+            await anext(stream)
+        listeners.publish(updated(1))
+        return await first
+
+    assert run(main()) == updated(1)
+
+
+def test_a_task_that_was_cancelled_leaves_the_stream_to_the_next() -> None:
+    listeners = Listeners()
+
+    async def main() -> Event:
+        stream = EventStream(listeners)
+        first = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        listeners.publish(updated(1))
+        return await anext(stream)
+
+    assert run(main()) == updated(1)

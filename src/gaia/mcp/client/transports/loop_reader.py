@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 
 
 class PipeLoop(Protocol):
-    """An event loop that reads pipes of servers."""
+    """An event loop that reads and writes pipes of servers."""
 
     @property
     def is_closed(self) -> bool:
@@ -30,6 +30,12 @@ class PipeLoop(Protocol):
 
     def remove_reader(self, descriptor: int) -> None:
         """End this. For the loop's thread."""
+
+    def is_current(self) -> bool:
+        """Whether this is the loop's thread."""
+
+    def call_soon(self, task: Callable[[], object]) -> None:
+        """Run `task` in the loop's next turn. For its thread."""
 
 
 class LoopReader:

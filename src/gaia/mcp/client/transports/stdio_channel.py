@@ -21,6 +21,7 @@ from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.direct_process import DirectProcess
 from gaia.mcp.client.transports.loop_reader import LoopReader, PipeLoop
+from gaia.mcp.client.transports.loop_writer import LoopWriter
 from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.reaped_process import ReapedProcess
@@ -89,9 +90,7 @@ class StdioChannel:
             self._start(f"{thread_name}-stderr", self._read_stderr)
             if pipe_loop is None or not self._read_on(pipe_loop, f"{thread_name}-reader"):
                 self._start(f"{thread_name}-reader", self._read_stdout)
-            self._writer = PipeWriter(
-                self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed
-            )
+            self._writer = self._new_writer(thread_name, max_pending, pipe_loop)
             self.send = self._writer.send
             """See `Channel.send`. Every call passes here, so there is no method in between."""
         except BaseException as error:
@@ -99,6 +98,12 @@ class StdioChannel:
             if isinstance(error, RuntimeError):
                 raise StartFailed(f"no threads for the server: {error}") from error
             raise
+
+    def _new_writer(self, thread_name: str, max_pending: int, loop: PipeLoop | None) -> PipeWriter:
+        pipe, on_broken = self._process.stdin, self._input_closed
+        if loop is None:
+            return PipeWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken)
+        return LoopWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken, loop=loop)
 
     def is_alive(self) -> bool:
         return not self.is_forked and self._process.wait(0) is None

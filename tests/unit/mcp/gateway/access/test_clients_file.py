@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,6 +144,16 @@ class TestReading:
         write(file, {"clients": {}}).chmod(0o666)
         with pytest.raises(ConfigError, match="every user of this machine can write"):
             read_clients_file(file)
+
+
+def test_the_examples_of_the_documentation_can_be_used(file: Path) -> None:
+    page = (Path(__file__).parents[5] / "docs" / "gateway.md").read_text("utf-8")
+    examples = [
+        block for block in re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "profiles" in block
+    ]
+    assert len(examples) == 2
+    for example in examples:
+        assert read_clients_file(write(file, example)).profiles["reader"].read_only
 
 
 class TestAdding:
