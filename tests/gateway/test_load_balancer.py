@@ -75,7 +75,9 @@ def two_gateways(tmp_path: Path, fault_server: FaultServer) -> Iterator[list[Gat
         for name in ("gw1", "gw2"):
             config = tmp_path / f"{name}.json"
             config.write_text(json.dumps({"mcpServers": {"it": fault_server(state_file=tmp_path / name)}}))
-            running.append(stack.enter_context(gateway_process("--config", str(config), "--name", name)))
+            running.append(
+                stack.enter_context(gateway_process("--config", str(config), "--name", name, "--drain-delay", "600"))
+            )
         for gateway in running:
             assert wait_until(lambda gateway=gateway: gateway.ask("GET", "/ready").status == 200)
         yield running
@@ -186,3 +188,35 @@ def test_sessions_stay_at_their_gateway_and_begin_anew_when_it_is_gone(
         assert call(sessions["gw1"]).status == 404
         assert initialize().startswith("gw2.")
         assert call(sessions["gw2"]).status == 200
+
+
+def is_avoided(load: Load, state: Path) -> bool:
+    """Whether many calls go elsewhere."""
+    before, calls = len(read_state(state).calls), len(load.calls)
+    assert wait_until(lambda: len(load.calls) >= calls + 8 * CLIENTS)
+    return len(read_state(state).calls) == before
+
+
+def test_no_call_fails_while_a_gateway_is_told_to_end(home: Path, tmp_path: Path, fault_server: FaultServer) -> None:
+    with two_gateways(tmp_path, fault_server) as gateways, load_balancer(tmp_path, gateways) as port:
+        load = Load(port)
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            running = [pool.submit(load.run, client) for client in range(CLIENTS)]
+            try:
+                assert wait_until(lambda: len(load.calls) >= BEFORE)
+                gateways[0].signal(signal.SIGTERM)
+                assert wait_until(lambda: gateways[0].ask("GET", "/ready").status == 503)
+                # Calls go to the gateway with fewer of them, so one that has none in a while gets no more.
+                assert wait_until(lambda: is_avoided(load, tmp_path / "gw1"))
+                gateways[0].signal(signal.SIGTERM)
+                assert gateways[0].process.wait(PATIENCE) == 0
+                begun = len(load.calls)
+                assert wait_until(lambda: len(load.calls) >= begun + AFTER)
+            finally:
+                load.stop()
+        for one in running:
+            one.result()
+        calls, executed = load.calls, executions(tmp_path)
+
+    assert [call for call in calls if not call.is_good] == []
+    assert {call.text for call in calls if executed[call.text] != 1} == set()

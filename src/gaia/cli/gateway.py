@@ -49,6 +49,14 @@ def gateway_http_options(
     max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
     max_connections: Annotated[int, typer.Option(min=1, help="How many connections there may be.")] = 1000,
     grace: GraceOption = 30.0,
+    drain_delay: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long a gateway that was told to end goes on accepting calls; see the docs.",
+        ),
+    ] = 0.0,
 ) -> HttpOptions:
     """What the command line says about the HTTP server."""
     return HttpOptions(
@@ -61,11 +69,14 @@ def gateway_http_options(
         allow_anonymous=True,
         max_body=max_body,
         max_connections=max_connections,
+        shutdown_delay=drain_delay,
         shutdown_grace=grace,
     )
 
 
-_HTTP_ONLY = frozenset({"host", "port", "allow_host", "allow_origin", "max_connections", "clients", "name", "audit"})
+_HTTP_ONLY = frozenset(
+    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "audit"}
+)
 
 
 @app.callback()

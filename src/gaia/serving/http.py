@@ -35,10 +35,19 @@ class _Server(uvicorn.Server):
     """Called once signals are caught."""
     stopping: Callable[[], None] | None = None
 
+    delay = 0.0
+    """Seconds from the first signal until nothing more is accepted; a second signal ends them."""
+    is_told = False
+    """Whether there was a signal."""
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self.stopping is not None:
+        if self.is_told or not self.delay:
+            super().handle_exit(sig, frame)
+        else:
+            asyncio.get_running_loop().call_later(self.delay, super().handle_exit, sig, frame)
+        if self.stopping is not None and not self.is_told:
             self.stopping()
+        self.is_told = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,6 +126,7 @@ def run_http(
             # The operating system queues connections already. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
+        server.delay = options.shutdown_delay
         with asyncio.Runner(loop_factory=None if direct is None else _fast_loop()) as runner:
             runner.run(server.serve(sockets=[listener]))
     if not server.started:

@@ -41,8 +41,10 @@ class HttpOptions:
     """Seconds that a client may take to send the head of a request."""
     body_timeout: float = 60.0
     """Seconds that a client may take to send the body of a request."""
+    shutdown_delay: float = 0.0
+    """Seconds that the server goes on accepting requests when it is told to end, so that a load balancer can notice."""
     shutdown_grace: float = 5.0
-    """Seconds that requests get to end when the server is told to."""
+    """Seconds that requests get to end after that."""
 
     @property
     def is_loopback(self) -> bool:

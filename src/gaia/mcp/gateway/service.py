@@ -43,7 +43,7 @@ class Service:
         Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
         """
         # What is still under way then is answered with an error, and not cut off.
-        self._grace = options.shutdown_grace
+        self._grace = options.shutdown_delay + options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
         run_http(self.application, later, started, self.drain, direct=self._gateway.endpoint)
 
