@@ -25,6 +25,7 @@ EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools"
 class Requester:
     """One request of one client, see `ClientSide`. Belongs to the test's loop."""
 
+    key: object = None
     wants_progress = True
     log_level: str | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 from gaia.mcp.client.protocol.messages import Refusal
@@ -19,6 +19,10 @@ class ClientSide(Protocol):
     @property
     def identity(self) -> str:
         """What tells this client from others: its name, "" if there are no clients with names."""
+
+    @property
+    def key(self) -> Hashable | None:
+        """Equal for requests of the same client; None if that is not known, as without sessions and without names."""
 
     @property
     def is_stateless(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 from gaia.exception_text import exception_text
@@ -190,6 +190,10 @@ class PendingRequest:
     def identity(self) -> str:
         """What tells this client from others, which must not use its sealed states."""
         return "" if self.principal is None else self.principal.name
+
+    @property
+    def key(self) -> Hashable | None:
+        return self.session or self.principal
 
     @property
     def accepts_messages(self) -> bool:

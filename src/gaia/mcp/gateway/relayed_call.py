@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import msgspec
@@ -242,6 +242,10 @@ class RelayedCall:
             next_round()
 
     # A server of the handshake era asks (`RequestOwner`). These run on any thread.
+
+    @property
+    def client_key(self) -> Hashable | None:
+        return self.client.key
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -25,6 +25,10 @@ _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 class RequestOwner(Protocol):
     """The gateway's side of such a call. The methods are for any thread, quick, and never raise."""
+
+    @property
+    def client_key(self) -> Hashable | None:
+        """Equal for calls of the same client; None if it is not known whether they are."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -157,7 +157,7 @@ class ServerRequests:
             server_request.finish(refusal=refusal)
             return server_request
         self.note_url(elicitation_id(request.method, request.params))
-        server_request.scope.on_cancel(calls[0].owner.asked(request.method, request.params, server_request.finish))
+        server_request.scope.on_cancel(calls[-1].owner.asked(request.method, request.params, server_request.finish))
         return server_request
 
     def _relay_ended(
@@ -302,8 +302,14 @@ class ServerRequests:
 
 
 def _refusal_to_relay(calls: Sequence[RelayedRequest]) -> Refusal | None:
-    """Why a request of the server cannot be passed on; None if it is clear which client it is for."""
+    """Why a request of the server cannot be passed on; None if it is clear which client it is for.
+
+    Of several calls of one client, the last takes the request there.
+    """
     if len(calls) == 1:
+        return None
+    clients = {call.owner.client_key for call in calls}
+    if len(clients) == 1 and None not in clients:
         return None
     if not calls:
         return Refusal(INVALID_REQUEST, "no client has a call under way that the request could belong to")

@@ -26,6 +26,8 @@ STATELESS = NegotiatedProtocol(
 
 
 class Owner:
+    client_key = None
+
     def __init__(self, log_level: str | None = None) -> None:
         self.capabilities: Mapping[str, Any] = {"roots": {"listChanged": True}, "elicitation": {"form": {}}}
         self.log_level = log_level
