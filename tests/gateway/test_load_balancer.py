@@ -206,6 +206,7 @@ def test_no_call_fails_while_a_gateway_is_told_to_end(home: Path, tmp_path: Path
                 assert wait_until(lambda: len(load.calls) >= BEFORE)
                 gateways[0].signal(signal.SIGTERM)
                 assert wait_until(lambda: gateways[0].ask("GET", "/ready").status == 503)
+                opened = [ask(port, "POST", "/mcp", INITIALIZE, ACCEPT).status for _ in range(CLIENTS)]
                 # Calls go to the gateway with fewer of them, so one that has none in a while gets no more.
                 assert wait_until(lambda: is_avoided(load, tmp_path / "gw1"))
                 gateways[0].signal(signal.SIGTERM)
@@ -218,5 +219,6 @@ def test_no_call_fails_while_a_gateway_is_told_to_end(home: Path, tmp_path: Path
             one.result()
         calls, executed = load.calls, executions(tmp_path)
 
+    assert set(opened) == {200}
     assert [call for call in calls if not call.is_good] == []
     assert {call.text for call in calls if executed[call.text] != 1} == set()

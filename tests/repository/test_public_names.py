@@ -111,6 +111,7 @@ PUBLIC_NAMES = {
         "text_for_model",
     },
     "gaia.dashboard": {"Dashboard"},
+    "gaia.mcp.gateway": {"Gateway"},
     "gaia.testing": {
         "CassetteMismatch",
         "FakeCall",

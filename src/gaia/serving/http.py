@@ -37,17 +37,29 @@ class _Server(uvicorn.Server):
 
     delay = 0.0
     """Seconds from the first signal until nothing more is accepted; a second signal ends them."""
-    is_told = False
-    """Whether there was a signal."""
+    told: Callable[[], None] | None = None
+    """Called at the first signal; `stopping` is called after the delay."""
+    _is_told = False
+    _delayed: asyncio.TimerHandle | None = None
+    _is_stopping = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.is_told or not self.delay:
-            super().handle_exit(sig, frame)
-        else:
-            asyncio.get_running_loop().call_later(self.delay, super().handle_exit, sig, frame)
-        if self.stopping is not None and not self.is_told:
+        is_first, self._is_told = not self._is_told, True
+        if is_first and self.told is not None:
+            self.told()
+        if is_first and self.delay:
+            self._delayed = asyncio.get_running_loop().call_later(self.delay, self._begin_to_stop, sig, frame)
+            return
+        if self._delayed is not None:
+            # Otherwise it would count as one more signal, which ends the server at once.
+            self._delayed.cancel()
+        self._begin_to_stop(sig, frame)
+
+    def _begin_to_stop(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self.stopping is not None and not self._is_stopping:
             self.stopping()
-        self.is_told = True
+        self._is_stopping = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -108,11 +120,13 @@ def run_http(
     started: Callable[[str], None] | None = None,
     stopping: Callable[[], None] | None = None,
     *,
+    told: Callable[[], None] | None = None,
     open_paths: frozenset[str] = frozenset(),
     direct: DirectHandler | None = None,
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
+    That is `options.shutdown_delay` seconds after the first signal, at which `told` is called, or at the second one.
     Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
     `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this needs
     ``httptools``, and uses ``uvloop`` if that is installed.
@@ -126,6 +140,7 @@ def run_http(
             # The operating system queues connections already. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
+        server.told = told
         server.delay = options.shutdown_delay
         with asyncio.Runner(loop_factory=None if direct is None else _fast_loop()) as runner:
             runner.run(server.serve(sockets=[listener]))

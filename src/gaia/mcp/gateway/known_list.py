@@ -103,7 +103,7 @@ class KnownList:
             try:
                 items = await run(self._client.trips, _noting(self._listing(), note))
             except MCPError as error:
-                logger.warning("list_failed", server=self._client.name, what=self._key, error=error.message)
+                logger.warning("gateway_list_failed", server=self._client.name, what=self._key, error=error.message)
                 self._is_stale = True
                 break
             self._take(items, min(ttls, default=0), is_public=all(scopes))

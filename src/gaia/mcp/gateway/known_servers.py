@@ -121,7 +121,7 @@ class KnownServer:
         try:
             await run(self.client.trips, self.client.features.set_logging_level(level))
         except MCPError as error:
-            logger.warning("log_level_refused", server=self.name, error=error.message)
+            logger.warning("gateway_log_level_refused", server=self.name, error=error.message)
 
     def happened(self, event: Event) -> None:
         """Fetch anew what is not true any more."""

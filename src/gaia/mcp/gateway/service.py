@@ -43,14 +43,19 @@ class Service:
         Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
         """
         # What is still under way then is answered with an error, and not cut off.
-        self._grace = options.shutdown_delay + options.shutdown_grace
+        self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
-        run_http(self.application, later, started, self.drain, direct=self._gateway.endpoint)
+        run_http(self.application, later, started, self.drain, told=self.told, direct=self._gateway.endpoint)
+
+    def told(self) -> None:
+        """The process was told to end. On its event loop."""
+        # Until the load balancers know, everything else goes on.
+        self._gateway.is_draining = True
+        self._manager.stopping("finishing calls")
 
     def drain(self) -> None:
         """The gateway is about to end. On its event loop."""
         self._gateway.drain()
-        self._manager.stopping("finishing calls")
         if self._reloader is not None:
             # A server that is started now would be ended at once.
             self._reloader.stop()

@@ -22,6 +22,9 @@ class Audience:
     def sees(self, server: str) -> bool:
         return server == self.server
 
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return server == self.server and uri.startswith("x:")
+
     def list_changed(self, kind: Kind) -> None:
         self.kinds.append(kind)
         self.told.set()
@@ -77,7 +80,7 @@ def test_a_resource_is_watched_for_those_that_want_it() -> None:
             for audience in (first, second):
                 changes.add(audience)
                 agreed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-                changes.watch(audience, known, "x:1", agreed.set_result)
+                changes.watch(audience, known.client, "x:1", agreed.set_result)
                 assert await asyncio.wait_for(agreed, PATIENCE) is None
             changes.unwatch(second, "x:1")
             server.resources.update("x:1", "")
