@@ -12,6 +12,7 @@ import pytest
 
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.testing import FakeServer, FakeTool
 from tests import leak_check
 from tests.adapters.conftest import Killer, Ledger
 from tests.tracing import Tracing
@@ -182,6 +183,23 @@ def test_an_exception_of_the_model_repeats_the_task_and_not_the_call(
     native(crewai_tools(manager), ("mcp_ledger_record", {"text": "once"}), RuntimeError("the model is overloaded"))
 
     assert ledger.lines == ["once"]
+
+
+def test_tools_whose_names_crewai_takes_for_one_stay_apart(run: Run) -> None:
+    names = ["drop-all", "drop_all", "drop_all_2"]
+    server = FakeServer("db", tools=[FakeTool(lambda name=name: f"called {name}", name=name) for name in names])
+
+    with MCPClientManager({"db": server}) as manager:
+        manager.require("db")
+        tools = crewai_tools(manager)
+        shown = {}
+        for tool in tools:
+            run(tools, (tool.name, {}))
+            shown[tool.name] = run.shown
+
+    assert list(shown) == ["mcp_db_drop-all", "mcp_db_drop_all_3", "mcp_db_drop_all_2"]
+    for name, text in zip(names, shown.values(), strict=True):
+        assert text.rstrip().partition("called ")[2].splitlines()[0] == name
 
 
 def test_a_tool_is_called_without_an_agent(manager: MCPClientManager) -> None:

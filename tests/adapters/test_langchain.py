@@ -9,20 +9,25 @@ import pytest
 
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing
+from tests.waiting import wait_until
 
 pytest.importorskip("langchain", reason="LangChain is not installed: pip install langchain")
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import RetryPolicy
 
 from gaia.adapters.langchain import langchain_tools
-from tests.adapters.scripted_langchain import Run, ScriptedModel, run_async, run_sync, scripted
+from tests.adapters.scripted_langchain import STATE, Run, ScriptedModel, run_async, run_sync, scripted
 
 Json = dict[str, Any]
 
@@ -186,3 +191,60 @@ def test_the_span_of_a_call_is_a_child_of_the_applications(
     (call,) = tracing.wait_for("tools/call add")
     assert call.parent is not None
     assert call.parent.span_id == parent.get_span_context().span_id
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_does_not_repeat_a_call_that_was_interrupted(
+    manager: MCPClientManager, ledger: Ledger
+) -> None:
+    hold = ("mcp_ledger_hold", {"text": "held"})
+    agent = create_agent(scripted(hold, hold), langchain_tools(manager), checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}}
+
+    async def run_until_called(state: Any, times: int) -> None:
+        run = asyncio.ensure_future(agent.ainvoke(state, thread))
+        assert await asyncio.to_thread(wait_until, lambda: len(ledger.lines) == times)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(run_until_called(STATE, 1))
+    # The model is told, and asks for the call once more, which is made.
+    asyncio.run(run_until_called(None, 2))
+
+    (told,) = [message for message in agent.get_state(thread).values["messages"] if message.type == "tool"]
+    assert "Do not repeat it" in told.content
+    assert ledger.lines == ["held", "held"]
+
+
+def test_a_node_that_is_retried_does_not_repeat_a_call_that_may_have_taken_effect(
+    manager: MCPClientManager, killer: Killer, ledger: Ledger, run: Run
+) -> None:
+    (hold,) = [tool for tool in langchain_tools(manager) if tool.name == "mcp_ledger_hold"]
+    call = ToolCall(name=hold.name, args={"text": "held"}, id="call", type="tool_call")
+    told: list[Any] = []
+
+    def node(_: MessagesState) -> Json:
+        told.append(hold.invoke(call))
+        if len(told) == 1:
+            raise ConnectionError("of something else")
+        return {"messages": [told[-1], AIMessage("done")]}
+
+    graph = StateGraph(MessagesState).add_node("node", node, retry_policy=RetryPolicy(initial_interval=0))
+    graph.set_entry_point("node")
+    with killer.during("held"):
+        run(graph.compile())
+
+    assert [message.content for message in told] == [told[0].content] * 2
+    assert ledger.lines == ["held"]
+
+
+@pytest.mark.parametrize("reference", ["https://other.example/schema.json", "#/$defs/Missing", 5])
+def test_a_reference_that_points_nowhere_is_left_out(reference: object) -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
+    server = FakeServer("odd", tools=[FakeTool(lambda a: a, name="echo", inputSchema=schema)])
+
+    with MCPClientManager({"odd": server}) as manager:
+        manager.require("odd")
+        (tool,) = langchain_tools(manager)
+
+        assert "a" in convert_to_openai_tool(tool)["function"]["parameters"]["properties"]

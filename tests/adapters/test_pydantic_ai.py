@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install pydantic-ai-slim")
-from pydantic_ai import Agent, BinaryContent, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai import (
+    Agent,
+    BinaryContent,
+    InlineDefsJsonSchemaTransformer,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -22,6 +31,7 @@ from gaia.adapters.calls import Manager
 from gaia.adapters.pydantic_ai import MCPManagerToolset
 from gaia.mcp import MCPClientManager
 from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.testing import FakeServer, FakeTool
 from tests.adapters.conftest import Killer, Ledger
 from tests.servers.ledger_server import PIXEL
 from tests.tracing import Tracing, attributes_of
@@ -306,3 +316,20 @@ def test_the_frameworks_span_of_a_call_has_our_attributes(tracing: Tracing, mana
 
     attributes = attributes_of(tracing.only("execute_tool mcp_ledger_add"))
     assert attributes["mcp.method.name"] == "tools/call"
+
+
+@pytest.mark.parametrize(
+    "argument", [{"type": "string", "required": True}, {"$ref": 5}, {"$ref": "https://other.example/schema.json"}, 7]
+)
+def test_a_schema_that_is_none_does_not_end_the_run(argument: object) -> None:
+    schema = {"type": "object", "properties": {"a": argument}}
+    server = FakeServer("odd", tools=[FakeTool(lambda a: f"got {a}", name="echo", inputSchema=schema)])
+    script = Script(("mcp_odd_echo", {"a": "1"}))
+    # As the models of most providers do.
+    script.model.profile["json_schema_transformer"] = InlineDefsJsonSchemaTransformer
+
+    with MCPClientManager({"odd": server}) as manager:
+        manager.require("odd")
+        run(script, manager)
+
+    assert script.outcomes == [("success", "got 1")]

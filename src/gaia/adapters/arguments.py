@@ -143,8 +143,10 @@ class _Inliner:
             return node
         reference = node.get("$ref")
         if not isinstance(reference, str):
-            # A property may be called so.
-            return {name: self.inlined(value, within, depth + 1) for name, value in node.items()}
+            # A property may be called so; what is neither that nor a reference would be none for any framework.
+            is_property = isinstance(reference, dict | bool)
+            members = {name: value for name, value in node.items() if name != "$ref" or is_property}
+            return {name: self.inlined(value, within, depth + 1) for name, value in members.items()}
         target = None if reference in within else self._target(reference)
         rest = {name: self.inlined(value, within, depth + 1) for name, value in node.items() if name != "$ref"}
         if isinstance(target, dict):

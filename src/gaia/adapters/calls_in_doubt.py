@@ -37,13 +37,31 @@ class CallsInDoubt(Generic[Request]):
 
         `request` is what the framework says of the request. A call that is cancelled is in doubt too.
         """
-        for earlier, result in self._calls.copy():
-            if repeats(earlier):
-                return result
+        if (earlier := self._earlier(repeats)) is not None:
+            return earlier
         result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
         try:
             result = await call()
         finally:
-            if result.get("delivery") == "unknown" and not tool.safe_to_repeat:
-                self._calls.append((request, result))
+            self._keep(tool, request, result)
         return result
+
+    def make_sync(
+        self, tool: MCPTool, request: Request, repeats: Callable[[Request], bool], call: Callable[[], ToolResult]
+    ) -> ToolResult:
+        """Like `make`, for a `call` that blocks. One that an exception ends, such as KeyboardInterrupt, is in doubt."""
+        if (earlier := self._earlier(repeats)) is not None:
+            return earlier
+        result = ToolResult.from_error(CallCancelled(_INTERRUPTED, delivery="unknown"))
+        try:
+            result = call()
+        finally:
+            self._keep(tool, request, result)
+        return result
+
+    def _earlier(self, repeats: Callable[[Request], bool]) -> ToolResult | None:
+        return next((result for earlier, result in self._calls.copy() if repeats(earlier)), None)
+
+    def _keep(self, tool: MCPTool, request: Request, result: ToolResult) -> None:
+        if result.get("delivery") == "unknown" and not tool.safe_to_repeat:
+            self._calls.append((request, result))

@@ -12,6 +12,7 @@ from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 try:
     from crewai.tools import BaseTool
     from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
+    from crewai.utilities.string_utils import sanitize_tool_name
 except ImportError as error:
     raise ImportError("gaia.adapters.crewai needs CrewAI: pip install crewai, 1.15.30 or newer") from error
 
@@ -22,9 +23,19 @@ def crewai_tools(manager: Manager) -> list[BaseTool]:
     """The tools that `manager` offers at this moment, for the ``tools`` of an agent or a task; thread-safe.
 
     They have the names that `manager.list_tools` gives them, which CrewAI shows to models in lower case, can be called
-    synchronously and from any event loop, and go on to work when their server has been restarted.
+    synchronously and from any event loop, and go on to work when their server has been restarted. Of tools that CrewAI
+    would show by one name, the later ones get a number, such as ``_2``: it would call the first one for all of them.
     """
-    return [MCPServerTool(synchronous(manager), tool) for tool in synchronous(manager).list_tools()]
+    offered = [(name_for_model(tool), tool) for tool in synchronous(manager).list_tools()]
+    listed = {sanitize_tool_name(name) for name, _ in offered}
+    tools: dict[str, BaseTool] = {}
+    for plain, tool in offered:
+        name, number = plain, 1
+        while (shown := sanitize_tool_name(name)) in tools or (name != plain and shown in listed):
+            number += 1
+            name = f"{plain}_{number}"
+        tools[shown] = MCPServerTool(synchronous(manager), tool, name)
+    return list(tools.values())
 
 
 def refresh(tools: list[BaseTool], manager: Manager) -> None:
@@ -51,7 +62,7 @@ class MCPServerTool(BaseTool):
     _tool: MCPTool
     _schema: dict[str, Any]
 
-    def __init__(self, manager: MCPClientManager, tool: MCPTool) -> None:
+    def __init__(self, manager: MCPClientManager, tool: MCPTool, name: str) -> None:
         schema = inlined_schema(tool)
         properties = {
             # CrewAI makes all arguments required. One that may be left out is then one that may be null.
@@ -59,7 +70,7 @@ class MCPServerTool(BaseTool):
             for name, value in schema["properties"].items()
         }
         super().__init__(
-            name=name_for_model(tool),
+            name=name,
             description=description_for_model(tool),
             args_schema=arguments_model(schema | {"properties": properties}),
             cache_function=never_cached,
@@ -71,11 +82,12 @@ class MCPServerTool(BaseTool):
         return self._manager is synchronous(manager)
 
     def _run(self, /, **arguments: Any) -> Any:
-        return self._output(self._manager.call_tool(self.name, without_nulls(self._schema, arguments)))
+        arguments = without_nulls(self._schema, arguments)
+        return self._output(self._manager.call_tool(name_for_model(self._tool), arguments))
 
     async def _arun(self, /, **arguments: Any) -> Any:
         arguments = without_nulls(self._schema, arguments)
-        return self._output(await call_tool_async(self._manager, self.name, arguments))
+        return self._output(await call_tool_async(self._manager, name_for_model(self._tool), arguments))
 
     def _output(self, result: ToolResult) -> Any:
         text = text_for_model(result, safe_to_repeat=self._tool.safe_to_repeat)

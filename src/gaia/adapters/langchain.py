@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from gaia.adapters.arguments import inlined_schema
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
-from gaia.adapters.results import (
-    Shown,
-    content_for_model,
-    description_for_model,
-    input_schema,
-    name_for_model,
-    text_for_model,
-)
-from gaia.mcp import MCPClientManager, ToolResult
+from gaia.adapters.calls_in_doubt import CallsInDoubt
+from gaia.adapters.results import Shown, content_for_model, description_for_model, name_for_model, text_for_model
+from gaia.mcp import MCPClientManager, MCPTool, ToolResult
 
 try:
+    from langchain_core.runnables.config import ensure_config
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
     from pydantic import Field, SkipValidation
 except ImportError as error:
     raise ImportError("gaia.adapters.langchain needs LangChain: pip install langchain") from error
 
 __all__ = ["MCPStructuredTool", "langchain_tools"]
+
+_IDENTITY = "mcp_tool_call_id"
+"""Of the metadata of a call."""
+
+_in_doubt: CallsInDoubt[tuple[object, ...]] = CallsInDoubt()
+"""Of all tools: an agent that goes on from a checkpoint may have been given new ones."""
 
 
 def langchain_tools(manager: Manager) -> list[StructuredTool]:
@@ -35,13 +38,14 @@ def langchain_tools(manager: Manager) -> list[StructuredTool]:
         MCPStructuredTool(
             name=name_for_model(tool),
             description=description_for_model(tool),
-            args_schema=input_schema(tool),
+            # A reference that points nowhere would make LangChain raise an exception for all tools of the model.
+            args_schema=inlined_schema(tool),
             response_format="content_and_artifact",
             # An exception would end the run, or have a middleware repeat the call.
             handle_tool_error=True,
             metadata={"mcp_server": tool.server, **tool.annotations},
             manager=synchronous(manager),
-            safe_to_repeat=tool.safe_to_repeat,
+            tool=tool,
         )
         for tool in synchronous(manager).list_tools()
     ]
@@ -52,29 +56,64 @@ class MCPStructuredTool(StructuredTool):
 
     The ``ToolMessage`` of a call has texts and images as ``content``, and the whole `ToolResult` as ``artifact``, as a
     dict. What goes wrong is a message with ``status="error"``, never an exception.
+
+    LangGraph runs a task again when it goes on from a checkpoint, or when a ``RetryPolicy`` says so. A tool that is not
+    marked as safe to repeat is not called again by the same task, if it is not known what became of the first call.
     """
 
     manager: SkipValidation[MCPClientManager] = Field(exclude=True, repr=False)
-    safe_to_repeat: bool = False
+    tool: SkipValidation[MCPTool] = Field(exclude=True, repr=False)
 
     # These take no other parameters, because LangChain would pass them its own `config` and `run_manager`.
     def _run(self, /, **arguments: Any) -> Any:
-        return self._output(self.manager.call_tool(self.name, arguments))
+        request = self._request(arguments)
+        return self._output(
+            _in_doubt.make_sync(
+                self.tool,
+                request,
+                lambda earlier: request[0] is not None and earlier == request,
+                lambda: self.manager.call_tool(self.name, arguments),
+            )
+        )
+
+    def invoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - as LangChain has it
+        return super().invoke(input, _with_identity(config, input), **options)
 
     async def ainvoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - as LangChain has it
         # That of StructuredTool runs a tool without `coroutine` in a thread, where a call cannot be cancelled.
-        return await BaseTool.ainvoke(self, input, config, **options)
+        return await BaseTool.ainvoke(self, input, _with_identity(config, input), **options)
 
     async def _arun(self, /, **arguments: Any) -> Any:
-        return self._output(await call_tool_async(self.manager, self.name, arguments))
+        request = self._request(arguments)
+        return self._output(
+            await _in_doubt.make(
+                self.tool,
+                request,
+                lambda earlier: request[0] is not None and earlier == request,
+                lambda: call_tool_async(self.manager, self.name, arguments),
+            )
+        )
+
+    def _request(self, arguments: dict[str, Any]) -> tuple[object, ...]:
+        """What stays the same when LangGraph runs a task again. Without LangGraph, the task is None."""
+        metadata = ensure_config()["metadata"]
+        identity = metadata.get("langgraph_checkpoint_ns"), metadata.get(_IDENTITY)
+        return *identity, self.name, json.dumps(arguments, sort_keys=True, default=str)
 
     def _output(self, result: ToolResult) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
         if result.is_error:
-            raise ToolException(text_for_model(result, safe_to_repeat=self.safe_to_repeat))
+            raise ToolException(text_for_model(result, safe_to_repeat=self.tool.safe_to_repeat))
         shown = content_for_model(result)
         if all(part["type"] == "text" for part in shown):
             return text_for_model(result), dict(result)
         return [_block(part) for part in shown], dict(result)
+
+
+def _with_identity(config: Any, call: Any) -> Any:
+    """`config` with the id of the call, which LangChain does not tell `_run` and `_arun`."""
+    config = ensure_config(config)
+    identity = call.get("id") if isinstance(call, dict) and call.get("type") == "tool_call" else None
+    return {**config, "metadata": {**config["metadata"], _IDENTITY: identity}}
 
 
 def _block(part: Shown) -> dict[str, Any]:

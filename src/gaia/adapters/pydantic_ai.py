@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import base64
+import copy
 from typing import Any
 
+from gaia.adapters.arguments import inlined_schema
 from gaia.adapters.calls import Manager, call_tool_async, synchronous
 from gaia.adapters.results import content_for_model, description_for_model, input_schema, name_for_model, text_for_model
 from gaia.mcp import MCPTool, ToolResult
 
 try:
-    from pydantic_ai import AbstractToolset, BinaryContent, ModelRetry, RunContext, ToolDefinition, ToolFailed
+    from pydantic_ai import (
+        AbstractToolset,
+        BinaryContent,
+        InlineDefsJsonSchemaTransformer,
+        ModelRetry,
+        RunContext,
+        ToolDefinition,
+        ToolFailed,
+        UserError,
+    )
     from pydantic_ai.tools import AgentDepsT
     from pydantic_ai.toolsets import ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
@@ -60,10 +71,22 @@ def _definition(tool: MCPTool) -> ToolDefinition:
     return ToolDefinition(
         name=name_for_model(tool),
         description=description_for_model(tool),
-        parameters_json_schema=input_schema(tool),
+        parameters_json_schema=_schema(tool),
         return_schema=tool.output_schema,
         metadata={"server": tool.server, "annotations": tool.annotations, "safe_to_repeat": tool.safe_to_repeat},
     )
+
+
+def _schema(tool: MCPTool) -> dict[str, Any]:
+    """The schema of the arguments, or what pydantic-ai can take of it. For any other it would end the run."""
+    inlined = inlined_schema(tool)
+    for schema in (input_schema(tool), inlined):
+        try:
+            InlineDefsJsonSchemaTransformer(copy.deepcopy(schema)).walk()
+        except UserError:
+            continue
+        return schema
+    return {"type": "object", "properties": {name: {} for name in inlined["properties"]}}
 
 
 def _output(result: ToolResult) -> Any:

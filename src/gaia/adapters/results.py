@@ -125,7 +125,7 @@ def _failure(result: ToolResult, safe_to_repeat: bool) -> str:
     """The text for a call that has no answer of the tool."""
     if result.get("delivery") == "not_sent":
         advice = NO_EFFECT
-    elif result.get("code") in _REJECTIONS:
+    elif isinstance(code := result.get("code"), int) and code in _REJECTIONS:
         # The server's own words say what was wrong with the call.
         return f"Error: {result.error}"
     else:
@@ -144,7 +144,7 @@ def _shown(block: ContentBlock) -> Shown:
         text = members.get("text")
         return _text_block(text if isinstance(text, str) else _json(text))
     if isinstance(data, str):
-        if mime_type in IMAGE_TYPES and _is_base64(data):
+        if isinstance(mime_type, str) and mime_type in IMAGE_TYPES and _is_base64(data):
             return {"type": "image", "data": data, "mimeType": mime_type}
         return _text_block(_named(kind, members, data))
     # A link, or a kind of block that is not known yet.
@@ -152,12 +152,11 @@ def _shown(block: ContentBlock) -> Shown:
 
 
 def _is_base64(data: str) -> bool:
-    """Whether `base64.b64decode` decodes it, which adapters do without asking: servers send all sorts of things."""
+    """Whether `base64.b64decode`, which adapters call without asking, makes bytes of it: servers send all sorts."""
     try:
-        base64.b64decode(data)
+        return bool(base64.b64decode(data))
     except ValueError:
         return False
-    return True
 
 
 def _named(kind: str, members: Any, data: str) -> str:
@@ -174,5 +173,6 @@ def _text_block(text: str) -> TextContent:
 def _json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
-    except RecursionError:
-        return "(too deeply nested to show)"
+    except (RecursionError, ValueError):
+        # An integer of more than 4300 digits, too.
+        return "(too large to show)"

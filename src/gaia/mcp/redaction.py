@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -99,7 +100,10 @@ def _is_opaque(segment: str) -> bool:
 
 
 class Redactor:
-    """Replaces every known secret in a text by ``***``, also where it is percent-encoded. Immutable, thread-safe."""
+    """Replaces every known secret in a text by ``***``, also where it is percent-encoded or in quotes.
+
+    Immutable, thread-safe.
+    """
 
     __slots__ = ("_pattern", "longest")
 
@@ -119,7 +123,7 @@ class Redactor:
 
 
 def mask_strings(value: Any, redact: Callable[[str], str]) -> Any:
-    """A JSON value with every string in it masked, keys included."""
+    """A JSON value with every string in it masked, keys and numbers that are a secret included."""
     try:
         return _masked(value, redact)
     except RecursionError:
@@ -133,6 +137,9 @@ def _masked(value: Any, redact: Callable[[str], str]) -> Any:
         return [_masked(item, redact) for item in value]
     if isinstance(value, dict):
         return {redact(key): _masked(item, redact) for key, item in value.items()}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # A part of a number is none of its own.
+        return MASK if redact(str(value)) == MASK else value
     return value
 
 
@@ -143,8 +150,11 @@ def _lines(secret: str) -> list[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it is, and as it is in a URL or a form."""
+    """A secret as it is, as it is in a JSON text or in Python's notation, and as it is in a URL or a form."""
     yield secret
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield repr(secret)[1:-1]
     # Half a surrogate pair cannot be encoded, and is in no URL then.
     given = secret.encode("utf-8", "replace")
     for encoded in (quote(given), quote(given, safe=""), quote_plus(given)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,9 +25,9 @@ __all__ = [
     "SUBSCRIBE",
     "SUBSCRIBED",
     "Cassette",
-    "Exchange",
     "Failure",
     "RecordedEnding",
+    "RecordedExchange",
     "RecordedServer",
     "Start",
     "Step",
@@ -88,7 +88,7 @@ class Failure(_Part):
         return error
 
 
-class Exchange(_Part):
+class RecordedExchange(_Part):
     """One request of the client, and what became of it: exactly one of the last five."""
 
     request: str
@@ -125,7 +125,7 @@ class Start(_Part):
     """Why it could not be started; then there is nothing else."""
     meanwhile: list[Step] = []
     """What the server sent before it was asked for more than its tools."""
-    exchanges: list[Exchange] = []
+    exchanges: list[RecordedExchange] = []
     end: RecordedEnding | None = None
     """None if the client stopped it, or the recording ended."""
 
@@ -159,9 +159,16 @@ class Cassette(_Part):
                 "record it again"
             )
         try:
-            return msgspec.convert(document, cls)
+            cassette = msgspec.convert(document, cls)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{file}: not a cassette: {error}; correct it there, or record it again") from error
+        for name, server in cassette.servers.items():
+            for number, start in enumerate(server.starts):
+                for problem in _problems(start):
+                    raise ConfigError(
+                        f"{file}: server {name!r}, starts[{number}]: {problem}; correct it there, or record it again"
+                    )
+        return cassette
 
     def write(self, file: Path) -> None:
         """Replace the file at once or not at all; readable for its owner only. Raises OSError."""
@@ -169,6 +176,26 @@ class Cassette(_Part):
         target.parent.mkdir(parents=True, exist_ok=True)
         document: dict[str, Any] = _finite(msgspec.to_builtins(self))
         json_file.write(target, document)
+
+
+def _problems(start: Start) -> Iterator[str]:
+    """What a recorded start never has: a client would wait for it until its deadline."""
+    steps = list(start.meanwhile)
+    for exchange in start.exchanges:
+        outcomes = (
+            exchange.result,
+            exchange.error,
+            exchange.failed,
+            exchange.crashed or None,
+            exchange.unanswered or None,
+        )
+        if sum(outcome is not None for outcome in outcomes) != 1:
+            yield f"{exchange.request}: expected one of result, error, failed, crashed and unanswered"
+        if exchange.crashed and start.end is None:
+            yield f"{exchange.request} has crashed the server, and there is no end"
+        steps += [*exchange.meanwhile, *exchange.afterwards]
+    if any((step.notification is None) == (step.request is None) for step in steps):
+        yield "a step: expected one of notification and request"
 
 
 def _finite(value: Any) -> Any:

@@ -64,7 +64,12 @@ class FakeClock:
     # What a test calls.
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass. The threads that waited for a moment among them have been woken when this returns."""
+        """Let `seconds` pass. The threads that waited for a moment among them have been woken when this returns.
+
+        Raises ValueError if `seconds` are negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"seconds: time does not run backwards, got {seconds!r}")
         with self._changed:
             self._now += seconds
             due = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from gaia.mcp.client.difference import difference
 from gaia.mcp.redaction import MASK
-from gaia.testing.cassette import Exchange, is_greeting, is_listing
+from gaia.testing.cassette import RecordedExchange, is_greeting, is_listing
 
 __all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]
 
@@ -17,14 +17,19 @@ __all__ = ["CassetteMismatch", "different_answer", "equals", "not_recorded"]
 _COMPARED = 500
 """Characters of arguments by which the closest recorded request is found: the time grows with their square."""
 
+_CANDIDATES = 200
+"""Recorded requests of which the closest is found, so that the client gets its answer in time."""
+
 
 class CassetteMismatch(AssertionError):
     """Servers of a cassette were asked what was not recorded; the message shows each difference."""
 
 
 def equals(recorded: Any, asked: Any) -> bool:
-    """Whether `asked` is what was recorded. What is masked there stands for any text."""
+    """Whether `asked` is what was recorded. What is masked there stands for any text or number."""
     if isinstance(recorded, str) and MASK in recorded:
+        if isinstance(asked, int | float) and not isinstance(asked, bool):
+            return recorded == MASK
         return isinstance(asked, str) and _fits(recorded.split(MASK), asked)
     if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
         # A masked key is rare, and stands for the keys that are no others.
@@ -59,7 +64,7 @@ def _fits(parts: list[str], text: str) -> bool:
     return True
 
 
-def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[Exchange]) -> str:
+def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequence[RecordedExchange]) -> str:
     """What is told of a request that nothing is left for in the cassette; `place` is the cassette and the server.
 
     `recorded` are all exchanges with the server, in the cassette's order.
@@ -76,7 +81,7 @@ def not_recorded(place: str, method: str, params: dict[str, Any], recorded: Sequ
         calls = [one for one in recorded if not (is_greeting(one.request) or is_listing(one.request))]
         others = sorted({_subject(one.request, one.params)[0] for one in calls})
         return f"{begin}:\n{_text(arguments)}\nRecorded are {', '.join(others) or 'no calls'}."
-    closest = max(same, key=lambda exchange: _similarity(exchange.params, params))
+    closest = max(same[:_CANDIDATES], key=lambda exchange: _similarity(exchange.params, params))
     before = _subject(closest.request, closest.params)[1]
     lines = difference(before, _unmasked(before, arguments))
     return "\n".join([f"{begin}; the closest recorded (-) and what was asked (+):", *lines])

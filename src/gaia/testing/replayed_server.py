@@ -21,7 +21,7 @@ from gaia.mcp.errors import StartFailed
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,
-    Exchange,
+    RecordedExchange,
     RecordedServer,
     Start,
     Step,
@@ -43,7 +43,7 @@ _MAX_PENDING = 1024
 class _Played:
     """One exchange of the cassette, and whether it was played. The server's lock owns the flags."""
 
-    def __init__(self, exchange: Exchange, start: _PlayedStart) -> None:
+    def __init__(self, exchange: RecordedExchange, start: _PlayedStart) -> None:
         self.exchange = exchange
         self.start = start
         self.asked = False

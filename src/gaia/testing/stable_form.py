@@ -9,7 +9,7 @@ import msgspec
 
 from gaia.mcp.client.rpc.channel import Ending
 from gaia.mcp.redaction import MASK, mask_strings
-from gaia.testing.cassette import Exchange, Failure, RecordedEnding, Start, Step, is_greeting, is_listing
+from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step, is_greeting, is_listing
 
 __all__ = ["stable_start"]
 
@@ -20,7 +20,7 @@ _STATE = "requestState"
 
 
 def stable_start(
-    exchanges: Iterable[Exchange], greeting: Iterable[Step], ending: Ending | None, redact: Redact
+    exchanges: Iterable[RecordedExchange], greeting: Iterable[Step], ending: Ending | None, redact: Redact
 ) -> Start | None:
     """One start of a server for a cassette. `exchanges` are in the order in which they were made.
 
@@ -39,7 +39,7 @@ def stable_start(
     )
 
 
-def _is_by_chance(exchange: Exchange) -> bool:
+def _is_by_chance(exchange: RecordedExchange) -> bool:
     """Whether another recording of the same calls may not have it.
 
     That is the probe that a server of another era refuses, since a client that has been ready knows better; and a
@@ -51,7 +51,7 @@ def _is_by_chance(exchange: Exchange) -> bool:
     return is_listing(exchange.request) and is_missing and not exchange.crashed
 
 
-def _is_open(exchanges: Iterable[Exchange]) -> bool:
+def _is_open(exchanges: Iterable[RecordedExchange]) -> bool:
     """Whether the server has said who it is, and listed its tools if it has any."""
     greeting = next((one.result for one in exchanges if is_greeting(one.request) and one.result is not None), None)
     if greeting is None:
@@ -61,10 +61,10 @@ def _is_open(exchanges: Iterable[Exchange]) -> bool:
     return not has_tools or any(not is_greeting(one.request) for one in exchanges)
 
 
-def _masked(exchange: Exchange, redact: Redact) -> Exchange:
+def _masked(exchange: RecordedExchange, redact: Redact) -> RecordedExchange:
     failed = exchange.failed
     is_missing = exchange.result is None and exchange.error is None and failed is None
-    return Exchange(
+    return RecordedExchange(
         request=exchange.request,
         params=_params(mask_strings(exchange.params, redact)),
         meanwhile=[_masked_step(step, redact) for step in exchange.meanwhile],
@@ -113,7 +113,7 @@ def _recorded_ending(ending: Ending, redact: Redact) -> RecordedEnding:
     )
 
 
-def _without_repetitions(exchanges: list[Exchange]) -> list[Exchange]:
+def _without_repetitions(exchanges: list[RecordedExchange]) -> list[RecordedExchange]:
     """Without a listing that says the same as the one before: how often tools are listed is a matter of time."""
     return [
         exchange

@@ -12,6 +12,7 @@ from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.messages import (
     ErrorResponse,
     Message,
+    NestedTooDeep,
     NotAMessage,
     Notification,
     Request,
@@ -26,8 +27,8 @@ from gaia.mcp.errors import InvalidResponse, MCPError
 from gaia.testing.cassette import (
     SUBSCRIBE,
     SUBSCRIBED,
-    Exchange,
     Failure,
+    RecordedExchange,
     Start,
     Step,
     is_greeting,
@@ -62,7 +63,7 @@ class _Pending(msgspec.Struct):
     """A request of the client, as far as it got."""
 
     item: Outgoing
-    exchange: Exchange
+    exchange: RecordedExchange
 
     @property
     def is_call(self) -> bool:
@@ -124,7 +125,7 @@ class Tape:
                     step.answer = {key: message[key] for key in ("result", "error") if key in message}
                 return
             params = {} if is_greeting(item.method) else without_meta(message.get("params"))
-            pending = _Pending(item, Exchange(request=item.method, params=params, crashed=self._ended))
+            pending = _Pending(item, RecordedExchange(request=item.method, params=params, crashed=self._ended))
             self._requests.append(pending)
             self._by_id[str(item.id)] = pending
 
@@ -142,6 +143,10 @@ class Tape:
             return
         try:
             decoded = decode(line)
+        except NestedTooDeep as error:
+            if error.identifier is not None:
+                self.request_failed(error.identifier, InvalidResponse(f"the answer is {error}"))
+            return
         except NotAMessage:
             return
         with self._recording.lock:
@@ -149,7 +154,7 @@ class Tape:
                 for message in decoded if isinstance(decoded, list) else [decoded]:
                     self._note(message)
 
-    def request_failed(self, identifier: int, error: MCPError) -> None:
+    def request_failed(self, identifier: RequestId, error: MCPError) -> None:
         with self._recording.lock:
             if not self._recording.stopped and (pending := self._answered(identifier)) is not None:
                 pending.exchange.failed = Failure.of(error)
@@ -178,8 +183,12 @@ class Tape:
             pending = None if message.id is None else self._answered(message.id)
             if pending is not None and isinstance(message, ErrorResponse):
                 pending.exchange.error = message.error
-            elif pending is not None and isinstance(message, Response) and isinstance(message.result, dict):
-                pending.exchange.result = message.result
+            elif pending is not None and isinstance(message, Response):
+                if isinstance(message.result, dict):
+                    pending.exchange.result = message.result
+                else:
+                    error = InvalidResponse(f"the result of {pending.exchange.request} is not an object")
+                    pending.exchange.failed = Failure.of(error)
         elif isinstance(message, Request):
             if message.method not in _UNRECORDED:
                 step = Step(request=message.method, params=without_meta(message.params))

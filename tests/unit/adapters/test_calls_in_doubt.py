@@ -72,3 +72,26 @@ def test_a_call_that_is_cancelled_is_in_doubt() -> None:
     result = asyncio.run(cancel_and_make())
 
     assert (result["error_type"], result["delivery"]) == ("cancelled", "unknown")
+
+
+def test_a_call_that_blocks_is_not_made_again_either() -> None:
+    calls: CallsInDoubt[str] = CallsInDoubt()
+
+    made = [
+        calls.make_sync(UNSAFE, "request", lambda earlier: earlier == "request", lambda result=result: result)  # type: ignore[misc]
+        for result in (LOST, ANSWER)
+    ]
+
+    assert made == [LOST, LOST]
+
+
+def test_a_call_that_is_interrupted_is_in_doubt() -> None:
+    calls: CallsInDoubt[str] = CallsInDoubt()
+
+    def interrupted() -> ToolResult:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calls.make_sync(UNSAFE, "request", lambda _: False, interrupted)
+
+    assert calls.make_sync(UNSAFE, "request", lambda _: True, lambda: ANSWER).get("delivery") == "unknown"

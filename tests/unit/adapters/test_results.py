@@ -71,6 +71,13 @@ class TestContent:
 
         assert text_for_model(result(drawing, broken)) == "[image, image/svg+xml, 3 bytes]\n[image, image/png, 0 bytes]"
 
+    @pytest.mark.parametrize(
+        "block", [{**PIXELS, "mimeType": ["image/png"]}, {**PIXELS, "mimeType": {}}, {**PIXELS, "data": "%%%%"}]
+    )
+    def test_an_image_that_is_none_is_named(self, block: dict[str, Any]) -> None:
+        assert text_for_model(result(block)).startswith("[image, ")
+        assert content_for_model(result(block))[0]["type"] == "text"
+
     def test_empty_texts_are_left_out(self) -> None:
         assert content_for_model(result(text(""), PIXELS)) == [PIXELS]
         assert text_for_model(result(text(""))) == "(no content)"
@@ -148,6 +155,12 @@ class TestFailures:
 
     def test_an_internal_error_of_the_server_says_nothing_of_the_effect(self) -> None:
         assert REPEAT in text_for_model(ToolResult.from_error(JsonRpcError(-32603, "internal error")))
+
+    def test_a_code_that_is_none_says_nothing_of_the_effect(self) -> None:
+        shown = text_for_model(ToolResult({"error": "boo", "code": [-32602]}))
+
+        assert shown.startswith("Error: boo\n")
+        assert REPEAT in shown
 
     def test_what_a_server_says_of_the_delivery_counts_for_nothing(self) -> None:
         answer = {"error": "lost", "delivery": "not_sent", "error_type": "server_crashed"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -117,6 +120,12 @@ class TestMasking:
     def test_a_secret_in_a_url_or_a_form_is_masked(self, written: str) -> None:
         assert Redactor(["a/b c+ü"])(f"to {written}.") == "to ***."
 
+    @pytest.mark.parametrize("quoted", [json.dumps, partial(json.dumps, ensure_ascii=False), repr])
+    def test_a_secret_in_quotes_is_masked(self, quoted: Callable[[str], str]) -> None:
+        secret = "a\"b\\c'dü\t"
+        text = quoted(secret)
+        assert Redactor([secret])(f"<{text}>") == f"<{text[0]}***{text[-1]}>"
+
     def test_every_occurrence_is_masked(self) -> None:
         redact = Redactor(["hunter2", "swordfish"])
         assert redact("hunter2 and swordfish and hunter2") == "*** and *** and ***"
@@ -159,6 +168,10 @@ class TestJsonValues:
     def test_every_string_is_masked_keys_included(self) -> None:
         value = {"a": ["x secret", 1, None, {"secret": True}], "b": "fine"}
         assert mask_strings(value, Redactor(["secret"])) == {"a": ["x ***", 1, None, {"***": True}], "b": "fine"}
+
+    def test_a_number_that_is_a_secret_is_masked(self) -> None:
+        value = {"pin": 88123456, "other": 881234567, "small": 1.5, "yes": True}
+        assert mask_strings(value, Redactor(["88123456", "True"])) == {**value, "pin": "***"}
 
     def test_what_is_nested_without_end_is_not_shown(self) -> None:
         value: Any = "secret"

@@ -6,11 +6,12 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gaia.mcp.errors import AnswerLost, ConfigError, HttpError, MCPError
-from gaia.testing.cassette import Cassette, Exchange, Failure, RecordedEnding, RecordedServer, Start, Step
+from gaia.testing.cassette import Cassette, Failure, RecordedEnding, RecordedExchange, RecordedServer, Start, Step
 
 CASSETTE = Cassette(
     cassette=1,
@@ -22,16 +23,16 @@ CASSETTE = Cassette(
                 Start(
                     meanwhile=[Step(notification="notifications/message", params={"data": "hello"})],
                     exchanges=[
-                        Exchange(request="initialize", result={}),
-                        Exchange(
+                        RecordedExchange(request="initialize", result={}),
+                        RecordedExchange(
                             request="tools/call",
                             params={"name": "now"},
                             meanwhile=[Step(request="elicitation/create", answer={"result": {"action": "accept"}})],
                             afterwards=[Step(notification="notifications/tools/list_changed", subscribed=True)],
                             error={"code": -1, "message": "ø"},
                         ),
-                        Exchange(request="tools/call", params={"name": "end"}, crashed=True),
-                        Exchange(request="tools/call", params={"name": "hang"}, unanswered=True),
+                        RecordedExchange(request="tools/call", params={"name": "end"}, crashed=True),
+                        RecordedExchange(request="tools/call", params={"name": "hang"}, unanswered=True),
                     ],
                     end=RecordedEnding(exit_code=1),
                 ),
@@ -60,7 +61,7 @@ def test_the_file_is_json_for_people(tmp_path: Path) -> None:
 def test_numbers_that_are_no_json_are_null(tmp_path: Path) -> None:
     file = tmp_path / "time.json"
     result = {"structuredContent": {"mean": [math.nan, math.inf, 1.5]}}
-    start = Start(exchanges=[Exchange(request="tools/call", result=result)])
+    start = Start(exchanges=[RecordedExchange(request="tools/call", result=result)])
     Cassette(cassette=1, servers={"s": RecordedServer(starts=[start])}).write(file)
     (exchange,) = Cassette.read(file).servers["s"].starts[0].exchanges
     assert exchange.result == {"structuredContent": {"mean": [None, None, 1.5]}}
@@ -78,6 +79,11 @@ def test_a_cassette_that_is_not_there(tmp_path: Path) -> None:
         Cassette.read(tmp_path / "absent.json")
 
 
+def with_exchange(**members: Any) -> str:
+    start = {"exchanges": [{"request": "ping", **members}]}
+    return json.dumps({"cassette": 1, "servers": {"a": {"starts": [start]}}})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -89,6 +95,11 @@ def test_a_cassette_that_is_not_there(tmp_path: Path) -> None:
             '{"cassette": 1, "servers": {"a": {"starts": [{"exchanges": [{"request": 1}]}]}}}',
             r"\.starts\[0\]\.exchanges\[0\]\.request",
         ),
+        (with_exchange(), "server 'a', starts.0.: ping: expected one of result, error"),
+        (with_exchange(result={}, crashed=True), "ping: expected one of result, error"),
+        (with_exchange(crashed=True), "ping has crashed the server, and there is no end"),
+        (with_exchange(result={}, meanwhile=[{}]), "a step: expected one of notification and request"),
+        (with_exchange(result={}, afterwards=[{"request": "a", "notification": "b"}]), "a step: expected one of"),
     ],
 )
 def test_what_is_no_cassette_is_refused(tmp_path: Path, text: str, words: str) -> None:

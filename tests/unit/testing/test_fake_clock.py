@@ -35,6 +35,11 @@ def test_advance_lets_exactly_that_much_time_pass(fake_clock: FakeClock) -> None
     assert fake_clock.monotonic() - before == 3600.5
 
 
+def test_time_does_not_run_backwards(fake_clock: FakeClock) -> None:
+    with pytest.raises(ValueError, match="seconds: time does not run backwards, got -1"):
+        fake_clock.advance(-1)
+
+
 def test_a_waiter_for_a_lock_gives_up_when_its_deadline_has_come(fake_clock: FakeClock, run: Executor) -> None:
     lock = threading.Lock()
     lock.acquire()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
-from gaia.testing.cassette import Exchange
+from gaia.testing import mismatch
+from gaia.testing.cassette import RecordedExchange
 from gaia.testing.mismatch import different_answer, equals, not_recorded
 
 
@@ -12,9 +14,12 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"name": tool, "arguments": arguments}
 
 
-def recorded(*calls: dict[str, Any]) -> list[Exchange]:
-    greeting = [Exchange(request="initialize", result={}), Exchange(request="tools/list", result={"tools": []})]
-    return [*greeting, *(Exchange(request="tools/call", params=params, result={}) for params in calls)]
+def recorded(*calls: dict[str, Any]) -> list[RecordedExchange]:
+    greeting = [
+        RecordedExchange(request="initialize", result={}),
+        RecordedExchange(request="tools/list", result={"tools": []}),
+    ]
+    return [*greeting, *(RecordedExchange(request="tools/call", params=params, result={}) for params in calls)]
 
 
 class TestEquals:
@@ -44,6 +49,11 @@ class TestEquals:
     def test_a_mask_stands_for_any_text(self, asked: str) -> None:
         assert equals("***", asked)
         assert equals({"header": "Bearer ***!"}, {"header": f"Bearer {asked}!"})
+
+    def test_a_mask_stands_for_a_number(self) -> None:
+        assert equals({"pin": "***"}, {"pin": 88123456})
+        assert not equals("***", True)
+        assert not equals("***", None)
 
     @pytest.mark.parametrize("asked", ["Bearer x", "bearer x!", "Bearer!", 7, None])
     def test_what_is_around_a_mask_counts(self, asked: Any) -> None:
@@ -86,6 +96,15 @@ class TestNotRecorded:
         exchanges = recorded(call("add", a=1), call("add", a=1))
         text = not_recorded("here", "tools/call", call("add", a=1), exchanges)
         assert "tool 'add' was asked for this 2 times in the recording, and now once more" in text
+
+    def test_not_all_of_many_calls_are_compared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compared = itertools.count(1)
+        monkeypatch.setattr(mismatch, "_similarity", lambda *_: next(compared))
+        text = not_recorded(
+            "c.json", "tools/call", call("add", a=-1), recorded(*(call("add", a=n) for n in range(5000)))
+        )
+        assert "+-1" in text
+        assert next(compared) == 201
 
     def test_what_was_masked_is_not_shown(self) -> None:
         exchanges = recorded(call("get", token="***", rest=["Bearer ***", 1], page=1))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp import Event, HttpError, MCPClientManager, Restarted, ServerLog, ServerState, ToolsChanged
-from gaia.testing.cassette import Cassette, Exchange, Failure, RecordedEnding, RecordedServer, Start, Step
+from gaia.testing.cassette import Cassette, Failure, RecordedEnding, RecordedExchange, RecordedServer, Start, Step
 from gaia.testing.replaying import Replay
 from tests.waiting import PATIENCE, wait_until
 
@@ -20,26 +20,26 @@ Json = dict[str, Any]
 CRASH = RecordedEnding(exit_code=7)
 
 
-def greeting(*tools: str, **capabilities: Any) -> list[Exchange]:
+def greeting(*tools: str, **capabilities: Any) -> list[RecordedExchange]:
     result = {
         "protocolVersion": "2025-11-25",
         "capabilities": {"tools": {"listChanged": True}, **capabilities},
         "serverInfo": {"name": "recorded", "version": "1"},
     }
     return [
-        Exchange(request="initialize", result=result),
-        Exchange(request="tools/list", result={"tools": [{"name": name, "inputSchema": {}} for name in tools]}),
+        RecordedExchange(request="initialize", result=result),
+        RecordedExchange(request="tools/list", result={"tools": [{"name": name, "inputSchema": {}} for name in tools]}),
     ]
 
 
-def call(tool: str, result: str | None = None, arguments: Json | None = None, **members: Any) -> Exchange:
+def call(tool: str, result: str | None = None, arguments: Json | None = None, **members: Any) -> RecordedExchange:
     """An exchange that is a call; without a `result` it has one of `members`."""
     if result is not None:
         members["result"] = {"content": [{"type": "text", "text": result}]}
-    return Exchange(request="tools/call", params={"name": tool, "arguments": arguments or {}}, **members)
+    return RecordedExchange(request="tools/call", params={"name": tool, "arguments": arguments or {}}, **members)
 
 
-def start(*exchanges: Exchange, tools: tuple[str, ...] = ("a", "b", "c"), **members: Any) -> Start:
+def start(*exchanges: RecordedExchange, tools: tuple[str, ...] = ("a", "b", "c"), **members: Any) -> Start:
     return Start(exchanges=[*greeting(*tools), *exchanges], **members)
 
 
@@ -165,7 +165,7 @@ class TestProgressAndNotifications:
 
     def test_a_changed_list(self, play: Play) -> None:
         changed = Step(notification="notifications/tools/list_changed")
-        listing = Exchange(request="tools/list", result={"tools": [{"name": "new", "inputSchema": {}}]})
+        listing = RecordedExchange(request="tools/list", result={"tools": [{"name": "new", "inputSchema": {}}]})
         manager = play(start(listing, call("a", "1", meanwhile=[changed]), call("new", "2")))
         happened = threading.Event()
         manager.subscribe(lambda event: happened.set() if isinstance(event, ToolsChanged) else None)
@@ -250,7 +250,7 @@ class TestEndings:
 
     def test_a_safe_call_is_repeated(self, play: Play) -> None:
         tools = [{"name": "a", "inputSchema": {}, "annotations": {"readOnlyHint": True}}]
-        greet = [greeting()[0], Exchange(request="tools/list", result={"tools": tools})]
+        greet = [greeting()[0], RecordedExchange(request="tools/list", result={"tools": tools})]
         manager = play(
             Start(exchanges=[*greet, call("a", crashed=True)], end=CRASH), Start(exchanges=[*greet, call("a", "1")])
         )

@@ -5,33 +5,38 @@ from typing import Any
 import pytest
 
 from gaia.mcp.client.rpc.channel import Ending
-from gaia.testing.cassette import Exchange, Failure, RecordedEnding, Start, Step
+from gaia.testing.cassette import Failure, RecordedEnding, RecordedExchange, Start, Step
 from gaia.testing.stable_form import stable_start
 
-GREETING = Exchange(request="initialize", result={"capabilities": {"tools": {}}})
-LISTING = Exchange(request="tools/list", result={"tools": []})
+GREETING = RecordedExchange(request="initialize", result={"capabilities": {"tools": {}}})
+LISTING = RecordedExchange(request="tools/list", result={"tools": []})
 
 
-def call(tool: str, arguments: dict[str, Any] | None = None, **members: Any) -> Exchange:
-    return Exchange(request="tools/call", params={"name": tool, "arguments": arguments or {}}, **members)
+def call(tool: str, arguments: dict[str, Any] | None = None, **members: Any) -> RecordedExchange:
+    return RecordedExchange(request="tools/call", params={"name": tool, "arguments": arguments or {}}, **members)
 
 
 def mask(text: str) -> str:
     return text.replace("secret", "***")
 
 
-def stable(*exchanges: Exchange, greeting: tuple[Step, ...] = (), ending: Ending | None = None) -> Start:
+def stable(*exchanges: RecordedExchange, greeting: tuple[Step, ...] = (), ending: Ending | None = None) -> Start:
     start = stable_start([GREETING, LISTING, *exchanges], greeting, ending, mask)
     assert start is not None
     return start
 
 
-def calls(*exchanges: Exchange) -> list[Exchange]:
+def calls(*exchanges: RecordedExchange) -> list[RecordedExchange]:
     return stable(*exchanges).exchanges[2:]
 
 
 def test_requests_are_sorted_by_method_tool_and_arguments() -> None:
-    made = [call("b", result={}), Exchange(request="prompts/get", result={}), call("a", {"x": 2}), call("a", {"x": 1})]
+    made = [
+        call("b", result={}),
+        RecordedExchange(request="prompts/get", result={}),
+        call("a", {"x": 2}),
+        call("a", {"x": 1}),
+    ]
     assert [(one.request, one.params.get("name"), one.params.get("arguments")) for one in calls(*made)] == [
         ("prompts/get", None, None),
         ("tools/call", "a", {"x": 1}),
@@ -55,7 +60,7 @@ def test_arguments_are_in_order() -> None:
 
 def test_a_round_follows_the_one_before() -> None:
     first, second = calls(
-        Exchange(request="tools/call", params={"name": "a", "arguments": {}, "inputResponses": {}}),
+        RecordedExchange(request="tools/call", params={"name": "a", "arguments": {}, "inputResponses": {}}),
         call("a", result={"requestState": "v1.17"}),
     )
     assert "inputResponses" not in first.params
@@ -64,19 +69,19 @@ def test_a_round_follows_the_one_before() -> None:
 
 
 def test_a_listing_that_says_the_same_is_left_out() -> None:
-    other = Exchange(request="tools/list", result={"tools": [{"name": "a"}]})
+    other = RecordedExchange(request="tools/list", result={"tools": [{"name": "a"}]})
     assert stable(LISTING, LISTING, other, other, LISTING).exchanges == [GREETING, LISTING, other, LISTING]
 
 
 def test_a_listing_without_an_answer_is_left_out_unless_the_server_crashed() -> None:
-    unanswered = Exchange(request="tools/list")
+    unanswered = RecordedExchange(request="tools/list")
     assert stable(unanswered).exchanges == [GREETING, LISTING]
-    crashed = Exchange(request="tools/list", crashed=True)
+    crashed = RecordedExchange(request="tools/list", crashed=True)
     assert stable(crashed, ending=Ending(1)).exchanges == [GREETING, LISTING, crashed]
 
 
 def test_a_probe_that_failed_is_left_out() -> None:
-    assert stable(Exchange(request="server/discover", error={"code": -32601})).exchanges == [GREETING, LISTING]
+    assert stable(RecordedExchange(request="server/discover", error={"code": -32601})).exchanges == [GREETING, LISTING]
 
 
 def test_secrets_are_masked_everywhere() -> None:
@@ -97,25 +102,25 @@ def test_secrets_are_masked_everywhere() -> None:
     [
         ([], None),
         ([], Ending(1)),
-        ([Exchange(request="server/discover", crashed=True)], Ending(1)),
-        ([Exchange(request="initialize")], None),
+        ([RecordedExchange(request="server/discover", crashed=True)], Ending(1)),
+        ([RecordedExchange(request="initialize")], None),
         ([GREETING], None),
-        ([GREETING, Exchange(request="tools/list")], None),
+        ([GREETING, RecordedExchange(request="tools/list")], None),
     ],
 )
-def test_a_start_that_another_recording_may_not_have(exchanges: list[Exchange], ending: Ending | None) -> None:
+def test_a_start_that_another_recording_may_not_have(exchanges: list[RecordedExchange], ending: Ending | None) -> None:
     assert stable_start(exchanges, [], ending, mask) is None
 
 
 @pytest.mark.parametrize(
     ("exchanges", "ending"),
     [
-        ([Exchange(request="initialize", crashed=True)], Ending(1)),
-        ([Exchange(request="initialize", result={"capabilities": {}})], None),
+        ([RecordedExchange(request="initialize", crashed=True)], Ending(1)),
+        ([RecordedExchange(request="initialize", result={"capabilities": {}})], None),
         ([GREETING, LISTING], None),
     ],
 )
-def test_a_start_that_each_recording_has(exchanges: list[Exchange], ending: Ending | None) -> None:
+def test_a_start_that_each_recording_has(exchanges: list[RecordedExchange], ending: Ending | None) -> None:
     assert stable_start(exchanges, [], ending, mask) is not None
 
 

@@ -12,9 +12,9 @@ from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Ending, Frame
 from gaia.mcp.client.rpc.connection import Connection
-from gaia.mcp.errors import AnswerLost, CallCancelled, StartFailed
+from gaia.mcp.errors import AnswerLost, CallCancelled, InvalidResponse, StartFailed
 from gaia.testing import FakeClock
-from gaia.testing.cassette import Exchange, RecordedEnding, Start, Step
+from gaia.testing.cassette import RecordedEnding, RecordedExchange, Start, Step
 from gaia.testing.tape import RecordingState, Tape
 from tests.fake_transport import FakeChannel
 
@@ -63,7 +63,7 @@ class Server:
         assert start is not None
         return start
 
-    def calls(self) -> list[Exchange]:
+    def calls(self) -> list[RecordedExchange]:
         return self.start().exchanges[2:]
 
 
@@ -80,9 +80,9 @@ def test_requests_with_their_results(server: Server) -> None:
     server.send(3, "tools/call", {"name": "a", "_meta": {"progressToken": 3}})
     # Some servers send ids back as texts.
     server.answer("3", {"content": []})
-    assert server.calls() == [Exchange(request="tools/call", params={"name": "a"}, result={"content": []})]
+    assert server.calls() == [RecordedExchange(request="tools/call", params={"name": "a"}, result={"content": []})]
     greeting, listing = server.start().exchanges[:2]
-    assert greeting == Exchange(request="initialize", result=TOOLS)
+    assert greeting == RecordedExchange(request="initialize", result=TOOLS)
     assert listing.result == {"tools": []}
 
 
@@ -112,7 +112,7 @@ def test_an_answer_after_the_client_gave_up(server: Server) -> None:
     call = server.send(3, "tools/call", {"name": "a"})
     call.finish(error=CallCancelled("enough"))
     server.answer(3, {"content": []})
-    assert server.calls() == [Exchange(request="tools/call", params={"name": "a"}, unanswered=True)]
+    assert server.calls() == [RecordedExchange(request="tools/call", params={"name": "a"}, unanswered=True)]
 
 
 def test_rounds_of_questions(server: Server) -> None:
@@ -262,3 +262,17 @@ def test_everything_is_passed_on(server: Server) -> None:
     assert server.channel.redact("text") == "text"
     assert server.connection.session_id is None
     assert [message["method"] for message in server.inner.received] == ["initialize", "tools/list"]
+
+
+@pytest.mark.parametrize(
+    ("result", "words"), [(5, "the result of tools/call is not an object"), ('{"a":' * 300 + "1" + "}" * 300, "nested")]
+)
+def test_an_answer_that_is_unusable_has_failed(server: Server, result: int | str, words: str) -> None:
+    server.send(3, "tools/call", {"name": "a"})
+    server.listener.message_received(f'{{"jsonrpc": "2.0", "id": 3, "result": {result}}}'.encode())
+    (exchange,) = server.calls()
+    assert exchange.failed is not None
+    again = exchange.failed.error()
+    assert isinstance(again, InvalidResponse)
+    assert words in again.message
+    assert not exchange.unanswered

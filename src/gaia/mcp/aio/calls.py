@@ -148,7 +148,12 @@ class _Waiting:
 
     def _run(self) -> None:
         while self._tasks:
-            self._tasks.popleft()()
+            try:
+                task = self._tasks.popleft()
+            except IndexError:
+                # The loop is closed: the thread for such loops does this, and the one that has collected the task.
+                return
+            task()
 
 
 class _Reporting:
@@ -201,5 +206,10 @@ class _Reporting:
 async def _finished(report: Awaitable[object]) -> None:
     try:
         await report
-    except Exception as error:  # noqa: BLE001 - user code may raise anything, and the call must not fail of it
+    except (Exception, asyncio.CancelledError) as error:
+        # User code may raise anything, and the call must not fail of it.
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+            # It is this task that is cancelled, and not something that the report has waited for.
+            raise
         logger.error("progress_callback_failed", error=exception_text(error))

@@ -130,9 +130,9 @@ class AsyncMCPClientManager:
 
         def add() -> AsyncMCPClient:
             client = self.sync.add_server(name, config, save=save)
-            scope = current_scope()
-            if scope is not None and scope.cancelled:
-                self.sync.remove_server(name)
+            if (scope := current_scope()) is not None:
+                # The task may still be cancelled when this has returned, until it goes on.
+                scope.on_cancel(lambda: stop_soon(lambda: self.sync.remove_server(name)))
             return AsyncMCPClient.over(client)
 
         return await in_thread(add)

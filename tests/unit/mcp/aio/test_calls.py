@@ -321,6 +321,25 @@ class TestProgress:
         run(main())
         assert caplog.text.count("a mistake") == 2
 
+    def test_a_report_that_ends_as_cancelled_cancels_no_call(
+        self, faked: Faked, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def on_progress(*_: Any) -> None:
+            sending = asyncio.create_task(asyncio.Event().wait())
+            sending.cancel()
+            await sending
+
+        async def main() -> None:
+            task = asyncio.create_task(faked.client.call_tool("echo", on_progress=on_progress))
+            (request,) = await faked.calls(1)
+            progress(faked.channel, request, 1)
+            faked.answer(request, "hi")
+            assert (await task).text == "hi"
+
+        run(main())
+        assert "progress_callback_failed" in caplog.text
+        assert not faked.channel.requests(CANCELLED)
+
     def test_a_cancelled_task_cancels_a_report_that_it_is_in_and_gets_no_other(self, faked: Faked) -> None:
         told: list[float] = []
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gaia.mcp import MCPClientManager, ServerUnavailable
-from gaia.mcp.aio import AsyncMCPClientManager
+from gaia.mcp.aio import AsyncMCPClientManager, threads
 from gaia.mcp.client.supervision.events import Event, StateChanged, ToolsChanged
 from tests.fake_transport import FakeTransport
 from tests.unit.mcp.aio.conftest import run, until
 from tests.unit.mcp.aio.test_client import parameters, public
+from tests.waiting import PATIENCE
 
 FOR_GATEWAYS = {"client_of", "new_instance", "relay", "renew_instance"}
 NOT_NEEDED = {"submit_tool", "listeners", "readiness", "routes", "route_of", "all_ready", "presence_of", *FOR_GATEWAYS}
@@ -178,6 +179,24 @@ class TestCancellation:
                 task.cancel()
                 await asyncio.wait([task])
                 may_add.set()
+                while manager.list_servers():
+                    await asyncio.sleep(0.001)
+
+        run(main())
+
+    def test_so_is_one_of_a_task_that_is_cancelled_just_before_it_goes_on(
+        self, transports: list[FakeTransport]
+    ) -> None:
+        async def main() -> None:
+            async with AsyncMCPClientManager({}) as manager:
+                task = asyncio.create_task(manager.add_server("one", ONE["one"]))
+                await asyncio.sleep(0)
+                # The loop does not run meanwhile, and the thread comes to its end.
+                assert threads._threads.drain(PATIENCE)
+                assert manager.list_servers() == ["one"]
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
                 while manager.list_servers():
                     await asyncio.sleep(0.001)
 

@@ -8,6 +8,7 @@ of a supervisor or a connection ever runs user code, and none waits for it.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from gaia.log import get_logger
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["MAX_LISTENER_BYTES", "CallbackGroup", "CallbackPool", "Callbacks", "Lane"]
+__all__ = ["MAX_LISTENER_BYTES", "CallbackGroup", "CallbackPool", "Callbacks", "Lane", "require_runs_on_thread"]
 
 logger = get_logger(__name__)
 
@@ -41,6 +42,16 @@ _MAX_FUTURE_BYTES = 256 * 1024
 """The same for one future, of which there may be as many as calls in flight."""
 
 _JOIN_SECONDS = 2.0
+
+
+def require_runs_on_thread(name: str, function: object) -> None:
+    """Raise ValueError for a coroutine function: a callback thread has no event loop that would run its coroutine."""
+    of_object = getattr(type(function), "__call__", None)  # noqa: B004 - asked for is what it is
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_object):
+        raise ValueError(
+            f"{name}: runs on a thread, so it cannot be an async function; give a function that runs the coroutine on "
+            "your event loop: asyncio.run_coroutine_threadsafe(coroutine, loop).result()"
+        )
 
 
 class Callbacks(Protocol):

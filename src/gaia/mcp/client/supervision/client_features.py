@@ -19,6 +19,7 @@ from gaia.mcp.client.protocol.elicitation import (
 )
 from gaia.mcp.client.protocol.roots import Root, root_list
 from gaia.mcp.client.protocol.sampling import SamplingRequest, sampling_result
+from gaia.mcp.client.supervision.callbacks import require_runs_on_thread
 
 __all__ = ["METHODS", "RELAYED", "ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
 
@@ -73,7 +74,9 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     offered; the other members do not count."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for modes that do not exist, or none."""
+        """Raises ValueError for modes that do not exist, or none, and for coroutine functions."""
+        require_runs_on_thread("on_elicitation", self.on_elicitation)
+        require_runs_on_thread("on_sampling", self.on_sampling)
         if not self.elicitation_modes or not set(self.elicitation_modes) <= {"form", "url"}:
             raise ValueError(f'elicitation_modes: expected "form", "url" or both, got {self.elicitation_modes!r}')
 
@@ -140,6 +143,7 @@ RELAYED = ClientFeatures(relayed=True)
 
 def _checked(source: RootsSource) -> RootsSource:
     if callable(source):
+        require_runs_on_thread("roots", source)
         return source
     if isinstance(source, str):
         raise ValueError(f"roots: expected a list of paths, got the text {source!r}")  # noqa: TRY004 - as for its items

@@ -10,7 +10,7 @@ import msgspec
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.protocol.value_size import value_size
-from gaia.mcp.client.supervision.callbacks import Lane
+from gaia.mcp.client.supervision.callbacks import Lane, require_runs_on_thread
 
 __all__ = [
     "ElicitationCompleted",
@@ -206,8 +206,10 @@ class Listeners:
     ) -> Callable[[], None]:
         """Tell `listener` of all events from now on, on a lane of `lanes`; `on_end` runs there at each `end`.
 
-        Returns a function that ends it, even for events under way. A listener may subscribe more than once.
+        Returns a function that ends it, even for events under way. A listener may subscribe more than once. Raises
+        ValueError for a coroutine function.
         """
+        require_runs_on_thread("listener", listener)
         ended = False
 
         def deliver(event: Event) -> None:

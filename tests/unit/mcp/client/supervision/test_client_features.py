@@ -114,3 +114,26 @@ class TestRoots:
         folders = iter(["file:///a", "file:///b"])
         roots = Roots(lambda: [next(folders)])
         assert [roots.listing()["roots"][0]["uri"] for _ in range(2)] == ["file:///a", "file:///b"]
+
+
+class TestCoroutineFunctions:
+    @pytest.mark.parametrize("name", ["on_elicitation", "on_sampling"])
+    def test_are_refused_where_they_are_given(self, name: str) -> None:
+        async def answer(request: object) -> None: ...
+
+        with pytest.raises(ValueError, match=rf"{name}: runs on a thread.*run_coroutine_threadsafe"):
+            ClientFeatures(**{name: answer})
+
+    def test_an_object_with_an_async_call_is_one(self) -> None:
+        class Asks:
+            async def __call__(self, request: object) -> None: ...
+
+        with pytest.raises(ValueError, match="on_elicitation: runs on a thread"):
+            ClientFeatures(on_elicitation=Asks())  # type: ignore[arg-type]  # what type checkers find, too
+
+    def test_do_not_list_roots(self) -> None:
+        async def roots() -> list[str]:
+            return []
+
+        with pytest.raises(ValueError, match="roots: runs on a thread"):
+            Roots(roots)  # type: ignore[arg-type]  # what type checkers find, too

@@ -215,3 +215,10 @@ def test_at_the_end_only_those_that_asked_for_it_are_told_after_the_last_event(
     listeners.end()
     lane.go()
     assert told == [EVENTS[0], EVENTS[0], "end"]
+
+
+def test_a_coroutine_function_is_no_listener(listeners: Listeners, lane: HeldPool) -> None:
+    async def listener(event: Event) -> None: ...
+
+    with pytest.raises(ValueError, match=r"listener: runs on a thread.*run_coroutine_threadsafe"):
+        listeners.subscribe(listener, lane)  # type: ignore[arg-type]  # what type checkers find, too
