@@ -39,7 +39,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "h11>=0.14,<1",
             _HTTP,
             "cryptography>=42",
-            "pyjwt>=2.10,<3",
+            "pyjwt>=2.13,<3",
             "prometheus-client>=0.20,<1",
         ),
     }

@@ -11,9 +11,9 @@ import orjson
 
 from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.protocol.messages import Refusal
-from gaia.mcp.gateway.client_side import Answer
-from gaia.mcp.gateway.rounds import ParkedCall, Relayed, Rounds
-from gaia.mcp.gateway.upstream import Upstream
+from gaia.mcp.gateway.upstream.client_side import Answer
+from gaia.mcp.gateway.upstream.rounds import ParkedCall, Relayed, Rounds
+from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
 

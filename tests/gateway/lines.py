@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from gaia.mcp.gateway import Gateway
-from gaia.mcp.gateway.line_client import LineClient
+from gaia.mcp.gateway.front.line_client import LineClient
 from tests.waiting import PATIENCE
 
 META = "io.modelcontextprotocol/"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["DirectExchange", "DirectHandler", "Headers", "Responder"]
+__all__ = ["JSON", "DirectExchange", "DirectHandler", "Headers", "Responder"]
 
 Headers = Sequence[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+JSON: Headers = [(b"content-type", b"application/json")]
 
 
 class Responder(Protocol):

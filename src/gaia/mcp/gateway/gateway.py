@@ -22,18 +22,18 @@ from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
-from gaia.mcp.gateway.asgi import Receive, Scope, Send, serve_request
-from gaia.mcp.gateway.changes import Audience, Changes
-from gaia.mcp.gateway.endpoint import PATH, Endpoint
-from gaia.mcp.gateway.http_reply import KeepAlive
-from gaia.mcp.gateway.known_servers import KnownServers
-from gaia.mcp.gateway.line_client import LineClient
+from gaia.mcp.gateway.clients.sessions import Sessions
+from gaia.mcp.gateway.front.asgi import Receive, Scope, Send, serve_request
+from gaia.mcp.gateway.front.endpoint import PATH, Endpoint
+from gaia.mcp.gateway.front.http_reply import KeepAlive
+from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
-from gaia.mcp.gateway.pipe_loop import running_pipe_loop
-from gaia.mcp.gateway.sessions import Sessions
-from gaia.mcp.gateway.view import View
+from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
+from gaia.mcp.gateway.views.changes import Audience, Changes
+from gaia.mcp.gateway.views.known_servers import KnownServers
+from gaia.mcp.gateway.views.view import View
 
 __all__ = ["Gateway"]
 

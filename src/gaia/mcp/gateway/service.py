@@ -8,7 +8,7 @@ import dataclasses
 import signal
 from collections.abc import Callable, Iterable
 
-from gaia.mcp.gateway.asgi import Receive, Scope, Send
+from gaia.mcp.gateway.front.asgi import Receive, Scope, Send
 from gaia.mcp.gateway.gateway import Gateway
 from gaia.mcp.gateway.operations.reloader import Reload, Reloader, Source
 from gaia.mcp.gateway.operations.status import ReloadStatus

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from gaia.log import get_logger
 from gaia.mcp.aio.loop_inbox import LoopInbox, running_loop_inbox
+from gaia.mcp.gateway.front.line_client import LineClient
 from gaia.mcp.gateway.gateway import Gateway
-from gaia.mcp.gateway.line_client import LineClient
 from gaia.serving.descriptors import take_descriptors
 
 __all__ = ["serve_lines", "serve_stdio"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -12,10 +11,10 @@ from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
-from gaia.mcp.gateway.http_reply import JSON, Headers
 from gaia.mcp.gateway.operations.status import GatewayStatus
+from gaia.serving.direct_handler import JSON, Headers, Responder
 
-__all__ = ["OperationPages", "PageResponder"]
+__all__ = ["OperationPages"]
 
 HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
 
@@ -23,12 +22,6 @@ _READY = frozenset({ServerState.READY, ServerState.EXITED})
 """A server that has exited is started by the next call."""
 _USABLE = _READY | {ServerState.RESTARTING, ServerState.AUTHORIZING}
 """Calls are answered, or wait."""
-
-
-class PageResponder(Protocol):
-    """Where an answer goes."""
-
-    def finish(self, status: int, headers: Headers, body: bytes) -> None: ...
 
 
 class OperationPages:
@@ -55,7 +48,7 @@ class OperationPages:
         """Whether there is such a page."""
         return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
 
-    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes], responder: PageResponder) -> None:
+    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes], responder: Responder) -> None:
         """Answer a request for one of the pages. Names of `headers` are in lower case."""
         if method not in ("GET", "HEAD"):
             _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
@@ -72,7 +65,7 @@ class OperationPages:
             else:
                 self._show_to(path, found, responder)
 
-    def _ready(self, responder: PageResponder) -> None:
+    def _ready(self, responder: Responder) -> None:
         """Whether a load balancer should send calls here: a single server that is down is no reason against it."""
         if self._is_draining():
             _finish(responder, 503, {"status": "stopping"})
@@ -83,7 +76,7 @@ class OperationPages:
         ready = sum(state in _READY for state in states)
         _finish(responder, 200 if is_ready else 503, {"status": words, "servers": len(states), "ready": ready})
 
-    def _show_to(self, path: str, client: Principal | Refused, responder: PageResponder) -> None:
+    def _show_to(self, path: str, client: Principal | Refused, responder: Responder) -> None:
         if isinstance(client, Refused):
             extra = [] if client.www_authenticate is None else [(b"www-authenticate", client.www_authenticate.encode())]
             if client.retry_after is not None:
@@ -92,7 +85,7 @@ class OperationPages:
             return
         self._show(path, client, responder)
 
-    def _show(self, path: str, client: Principal | None, responder: PageResponder) -> None:
+    def _show(self, path: str, client: Principal | None, responder: Responder) -> None:
         profile = EVERYTHING if client is None else client.profile
         restricted = None if profile == EVERYTHING else client
         if path == STATUS:
@@ -109,7 +102,7 @@ class OperationPages:
         else:
             self._ready_server(path.removeprefix(f"{READY}/"), profile, responder)
 
-    def _ready_server(self, name: str, profile: Profile, responder: PageResponder) -> None:
+    def _ready_server(self, name: str, profile: Profile, responder: Responder) -> None:
         status = next((one for one in self._servers() if one.name == name and profile.allows_server(name)), None)
         if status is None:
             _finish(responder, 404, {"error": {"message": f"There is no server {name!r}"}})
@@ -119,6 +112,6 @@ class OperationPages:
         _finish(responder, 200 if is_ready else 503, document)
 
 
-def _finish(responder: PageResponder, status: int, document: object, headers: Headers | None = None) -> None:
+def _finish(responder: Responder, status: int, document: object, headers: Headers | None = None) -> None:
     fixed = [*JSON, (b"cache-control", b"no-store")]
     responder.finish(status, [*fixed, *(headers or [])], msgspec.json.encode(document))

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.clients.sessions import Session
 from gaia.mcp.gateway.operations.status import ClientStatus, LimitStatus, SessionStatus
-from gaia.mcp.gateway.sessions import Session
 
 __all__ = ["clients_of", "limits_of", "session_status"]
 

@@ -14,7 +14,7 @@ from gaia import log
 from gaia.handover import on_engine_thread
 from gaia.mcp.client.transports.loop_reader import LoopReader
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.gateway.pipe_loop import running_pipe_loop
+from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
 from tests.unit.mcp.client.transports.conftest import Listener
 from tests.waiting import PATIENCE
 
