@@ -92,6 +92,7 @@ def listen(request: PendingRequest) -> None:
         raise RequestRefused(INVALID_PARAMS, "notifications.resourceSubscriptions: has to be a list of URIs")
     if not request.accepts_messages:
         raise RequestRefused(INVALID_PARAMS, "Accept has to name text/event-stream", status=406)
+    uris = list(dict.fromkeys(uris))
     kinds = frozenset(kind for kind, key in _FILTERS.items() if wanted.get(key) is True)
     listening = _Listening(request, kinds)
     changes = request.view.changes
@@ -109,7 +110,7 @@ def listen(request: PendingRequest) -> None:
         acknowledge()
         return
     everything = _AllOrTime(len(uris), later(request, acknowledge))
-    for uri in dict.fromkeys(uris):
+    for uri in uris:
         _watch(request, listening, uri, agreed, everything)
 
 

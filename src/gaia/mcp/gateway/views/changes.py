@@ -206,7 +206,9 @@ class _Watch:
                 self._audiences.clear()
             else:
                 self._is_watched = wanted
-            self._answer(error)
+            if wanted:
+                self._answer(error)
+            # Those that have come while the server was asked to watch no longer get the answer of the next turn.
         self._answer(None)
         self._task = None
         if not self._audiences:

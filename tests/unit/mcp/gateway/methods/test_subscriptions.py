@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from gaia.mcp.gateway.methods import subscriptions
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
 from tests.waiting import PATIENCE
@@ -57,6 +60,18 @@ def test_resources_that_servers_watch_are_acknowledged_and_watched_as_long_as_an
             told = await lines.wait_told("notifications/resources/updated")
             assert told["params"] == {"uri": "x:1", "_meta": {SUBSCRIPTION: second}}
             assert lines.told == []
+
+    asyncio.run(use())
+
+
+def test_a_resource_that_is_named_twice_does_not_hold_up_the_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "_ACKNOWLEDGEMENT_SECONDS", 2 * PATIENCE)
+
+    async def use() -> None:
+        async with asking({"a": FakeServer("a", resources={"x:1": ""})}) as lines:
+            lines.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["x:1", "x:1"]}})
+            told = await lines.wait_told("notifications/subscriptions/acknowledged")
+            assert told["params"]["notifications"] == {"resourceSubscriptions": ["x:1"]}
 
     asyncio.run(use())
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
+
+from gaia.mcp.errors import JsonRpcError
 from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.views import changes as changes_module
+from gaia.mcp.gateway.views.changes import Changes
 from gaia.mcp.gateway.views.known_servers import Kind
 from gaia.testing import FakeServer
 from tests.waiting import PATIENCE
@@ -90,5 +96,66 @@ def test_a_resource_is_watched_for_those_that_want_it() -> None:
             async with asyncio.timeout(PATIENCE):
                 while known.client.subscriptions.resources:
                     await asyncio.sleep(0.005)
+
+    asyncio.run(use())
+
+
+class Features:
+    """A server whose answers the test gives, one after the other."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[tuple[str, asyncio.Future[None]]] = asyncio.Queue()
+
+    def answer_of(self, what: str) -> asyncio.Future[None]:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.asked.put_nowait((what, answer))
+        return answer
+
+    async def next(self) -> tuple[str, asyncio.Future[None]]:
+        return await asyncio.wait_for(self.asked.get(), PATIENCE)
+
+    def subscribe_resource(self, uri: str) -> str:
+        return "subscribe"
+
+    def unsubscribe_resource(self, uri: str) -> str:
+        return "unsubscribe"
+
+
+@pytest.mark.parametrize("unsubscribing_fails", [False, True])
+def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
+    monkeypatch: pytest.MonkeyPatch, unsubscribing_fails: bool
+) -> None:
+    features = Features()
+
+    async def run(_: object, what: str) -> None:
+        await features.answer_of(what)
+
+    monkeypatch.setattr(changes_module, "run", run)
+
+    async def use() -> None:
+        changes: Any = Changes(Mock())
+        client: Any = Mock(features=features)
+        early, late = Audience("a"), Audience("a")
+        outcomes: list[object] = []
+        for audience in (early, late):
+            changes.add(audience)
+        changes.watch(early, client, "x:1", outcomes.append)
+        (await features.next())[1].set_result(None)
+        while not outcomes:
+            await asyncio.sleep(0)
+        changes.unwatch(early, "x:1")
+        what, answer = await features.next()
+        assert what == "unsubscribe"
+        refused = asyncio.get_running_loop().create_future()
+        changes.watch(late, client, "x:1", refused.set_result)
+        if unsubscribing_fails:
+            answer.set_exception(JsonRpcError(-32603, "still watched"))
+        else:
+            answer.set_result(None)
+        what, answer = await features.next()
+        assert (what, refused.done()) == ("subscribe", False)
+        answer.set_exception(JsonRpcError(-32603, "not that one"))
+        assert "not that one" in str(await asyncio.wait_for(refused, PATIENCE))
+        changes.remove(late)
 
     asyncio.run(use())
