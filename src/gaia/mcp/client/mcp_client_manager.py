@@ -24,8 +24,9 @@ from gaia.mcp.client.config_changes import AppliedConfig, Changes, Origin
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.pinning.lock_file import pins_in
+from gaia.mcp.client.presence import Presence, enabled_servers, is_disabled
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
+from gaia.mcp.client.readiness import Goal, Readiness
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
@@ -134,6 +135,8 @@ class MCPClientManager:
         self._registry = ServerRegistry(self._joined)
         self.readiness = Readiness()
         """Changes with the conditions of the servers."""
+        self._presence = Presence(lambda: self.config, self.status, lambda: self._clients)
+        """Which of them are ready, and why others are not."""
         self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
@@ -347,7 +350,7 @@ class MCPClientManager:
         entries, problems = self.config.get_servers(), self.config.problems
         self._registry.expect(self.config.get_entries())
         for name, problem in problems.items():
-            if not self._is_disabled(name):
+            if not is_disabled(self.config, name):
                 self._refuse(name, problem)
         clients = {
             name: self._make_configured(name, config)
@@ -412,7 +415,7 @@ class MCPClientManager:
 
     def _begin_changes(self, config: MCPConfig, changes: Changes) -> list[str]:
         """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing."""
-        disabled = [name for name in config.get_entries() if config.get_server(name).get("disabled") is True]
+        disabled = [name for name in config.get_entries() if is_disabled(config, name)]
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
             raise ConfigError("; ".join(problems))
         entries = {name: entry for name, entry in config.get_servers().items() if name not in disabled}
@@ -541,54 +544,16 @@ class MCPClientManager:
 
     def all_ready(self) -> Goal[bool]:
         """For `wait_ready`."""
-
-        def is_over() -> bool:
-            absences = self._absences(self._awaited())
-            return not absences or any(absence.is_final for absence in absences)
-
-        return Goal(is_over, lambda: not self._absences(self._awaited()))
+        return self._presence.all_ready()
 
     def presence_of(self, names: tuple[str, ...]) -> Goal[None]:
         """For `require`."""
-        names = names or tuple(self._enabled())
-
-        def check() -> None:
-            if missing := self._absences(names):
-                raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
-
-        return Goal(lambda: all(absence.is_final for absence in self._absences(names)), check)
-
-    def _awaited(self) -> list[str]:
-        """The servers that `wait_ready` waits for: those that were started, or else those that could be."""
-        return [status.name for status in self.status()] or self._enabled()
-
-    def _enabled(self) -> list[str]:
-        return [name for name in self.config.get_entries() if not self._is_disabled(name)]
+        return self._presence.required(names)
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
         """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
         server = self._registry.owner_of(tool_name)
-        absences = [] if server is None else self._absences([server])
-        return absences[0].error if absences else None
-
-    def _absences(self, names: Iterable[str]) -> list[Absence]:
-        """Why those among `names` that are not ready are not."""
-        statuses = {status.name: status for status in self.status()}
-        entries, connected = self.config.get_entries(), self._clients
-        found = (
-            absence_of(
-                name,
-                statuses.get(name),
-                is_configured=name in entries,
-                is_disabled=self._is_disabled(name),
-                joined=name in connected,
-            )
-            for name in names
-        )
-        return [absence for absence in found if absence is not None]
-
-    def _is_disabled(self, name: str) -> bool:
-        return self.config.get_server(name).get("disabled") is True
+        return None if server is None else self._presence.why_absent(server)
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
@@ -688,14 +653,16 @@ class MCPClientManager:
             # Servers that were never loaded are unknown to the registry.
             owner = owner_of(name, self.config.get_entries())
             if owner is not None and owner not in [status.name for status in self.status()]:
-                error = next((absence.error for absence in self._absences([owner])), error)
+                error = self._presence.why_absent(owner) or error
         metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
         return error
 
     # Condition.
 
     def __repr__(self) -> str:
-        summaries = [one.summary for one in self.status()] or [f"{name!r} not started" for name in self._enabled()]
+        summaries = [one.summary for one in self.status()] or [
+            f"{name!r} not started" for name in enabled_servers(self.config)
+        ]
         return f"<{type(self).__name__} {'; '.join(summaries) or 'without servers'}>"
 
     def status(self) -> list[ServerStatus]:
