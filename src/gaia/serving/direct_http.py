@@ -11,7 +11,6 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, cast
 
 import orjson
@@ -19,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gaia.serving.direct_handler import DirectExchange, DirectHandler, Headers
 from gaia.serving.guards import Guard, Refused
+from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, OpenConnections, Waiting
 from gaia.serving.options import HttpOptions
 
 __all__ = ["DirectConnections", "DirectProtocol", "direct_protocol"]
@@ -27,60 +27,35 @@ _SWEEP_SECONDS = 1.0
 _IDLE_SECONDS = 75.0
 """How long a connection without any request is kept."""
 
-_STALLED_SECONDS = 30.0
-"""How long a client may leave a response unread that no longer fits the buffers."""
-
 _MAX_WAITING = 16
 """Requests of one connection that wait for the answers to earlier ones; more are not read."""
 
-_TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JSON = (b"content-type", b"application/json")
 _METHODS = frozenset((b"POST", b"GET", b"DELETE"))
 
 
-class Waiting(Enum):
-    """What the server waits for on a connection."""
-
-    NOTHING = "nothing"
-    """There is no request."""
-    HEAD = "head"
-    BODY = "body"
-    APPLICATION = "application"
-
-
-class DirectConnections:
-    """The open connections of one server, oldest first. For its event loop."""
+class DirectConnections(OpenConnections["DirectProtocol"]):
+    """Those of one server, looked at at intervals. For its event loop."""
 
     def __init__(self, options: HttpOptions) -> None:
+        super().__init__(options.max_connections)
         self._seconds = {
             Waiting.NOTHING: _IDLE_SECONDS,
             Waiting.HEAD: options.head_timeout,
             Waiting.BODY: options.body_timeout,
         }
-        self._max = options.max_connections
-        self._open: dict[DirectProtocol, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: DirectProtocol) -> bool:
-        """False if there are too many, all with complete requests. Otherwise one that is not that far makes room."""
-        if len(self._open) >= self._max:
-            for waiting in (Waiting.HEAD, Waiting.NOTHING, Waiting.BODY):
-                victim = next((each for each in self._open if each.waiting is waiting), None)
-                if victim is not None:
-                    victim.drop()
-                    break
-            else:
-                return False
-        self._open[connection] = None
-        if self._timer is None:
+        has_room = super().add(connection)
+        if has_room and self._timer is None:
             self._sweep_later(connection.loop)
-        return True
+        return has_room
 
     def remove(self, connection: DirectProtocol) -> None:
-        self._open.pop(connection, None)
-        if not self._open and self._timer is not None:
+        super().remove(connection)
+        if not self.open and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
@@ -90,10 +65,10 @@ class DirectConnections:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for connection in list(self._open):
+        for connection in list(self.open):
             connection.look(now, self._seconds.get(connection.waiting))
         self._timer = None
-        if self._open:
+        if self.open:
             self._sweep_later(loop)
 
 
@@ -131,7 +106,7 @@ class DirectProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         if not self._others.add(self):
-            transport.write(_FULL)
+            transport.write(FULL)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -165,11 +140,11 @@ class DirectProtocol(HttpToolsProtocol):
 
     def look(self, now: float, seconds: float | None) -> None:
         """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
-        if self._stalled_since is not None and now - self._stalled_since > _STALLED_SECONDS:
+        if self._stalled_since is not None and now - self._stalled_since > STALLED_SECONDS:
             self.drop()
         elif seconds is not None and now - self.since > seconds:
             if self.waiting is not Waiting.NOTHING:
-                self.transport.write(_TIMED_OUT)
+                self.transport.write(TIMED_OUT)
             self._others.remove(self)
             self.transport.close()
 
