@@ -63,7 +63,7 @@ class Session:
         self.requests: dict[RequestId, ClientRequest] = {}
         """By the client's ids."""
         self.used_at = 0.0
-        """When a message of the client came last: a reading of the loop's clock, in seconds."""
+        """When a message of the client came last, or when the session was last found busy: a reading of the clock."""
         self._streams: list[MessageStream] = []
         self._untold: dict[bytes, None] = {}
         """Messages about changes that came while there was no stream, each once."""
@@ -210,13 +210,16 @@ class Sessions:
         return iter(self._sessions.values())
 
     def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
-        """The session, which is used with that."""
+        """The session, which counts as used from now on."""
         session = self._sessions.get(identifier)
         if session is None or session.view is not view or session.owner != owner:
             return None
-        session.used_at = self._clock()
-        self._sessions.move_to_end(identifier)
+        self._use(session)
         return session
+
+    def _use(self, session: Session) -> None:
+        session.used_at = self._clock()
+        self._sessions.move_to_end(session.id)
 
     def end(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -228,12 +231,13 @@ class Sessions:
             self.on_ended(session)
 
     def end_idle(self) -> None:
-        """End those that have not been used for long."""
+        """End those that have not been used for long. To be called at intervals."""
         long_ago = self._clock() - self._idle_seconds
         for session in list(self._sessions.values()):
-            if session.used_at > long_ago:
-                return
-            if session.is_idle:
+            if not session.is_idle:
+                # Its time begins when its stream or its last call ends: the client of a broken stream opens another.
+                self._use(session)
+            elif session.used_at <= long_ago:
                 self.end(session)
 
     def end_all(self) -> None:

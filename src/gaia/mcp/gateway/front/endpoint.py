@@ -51,7 +51,7 @@ class HttpExchange:
         """Whether the client has closed the connection."""
 
     def follow(self, other: HttpExchange) -> None:
-        """Whatever becomes of `other` has become of this one."""
+        """Go on as `other`: it is told when the client closes the connection."""
         self._on_gone = other.client_gone
 
     def client_gone(self) -> None:

@@ -83,6 +83,9 @@ class Handles:
         """A request that has used it has ended."""
         handle.under_way -= 1
         handle.used_at = self._clock()
+        if handle.text in self._handles:
+            # The order is that of their times.
+            self._handles.move_to_end(handle.text)
 
     def end(self, handle: Handle) -> None:
         """It is not valid any more."""

@@ -24,7 +24,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     """Its requests under way."""
     idle: float
-    """Since its last message."""
+    """Since its last message, or since it was last found with a call or a stream."""
 
 
 class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):

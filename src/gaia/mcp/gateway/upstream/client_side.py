@@ -14,7 +14,7 @@ Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
 
 
 class ClientSide(Protocol):
-    """One request of one client. For the front's event loop."""
+    """One request of one client. For the gateway's event loop."""
 
     @property
     def identity(self) -> str:

@@ -46,7 +46,7 @@ class _Question:
 
 
 class RelayedCall:
-    """Belongs to the front's event loop, but for what `RequestOwner` says.
+    """Belongs to the gateway's event loop, but for what `RequestOwner` says.
 
     The deadline of a call is that of each round trip. How long people think between them does not count.
     """
@@ -92,7 +92,7 @@ class RelayedCall:
         self._is_over = False
         self._binding: bytes | None = None
 
-    # For the front.
+    # For the client's side.
 
     def cancel(self, reason: str) -> None:
         """The client does not want the answer any more; `on_end` is not called. Harmless if the call has ended."""

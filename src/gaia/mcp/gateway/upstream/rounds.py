@@ -58,7 +58,7 @@ class ParkedCall(Protocol):
 
 
 class Rounds:
-    """What is between two rounds, of all servers of a gateway. Belongs to the front's event loop."""
+    """What is between two rounds, of all servers of a gateway. Belongs to the gateway's event loop."""
 
     def __init__(self, seal: StateSeal | None = None) -> None:
         self._seal = seal or StateSeal()

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ServerLink:
-    """Made on the thread of the front's event loop. `post`, and what `on_loop` makes, are for any thread."""
+    """Made on the thread of the gateway's event loop. `post`, and what `on_loop` makes, are for any thread."""
 
     def __init__(self, client: MCPClient, rounds: Rounds, inbox: LoopInbox) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""One server as the front sees it: requests that are passed on, and how they end."""
+"""`Upstream`: one server as the rest of the gateway sees it: requests that are passed on, and how they end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIONS = CallOptions()
 
 
 class Upstream:
-    """Belongs to the front's event loop."""
+    """Belongs to the gateway's event loop."""
 
     def __init__(self, client: MCPClient, rounds: Rounds | None = None) -> None:
         """`rounds` are those of the gateway; None: its own."""

@@ -109,7 +109,7 @@ class View:
         return self.tools().routes.get(name) or self._find_unlisted_tool(name)
 
     def _find_unlisted_tool(self, name: str) -> tuple[KnownServer, str] | None:
-        """A tool of a server that has not listed any; whatever is wrong with it, the server's client says."""
+        """A tool of a server that has not listed any. The call fails with the reason, which its client knows."""
         for server in self.servers():
             prefix = "" if self.server is not None else f"{server.name}_"
             own = name.removeprefix(prefix)

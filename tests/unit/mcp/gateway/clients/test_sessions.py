@@ -68,6 +68,22 @@ def test_one_exists_for_its_client_at_its_path_only(sessions: Sessions) -> None:
     assert sessions.find(session.id, VIEW, ADA) is None
 
 
+def test_the_time_of_an_idle_session_begins_when_its_client_listens_no_more(sessions: Sessions, clock: Clock) -> None:
+    listening, idle = opened(sessions), opened(sessions)
+    stream = Stream()
+    assert listening.open_stream(stream)
+    clock.now += 61
+    sessions.end_idle()
+    assert list(sessions) == [listening] != [idle]
+    listening.close_stream(stream)
+    clock.now += 1
+    sessions.end_idle()
+    assert list(sessions) == [listening], "its client may open another stream"
+    clock.now += 60
+    sessions.end_idle()
+    assert list(sessions) == []
+
+
 def test_of_too_many_the_one_that_was_idle_longest_ends(sessions: Sessions) -> None:
     first, second = opened(sessions), opened(sessions)
     sessions.find(first.id, VIEW, ADA)
