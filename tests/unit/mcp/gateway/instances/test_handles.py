@@ -51,6 +51,18 @@ def test_one_that_is_not_used_expires() -> None:
     assert time.ended == [handle]
 
 
+def test_one_whose_long_request_has_just_ended_does_not_keep_another_one() -> None:
+    time = Time()
+    handles = time.handles()
+    busy, unused = handles.use("new", ""), handles.use("new", "")
+    handles.done(unused)
+    time.now = 90.0
+    handles.done(busy)
+    time.now = 110.0
+    handles.expire()
+    assert time.ended == [unused]
+
+
 def test_another_one_ends_the_one_that_was_not_used_for_longest() -> None:
     time = Time()
     handles = time.handles(most=2)
