@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -98,7 +99,8 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     except ServingUnavailable as error:
         raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
     except OSError as error:
-        raise CommandFailed(f"cannot listen: {error}", error_type="cannot_listen") from error
+        hint = "Another program listens there; --port takes another one." if error.errno == errno.EADDRINUSE else None
+        raise CommandFailed(f"cannot listen: {error}", hint=hint, error_type="cannot_listen") from error
 
 
 def announce(what: str) -> Callable[[str], None]:
