@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 DEFAULT_PORT = 8765
+_MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
+"""Of the extra, but for uvloop, which uvicorn can do without."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 
 app = typer.Typer(
@@ -116,7 +118,7 @@ def gateway(
         from gaia.cli.gateway_sources import GatewaySources
         from gaia.serving.extra import require
 
-        require("uvicorn", "h11", "httptools", "starlette", "cryptography", extra="gateway")
+        require(*_MODULES, extra="gateway")
         config = load_to_start(options)
         sources = GatewaySources(options, config, clients, is_local=http.is_loopback)
         if not config.get_entries():

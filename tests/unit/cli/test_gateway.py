@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -132,3 +133,19 @@ def test_a_missing_file_of_clients_is_made_by_the_command_that_the_error_names(
 
     assert result.exit_code == 2
     assert f"--clients {tmp_path / 'c.json'}" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("module", ["httptools", "prometheus_client", "starlette"])
+def test_missing_packages_are_named_before_anything_is_served(
+    module: str, invoke: Callable[..., Any], configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == module else find_spec(name, *rest)
+    )
+    # The name is refused later.
+    result = invoke("gateway", "--port", "0", "--name", "a.b")
+
+    assert result.exit_code == 2
+    assert f"Serving needs {module}" in result.stderr

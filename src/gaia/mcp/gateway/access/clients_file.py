@@ -117,7 +117,9 @@ def read_clients_file(file: Path) -> ClientsFile:
     data = json_file.read_bytes(file)
     if not data.strip():
         missing = "is empty" if file.exists() else "there is no such file"
-        raise ConfigError(f"{file}: {missing}; `gaia mcp gateway add-client NAME --clients {file}` makes it, with a first client")
+        raise ConfigError(
+            f"{file}: {missing}; `gaia mcp gateway add-client NAME --clients {file}` makes it, with a first client"
+        )
     return _checked(file, data)
 
 
