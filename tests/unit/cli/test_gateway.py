@@ -149,3 +149,16 @@ def test_missing_packages_are_named_before_anything_is_served(
 
     assert result.exit_code == 2
     assert f"Serving needs {module}" in result.stderr
+
+
+@pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://", "*"])
+def test_an_origin_that_no_browser_sends_is_refused(
+    origin: str, invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", origin)
+
+    assert result.exit_code == 2
+    assert "--allow-origin" in result.stderr
+    good = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", "http://localhost:3000")
+    assert "name: must be" in good.stderr
