@@ -34,9 +34,8 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "serve": ("mcp>=2.3,<3", *_SERVING),
         "dashboard": (*_SERVING, _SDK),
         "gateway": (
-            "uvicorn>=0.30,<1",
+            *_SERVING,
             "uvloop>=0.19; sys_platform != 'win32'",
-            "h11>=0.14,<1",
             _HTTP,
             "cryptography>=42",
             "pyjwt>=2.13,<3",

@@ -10,6 +10,7 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
+from gaia.cli.listing import say_that_there_are_none
 from gaia.cli.options import Options, add_command, with_options
 from gaia.cli.serve_options import AllowHostOption, AllowOriginOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 DEFAULT_PORT = 8765
+_MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
+"""Of the extra, but for uvloop, which uvicorn can do without."""
 _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
 
 app = typer.Typer(
@@ -115,8 +118,12 @@ def gateway(
         from gaia.cli.gateway_sources import GatewaySources
         from gaia.serving.extra import require
 
-        require("uvicorn", "h11", extra="gateway")
-        sources = GatewaySources(options, load_to_start(options), clients, is_local=http.is_loopback)
+        require(*_MODULES, extra="gateway")
+        config = load_to_start(options)
+        sources = GatewaySources(options, config, clients, is_local=http.is_loopback)
+        if not config.get_entries():
+            # They may be added while the gateway runs.
+            say_that_there_are_none(config, console=terminal.err())
         if stdio:
             _serve_stdio(sources, http)
         else:
@@ -152,12 +159,18 @@ def _print_client_config(
     terminal.say(f"For {FILES[program]}:", "dim", console=terminal.err())
     if stdio:
         config = [] if options.config_file is None else ["--config", str(options.config_file.absolute())]
-        sys.stdout.write(config_for_stdio(program, ["gaia", "mcp", "gateway", "--stdio", *config]))
+        sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
         return
     # An address that means all of this machine's is none that a client can connect to.
     host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104
     named = http.allow_hosts[0] if http.allow_hosts else f"[{host}]" if ":" in host else host
     sys.stdout.write(config_for_url(program, f"http://{named}:{http.port}/mcp", with_token=with_token))
+
+
+def _program() -> str:
+    """The command `gaia` of this environment, which is seldom on the PATH of a client that a desktop has started."""
+    script = Path(sys.executable).with_name("gaia")
+    return str(script) if script.is_file() else "gaia"
 
 
 @with_options("as_json", "debug")

@@ -20,6 +20,8 @@ from gaia.cli.servers import complete_name, connected, files_of, waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.supervision.status import ServerStatus
@@ -116,10 +118,10 @@ def _show_errors(rows: list[dict[str, Any]]) -> None:
             terminal.say(f"{terminal.one_line(row['name'])}: {row['error']}", "red")
 
 
-def say_that_there_are_none(servers: MCPConfig) -> None:
-    """For commands about all servers."""
-    terminal.say(f"No servers are configured in {files_of(servers)}")
-    terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim")
+def say_that_there_are_none(servers: MCPConfig, console: Console | None = None) -> None:
+    """For commands about all servers. To standard output unless there is a `console`."""
+    terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
+    terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim", console=console)
 
 
 def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
         {
             "name": server.name,
             "state": server.state.value,
-            "tools": server.tool_count if server.state.value == "ready" else None,
+            "tools": server.tool_count if server.tool_count or server.state.value == "ready" else None,
             "source": None,
             "error": server.last_error,
             "waited": None,

@@ -47,6 +47,12 @@ class DirectHandler(Protocol):
         """Whether requests at this path go to `handle`."""
 
     def handle(
-        self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, responder: Responder
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        address: str | None,
     ) -> DirectExchange:
-        """Answer one request, now or later. Names of `headers` are in lower case."""
+        """Answer one request, now or later. Names of `headers` are in lower case; `address` is the client's IP."""

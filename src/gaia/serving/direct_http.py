@@ -269,7 +269,8 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _handle(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, keeps_alive: bool) -> None:
         self._responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
-        responder.exchange = self._handler.handle(method, path, headers, body, responder)
+        address = None if self.client is None else self.client[0]
+        responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
 
     def answered(self, *, keeps_alive: bool) -> None:
         """The response is complete."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -36,11 +37,23 @@ def test_a_client_that_starts_the_gateway_gets_the_configuration(
     file = configure()
     shown = invoke("gateway", "--stdio", "--config", file, "--print-client-config", "vscode")
 
-    assert json.loads(shown.stdout)["servers"]["gaia"] == {
-        "type": "stdio",
-        "command": "gaia",
-        "args": ["mcp", "gateway", "--stdio", "--config", str(file)],
-    }
+    entry = json.loads(shown.stdout)["servers"]["gaia"]
+    assert Path(entry.pop("command")).name == "gaia"
+    assert entry == {"type": "stdio", "args": ["mcp", "gateway", "--stdio", "--config", str(file)]}
+
+
+def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def command() -> str:
+        monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+        shown = invoke("gateway", "--stdio", "--print-client-config", "claude")
+        found: str = json.loads(shown.stdout)["mcpServers"]["gaia"]["command"]
+        return found
+
+    assert command() == "gaia"
+    (tmp_path / "gaia").touch()
+    assert command() == str(tmp_path / "gaia")
 
 
 @pytest.mark.parametrize("words", [("--host", "0.0.0.0"), ("--host", "::")])
@@ -94,3 +107,58 @@ def test_a_name_that_cannot_be_in_ids_is_refused(invoke: Callable[..., Any], con
 
     assert result.exit_code == 2
     assert "name: must be" in result.stderr
+
+
+def test_without_servers_it_says_so(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "team.json"
+    file.write_text('{"mcpServers": {}}')
+    result = invoke("gateway", "--config", file, "--port", "0", "--name", "a.b")
+
+    assert "No servers are configured" in result.stderr
+    assert "gaia mcp add" in result.stderr
+
+
+def test_a_profile_has_to_be_in_the_file_before_its_clients(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    result = invoke("gateway", "add-client", "ci", "--profile", "read-only", "--clients", tmp_path / "clients.json")
+
+    assert result.exit_code == 2
+    assert '"profiles": {"read-only"' in result.stderr
+
+
+def test_a_missing_file_of_clients_is_made_by_the_command_that_the_error_names(
+    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--clients", tmp_path / "c.json")
+
+    assert result.exit_code == 2
+    assert f"--clients {tmp_path / 'c.json'}" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("module", ["httptools", "prometheus_client", "starlette"])
+def test_missing_packages_are_named_before_anything_is_served(
+    module: str, invoke: Callable[..., Any], configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == module else find_spec(name, *rest)
+    )
+    # The name is refused later.
+    result = invoke("gateway", "--port", "0", "--name", "a.b")
+
+    assert result.exit_code == 2
+    assert f"Serving needs {module}" in result.stderr
+
+
+@pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://", "*"])
+def test_an_origin_that_no_browser_sends_is_refused(
+    origin: str, invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", origin)
+
+    assert result.exit_code == 2
+    assert "--allow-origin" in result.stderr
+    good = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", "http://localhost:3000")
+    assert "name: must be" in good.stderr

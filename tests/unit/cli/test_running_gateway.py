@@ -11,6 +11,7 @@ import pytest
 
 from gaia.cli.command_errors import CommandFailed
 from gaia.cli.running_gateway import fetch_status, rows_of, summary_of
+from gaia.mcp.client.supervision.events import ServerState
 from tests.unit.mcp.gateway.operations.test_status import STATUS
 
 
@@ -86,3 +87,9 @@ def test_rows_are_those_of_the_list() -> None:
     assert rows_of(STATUS) == [
         {"name": "it", "state": "ready", "tools": 0, "source": None, "error": None, "waited": None}
     ]
+
+
+def test_the_tools_of_a_server_at_rest_are_counted() -> None:
+    at_rest = msgspec.structs.replace(STATUS.servers[0], state=ServerState.EXITED, tool_count=6)
+    [row] = rows_of(msgspec.structs.replace(STATUS, servers=[at_rest]))
+    assert (row["state"], row["tools"]) == ("exited", 6)

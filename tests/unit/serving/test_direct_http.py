@@ -34,6 +34,7 @@ class Handler:
     def __init__(self, **answers: Answer) -> None:
         self._answers = answers
         self.seen: list[tuple[str, str, bytes]] = []
+        self.addresses: list[str | None] = []
         self.gone = asyncio.Event()
         self.arrived = asyncio.Event()
         self.waiting: list[Responder] = []
@@ -42,8 +43,15 @@ class Handler:
         return path.startswith("/mcp")
 
     def handle(
-        self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, responder: Responder
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        address: str | None,
     ) -> Exchange:
+        self.addresses.append(address)
         self.seen.append((method, path, body))
         answer = self._answers.get(path.removeprefix("/mcp/"))
         if answer is None:
@@ -159,6 +167,7 @@ def test_one_connection_carries_both_kinds_of_requests() -> None:
             status, _, body = await client.answer()
             assert (status, body) == (200, expected)
         assert handler.seen == [("POST", "/mcp", b"a")] * 2
+        assert handler.addresses == ["127.0.0.1"] * 2
 
     run(test)
 

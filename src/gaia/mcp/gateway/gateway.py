@@ -37,6 +37,10 @@ from gaia.mcp.gateway.views.view import View
 
 __all__ = ["Gateway"]
 
+_NOT_STARTED = (
+    "the gateway is not started: where nothing runs its lifespan, such as for a mounted application, "
+    "use `async with gateway:` around the serving"
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -245,6 +249,9 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
         if scope["type"] == "http":
+            if self._loop is None:
+                # Before the start there is no access control, and nothing is known of the servers.
+                raise RuntimeError(_NOT_STARTED)
             await serve_request(self.endpoint, scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)

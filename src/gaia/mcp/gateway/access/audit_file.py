@@ -30,6 +30,8 @@ class AuditFile:
         self._size = 0
         self._is_torn = False
         """Whether half a line is at the end, which could not be taken back."""
+        if not path.name:
+            raise ConfigError(f"{path}: the audit cannot be written: it is a folder")
         self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, mode=_PRIVATE)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -117,7 +117,9 @@ def read_clients_file(file: Path) -> ClientsFile:
     data = json_file.read_bytes(file)
     if not data.strip():
         missing = "is empty" if file.exists() else "there is no such file"
-        raise ConfigError(f"{file}: {missing}; `gaia mcp gateway add-client NAME` makes it, with a first client")
+        raise ConfigError(
+            f"{file}: {missing}; `gaia mcp gateway add-client NAME --clients {file}` makes it, with a first client"
+        )
     return _checked(file, data)
 
 
@@ -136,7 +138,10 @@ def add_client(file: Path, name: str, profile: str = EVERYTHING.name, *, replace
         if name in found.clients and not replace:
             raise ConfigError(f"{file}: there is a client {name!r} already; give it a new token with --replace")
         if profile not in found.profiles:
-            raise ConfigError(f"{file}: there is no profile {_with_hint(profile, found.profiles)}")
+            raise ConfigError(
+                f"{file}: there is no profile {_with_hint(profile, found.profiles)} "
+                '(write it into the file first, such as "profiles": {"read-only": {"readOnly": true}})'
+            )
         created = datetime.now(UTC).isoformat(timespec="seconds")
         clients = document.setdefault("clients", {})
         clients[name] = {"token": hash_of(token), "profile": profile, "created": created}

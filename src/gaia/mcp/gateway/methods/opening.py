@@ -37,7 +37,7 @@ def initialize(request: PendingRequest) -> None:
             result["instructions"] = instructions
         request.succeed(orjson.dumps(result))
 
-    request.view.when_settled(answer)
+    request.view.when_opening(answer)
 
 
 def discover(request: PendingRequest) -> None:
@@ -53,7 +53,7 @@ def discover(request: PendingRequest) -> None:
             result["instructions"] = instructions
         request.succeed(orjson.dumps(result))
 
-    request.view.when_settled(answer)
+    request.view.when_opening(answer)
 
 
 def ping(request: PendingRequest) -> None:

@@ -21,8 +21,11 @@ __all__ = ["View"]
 _PREFIX = "mcp_"
 """What the manager's names of tools begin with; those of the gateway do not."""
 
-_START_SECONDS = 10.0
-"""For servers that are being started for the first time; lists are answered without those that take longer."""
+_OPENING_SECONDS = 3.0
+"""For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
+that, and for the first list: the official SDK for the answer to ``server/discover``, others for both together."""
+_START_SECONDS = 5.0
+"""For the same servers after that; lists are answered without those that take longer."""
 _LIST_SECONDS = 5.0
 """For lists that no server has answered yet."""
 _NEW_LIST_SECONDS = 0.5
@@ -64,6 +67,10 @@ class View:
     def sees_resource(self, server: str, uri: str) -> bool:
         """Whether a resource may be seen."""
         return self.sees(server) and self.profile.allows_resource(server, uri)
+
+    def when_opening(self, act: Callable[[], None]) -> None:
+        """Call `act` as `when_settled` does, but sooner. Lists wait for servers that have not settled by then."""
+        self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
 
     def when_settled(self, act: Callable[[], None]) -> None:
         """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds.

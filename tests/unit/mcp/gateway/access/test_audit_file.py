@@ -63,6 +63,11 @@ def test_one_program_writes_to_it(file: AuditFile, path: Path) -> None:
     again.close()
 
 
+def test_a_folder_without_a_name_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="folder"):
+        AuditFile(Path("/"))
+
+
 def test_a_place_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="the audit cannot be written"):

@@ -94,3 +94,15 @@ def test_lifespan_starts_and_stops_it() -> None:
         assert gateway.manager.list_servers() == []
 
     asyncio.run(use())
+
+
+def test_nothing_is_answered_before_the_start() -> None:
+    """Access control begins with the start, and a mounted application's lifespan is not run."""
+
+    async def use() -> None:
+        client = Client(BODY)
+        with pytest.raises(RuntimeError, match="async with gateway"):
+            await client.run(Gateway({}))
+        assert client.sent == []
+
+    asyncio.run(use())

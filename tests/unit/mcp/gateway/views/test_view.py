@@ -80,6 +80,30 @@ def test_names_do_not_depend_on_what_is_seen() -> None:
 
 
 @pytest.mark.process
+def test_a_session_opens_before_a_list_is_answered_without_a_server_that_does_not_start(
+    fault_server: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "_OPENING_SECONDS", 0.01)
+    monkeypatch.setattr(view_module, "_START_SECONDS", 10 * PATIENCE)
+    silent = fault_server(faults=[{"on": "initialize", "freeze": True}, {"on": "server/discover", "freeze": True}])
+
+    async def use() -> None:
+        async with Gateway({"silent": silent}) as gateway:
+            view = View(gateway._servers, gateway._changes, None, Profile("p"))
+            opened, settled = asyncio.Event(), asyncio.Event()
+            view.when_opening(opened.set)
+            await asyncio.wait_for(opened.wait(), PATIENCE)
+            view.when_settled(settled.set)
+            assert not settled.is_set()
+
+    asyncio.run(use())
+
+
+def test_clients_that_wait_ten_seconds_for_their_first_list_get_it() -> None:
+    assert view_module._OPENING_SECONDS + view_module._START_SECONDS <= 8
+
+
+@pytest.mark.process
 def test_a_server_that_does_not_start_is_waited_for_once(
     fault_server: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
