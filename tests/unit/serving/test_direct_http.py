@@ -359,7 +359,10 @@ def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
     [
         b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX: ",
         b"POST /mcp?",
-        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nTrailer: ",
+        (
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nTrailer: "
+        ),
     ],
 )
 def test_a_head_without_end_is_refused(begun: bytes) -> None:

@@ -12,7 +12,7 @@ from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import SUBSCRIPTION_ID
 from gaia.mcp.errors import MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
-from gaia.mcp.gateway.changes import Audience
+from gaia.mcp.gateway.changes import MAX_WATCHED, Audience
 from gaia.mcp.gateway.client_messages import EMPTY_RESULT, RequestRefused, member
 from gaia.mcp.gateway.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.pending_request import PendingRequest, later
@@ -89,6 +89,10 @@ def listen(request: PendingRequest) -> None:
     uris = wanted.get("resourceSubscriptions") or []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise RequestRefused(INVALID_PARAMS, "notifications.resourceSubscriptions: has to be a list of URIs")
+    uris = list(dict.fromkeys(uris))
+    if len(uris) > MAX_WATCHED:
+        message = f"notifications.resourceSubscriptions: no client can watch more than {MAX_WATCHED} resources"
+        raise RequestRefused(INVALID_PARAMS, message)
     if not request.accepts_messages:
         raise RequestRefused(INVALID_PARAMS, "Accept has to name text/event-stream", status=406)
     kinds = frozenset(kind for kind, key in _FILTERS.items() if wanted.get(key) is True)
@@ -108,7 +112,7 @@ def listen(request: PendingRequest) -> None:
         acknowledge()
         return
     everything = _AllOrTime(len(uris), later(request, acknowledge))
-    for uri in dict.fromkeys(uris):
+    for uri in uris:
         _watch(request, listening, uri, agreed, everything)
 
 

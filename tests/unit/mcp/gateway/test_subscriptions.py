@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gaia.testing import FakeServer
 from tests.gateway.lines import asking
 from tests.waiting import PATIENCE
@@ -94,5 +96,27 @@ def test_clients_of_the_handshake_era_subscribe_by_requests() -> None:
             assert await lines.ask("resources/unsubscribe", {"uri": "x:1"}) == {}
         async with asking({}, stateless=False) as lines:
             assert (await lines.ask("resources/subscribe", {"uri": "x:1"}))["code"] == -32602
+
+    asyncio.run(use())
+
+
+def test_a_resource_that_is_named_twice_is_acknowledged_at_once() -> None:
+    async def use() -> None:
+        async with asking({"a": FakeServer("a", resources={"x:1": ""})}) as lines:
+            lines.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["x:1", "x:1"]}})
+            told = await lines.wait_told("notifications/subscriptions/acknowledged")
+            assert told["params"]["notifications"] == {"resourceSubscriptions": ["x:1"]}
+
+    # Without an answer for each, the acknowledgement would come when the time for them is up.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gaia.mcp.gateway.subscriptions._ACKNOWLEDGEMENT_SECONDS", 10 * PATIENCE)
+        asyncio.run(use())
+
+
+def test_too_many_resources_are_refused() -> None:
+    async def use() -> None:
+        async with asking({"a": FakeServer("a")}) as lines:
+            wanted = {"notifications": {"resourceSubscriptions": [f"x:{number}" for number in range(1_001)]}}
+            assert "more than 1000 resources" in (await lines.ask("subscriptions/listen", wanted))["message"]
 
     asyncio.run(use())
