@@ -13,63 +13,35 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.serving.direct_connections import DirectConnections
 from gaia.serving.direct_handler import DirectExchange, DirectHandler, Headers
 from gaia.serving.guards import Guard, Refused
-from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, OpenConnections, Waiting
+from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 
-__all__ = ["DirectConnections", "DirectProtocol", "direct_protocol"]
+__all__ = ["DirectProtocol", "direct_protocol"]
 
-_SWEEP_SECONDS = 1.0
-_IDLE_SECONDS = 75.0
-"""How long a connection without any request is kept."""
+logger = get_logger(__name__)
 
 _MAX_WAITING = 16
 """Requests of one connection that wait for the answers to earlier ones; more are not read."""
 
+_LARGE = 64 * 1024
+"""Bytes of the body of a request that waits; after such a one, no more are read."""
+
+_MAX_UNFINISHED = 64 * 1024
+"""Bytes that belong to no complete head, and to no part of a body either."""
+
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JSON = (b"content-type", b"application/json")
 _METHODS = frozenset((b"POST", b"GET", b"DELETE"))
-
-
-class DirectConnections(OpenConnections["DirectProtocol"]):
-    """Those of one server, looked at at intervals. For its event loop."""
-
-    def __init__(self, options: HttpOptions) -> None:
-        super().__init__(options.max_connections)
-        self._seconds = {
-            Waiting.NOTHING: _IDLE_SECONDS,
-            Waiting.HEAD: options.head_timeout,
-            Waiting.BODY: options.body_timeout,
-        }
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, connection: DirectProtocol) -> bool:
-        has_room = super().add(connection)
-        if has_room and self._timer is None:
-            self._sweep_later(connection.loop)
-        return has_room
-
-    def remove(self, connection: DirectProtocol) -> None:
-        super().remove(connection)
-        if not self.open and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        # One timer for all: setting one for each step of each request would take longer than reading it.
-        self._timer = loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        for connection in list(self.open):
-            connection.look(now, self._seconds.get(connection.waiting))
-        self._timer = None
-        if self.open:
-            self._sweep_later(loop)
 
 
 class DirectProtocol(HttpToolsProtocol):
@@ -89,7 +61,9 @@ class DirectProtocol(HttpToolsProtocol):
         self._is_direct = False
         """The request that is being read goes to the handler."""
         self._path = ""
-        self._body = b""
+        self._body: bytes | bytearray = b""
+        self._unfinished = 0
+        """Bytes since the head has begun, or since the last part of the body."""
         self._is_refused = False
         self._keeps_alive = True
         self._passed: tuple[object, ...] | None = None
@@ -119,8 +93,44 @@ class DirectProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.waiting is Waiting.NOTHING:
-            self.waiting, self.since = Waiting.HEAD, self.loop.time()
-        super().data_received(data)
+            self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
+        self._unfinished += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
+        if self._unfinished > _MAX_UNFINISHED and self.waiting in (Waiting.HEAD, Waiting.BODY):
+            # The parser has no bound of its own.
+            self._end_with(_TOO_LONG)
+
+    def _parse(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The client offers another protocol, such as Java's clients HTTP/2. The parser would take the body for
+                # the first bytes of that.
+                if self.parser.get_method() == b"CONNECT":
+                    raise httptools.HttpParserError from None
+                rest = rest[upgrade.args[0] :]
+                self.parser.feed_data(self._without_offer())
+            else:
+                return
+
+    def _without_offer(self) -> bytes:
+        """The head of the request that was just read, without the offer of another protocol."""
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self.url, version, b"".join(lines))
+
+    def send_400_response(self, msg: str) -> None:
+        if self._is_free():
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -143,10 +153,14 @@ class DirectProtocol(HttpToolsProtocol):
         if self._stalled_since is not None and now - self._stalled_since > STALLED_SECONDS:
             self.drop()
         elif seconds is not None and now - self.since > seconds:
-            if self.waiting is not Waiting.NOTHING:
-                self.transport.write(TIMED_OUT)
             self._others.remove(self)
-            self.transport.close()
+            self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
+
+    def _end_with(self, response: bytes) -> None:
+        """Close the connection, with this response unless it would be taken for that to an earlier request."""
+        if response and self._is_free():
+            self.transport.write(response)
+        self.transport.close()
 
     def drop(self) -> None:
         """Close the connection without waiting for what is still to be written."""
@@ -160,9 +174,17 @@ class DirectProtocol(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._is_refused = False
-        self.waiting, self.since = Waiting.HEAD, self.loop.time()
+        self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come behind the body, when the headers have been checked.
+        if self.waiting is Waiting.HEAD:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            # It is read again, see `_parse`.
+            return
         method = self.parser.get_method()
         path = self.url.partition(b"?")[0].decode("latin-1")
         self._is_direct = (
@@ -179,19 +201,28 @@ class DirectProtocol(HttpToolsProtocol):
         refused = self._refusal(method.decode("ascii"), path)
         if refused is not None:
             self._refuse(refused)
-        elif self.expect_100_continue:
+        elif self.expect_100_continue and self._is_free():
             self.transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
+        self._unfinished = 0
         if not self._is_direct:
             super().on_body(body)
         elif not self._is_refused:
-            self._body = self._body + body if self._body else body
+            if not self._body:
+                self._body = body
+            else:
+                if isinstance(self._body, bytes):
+                    # Bodies may come in many small parts, each of which would have all copied.
+                    self._body = bytearray(self._body)
+                self._body += body
             refused = self._guard.too_large(len(self._body))
             if refused is not None:
                 self._refuse(refused)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self.waiting = Waiting.APPLICATION
         if not self._is_direct:
             super().on_message_complete()
@@ -200,7 +231,7 @@ class DirectProtocol(HttpToolsProtocol):
                 self.parser.get_method().decode("ascii"),
                 self._path,
                 dict(self.headers),
-                self._body,
+                bytes(self._body),
                 self._keeps_alive,
             )
             self._body = b""
@@ -208,7 +239,7 @@ class DirectProtocol(HttpToolsProtocol):
                 self._handle(*request)
             else:
                 self._queue.append(request)
-                if len(self._queue) >= _MAX_WAITING:
+                if len(self._queue) >= _MAX_WAITING or len(request[3]) > _LARGE:
                     self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
@@ -221,6 +252,10 @@ class DirectProtocol(HttpToolsProtocol):
         """Whether the next request may be answered: there is room for its response, and none that comes before it."""
         return self._responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
+    def _is_free(self) -> bool:
+        """Whether what is written now is the response to the request that is being read."""
+        return self._responder is None and not self._queue and not self._is_on_usual_way()
+
     def _is_on_usual_way(self) -> bool:
         """Whether the usual way has not come to its end yet."""
         # Before the first request there is no cycle, which the base class does not say.
@@ -228,7 +263,7 @@ class DirectProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _take_usual_way(self) -> None:
-        if self._responder is not None:
+        if self._responder is not None or self._queue:
             # Answers have to come in the order of the requests, which only one of the two ways can see to.
             self._is_direct = self._is_refused = True
             self.transport.close()
@@ -261,7 +296,7 @@ class DirectProtocol(HttpToolsProtocol):
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""
         self._is_refused = True
-        if self._responder is None:
+        if self._is_free():
             responder = DirectResponder(self, keeps_alive=False)
             responder.finish(refused.status, [_JSON, *refused.headers], orjson.dumps(refused.body))
         else:
@@ -270,7 +305,11 @@ class DirectProtocol(HttpToolsProtocol):
     def _handle(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, keeps_alive: bool) -> None:
         self._responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
         address = None if self.client is None else self.client[0]
-        responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
+        try:
+            responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
+        except Exception as error:  # noqa: BLE001 - it may be in the middle of the end of another request
+            logger.error("direct_request_failed", method=method, path=path, error=exception_text(error))
+            responder.finish(500, [_JSON], b'{"error":{"message":"internal error"}}')
 
     def answered(self, *, keeps_alive: bool) -> None:
         """The response is complete."""

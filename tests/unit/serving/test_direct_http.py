@@ -310,8 +310,8 @@ def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> N
 
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost:", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"])
 def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gaia.serving.direct_http._SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr("gaia.serving.direct_http._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("gaia.serving.direct_connections._SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("gaia.serving.direct_connections._IDLE_SECONDS", 0.05)
 
     async def test(_: Handler, connect: Callable[[], Any]) -> None:
         client = await connect()
@@ -348,3 +348,139 @@ def test_junk_is_refused() -> None:
         assert (await client.answer())[0] == 400
 
     run(test)
+
+
+def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        parts = 200_000
+        # Copying all with each part would take 20 GB.
+        body = b"1\r\nx\r\n" * parts + b"0\r\n\r\n"
+        client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
+        assert (await client.answer())[2] == b"x" * parts
+        assert type(handler.seen[0][2]) is bytes
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"POST /mcp?",
+        (
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nTrailer: "
+        ),
+    ],
+)
+def test_a_head_without_end_is_refused(begun: bytes) -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(begun)
+        # More than the server reads at once.
+        client.writer.write(b"x" * 1_000_000)
+        # The server may reset the connection, as not all is read, so that there is not always an answer.
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            assert (await client.answer())[0] == 431
+        assert await client.is_closed()
+        assert handler.seen == []
+
+    run(test)
+
+
+def test_many_requests_are_no_long_head() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        for _number in range(20):
+            client.post("/mcp", b"x" * 50_000)
+        for _number in range(20):
+            assert len((await client.answer())[2]) == 50_000
+
+    run(test)
+
+
+def test_trailers_are_no_headers() -> None:
+    given: list[dict[bytes, bytes]] = []
+
+    class Noting(Handler):
+        def handle(
+            self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, responder: Responder, address: Any
+        ) -> Exchange:
+            given.append(headers)
+            return super().handle(method, path, headers, body, responder, address)
+
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        body = b"2\r\n{}\r\n0\r\nAuthorization: Bearer x\r\nHost: evil\r\n\r\n"
+        client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
+        assert (await client.answer())[2] == b"{}"
+        assert (given[0][b"host"], b"authorization" in given[0]) == (b"localhost", False)
+
+    run(test, Noting)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/other"])
+def test_the_offer_of_another_protocol_is_ignored(path: str) -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        smuggled = b"POST /mcp/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        client.post(path, smuggled, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+        client.post("/mcp", b"next")
+        assert (await client.answer())[2].endswith(smuggled)
+        assert (await client.answer())[2] == b"next"
+        assert [body for _, _, body in handler.seen][-1] == b"next"
+        assert "/mcp/smuggled" not in [path for _, path, _ in handler.seen]
+
+    run(test)
+
+
+def test_a_tunnel_is_refused() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await client.answer())[0] == 400
+
+    run(test)
+
+
+REQUEST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\n%b\r\n%b"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"", b"2") + REQUEST % (b"/other", b"", b"3"),
+        REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"Origin: http://evil.example\r\n", b"2"),
+        REQUEST % (b"/other", b"", b"1") + b"junk\r\n\r\n",
+        REQUEST % (b"/mcp/later", b"", b"1") + b"junk\r\n\r\n",
+    ],
+)
+def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes) -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(sent)
+        # The connection is closed instead, before the first answer or after it.
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            assert (await client.answer())[2] == b"ASGI 1"
+        assert await client.is_closed()
+
+    run(test, lambda: Handler(later=later))
+
+
+def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> None:
+    def fail(_handler: Handler, _responder: Responder, _body: bytes) -> None:
+        raise RecursionError
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/later")
+        client.post("/mcp/fail")
+        client.post("/mcp", b"last")
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        handler.waiting[0].finish(200, [], b"first")
+        answers = [await client.answer() for _ in range(3)]
+        assert [status for status, _, _ in answers] == [200, 500, 200]
+        assert answers[2][2] == b"last"
+
+    run(test, lambda: Handler(later=later, fail=fail))

@@ -59,7 +59,8 @@ def decode_answer(line: bytes) -> tuple[int, bytes] | None:
 def facts_of(result: bytes) -> ResultFacts:
     """What a result that is an object says of itself. Most say nothing, and are not decoded."""
     # A long one is decoded in less time than it is searched twice.
-    if len(result) < _LONG and b'"isError"' not in result and b'"resultType"' not in result:
+    # Names of members may be written in escapes, too.
+    if len(result) < _LONG and not any(word in result for word in (b'"isError"', b'"resultType"', b"\\u00")):
         return NO_FACTS
     try:
         return _facts.decode(result)

@@ -29,7 +29,7 @@ def claimed_issuer(token: str) -> str | None:
     """The issuer that the token names. Nothing is verified: it says only whose keys are to be tried."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):
         return None
     issuer = claims.get("iss")
     return issuer if isinstance(issuer, str) else None
@@ -39,7 +39,7 @@ def signing_key_id(token: str, settings: IssuerSettings) -> str | None:
     """The ``kid`` of the key that the token names as its own. Raises `BadToken` for other headers than allowed."""
     try:
         header = jwt.get_unverified_header(token)
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):
         raise BadToken("it is no JWT") from None
     kind = header.get("typ")
     if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:

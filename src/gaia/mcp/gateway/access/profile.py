@@ -9,6 +9,7 @@ from typing import Any
 
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.gateway.access.limit_settings import ClientLimits
+from gaia.mcp.gateway.access.resource_uri import has_detour, plain_uri
 
 __all__ = ["EVERYTHING", "Profile"]
 
@@ -67,8 +68,20 @@ class Profile:
         return (
             self.allows_server(server)
             and self.resources.allows(server, uri)
+            and self._allows_plain(server, uri)
             and (self.within is None or self.within.allows_resource(server, uri))
         )
+
+    def _allows_plain(self, server: str, uri: str) -> bool:
+        """Whether a URI is allowed that means the same, so that another spelling does not pass by a filter."""
+        filtered = self.resources
+        if filtered.allow is None and not filtered.deny:
+            return True
+        plain = plain_uri(uri)
+        if plain == uri:
+            return True
+        # A list of what is allowed may have the escapes of the URI, but says nothing of where a detour leads.
+        return (filtered if has_detour(uri) else ToolFilter(None, filtered.deny)).allows(server, plain)
 
     def narrowed_to(self, other: Profile) -> Profile:
         """What both allow, for ``/mcp/@<other>``: named like `other`, with the limits of this one."""

@@ -27,6 +27,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "fragment",
+    "may_have",
     "member",
     "stateless_result",
 ]
@@ -129,7 +130,7 @@ def encode_request(identifier: RequestId, method: str, params: Mapping[str, Any]
 
 def stateless_result(result: bytes) -> bytes:
     """A result of a server as the stateless era wants it: with a ``resultType``, "complete" if the server gave none."""
-    if b'"resultType"' in result and "resultType" in _members.decode(result):
+    if may_have(result, b'"resultType"') and "resultType" in _members.decode(result):
         return result
     return _with_members(result, b'"resultType":"complete"')
 
@@ -141,6 +142,11 @@ def cacheable_result(result: bytes) -> bytes:
         if name not in members:
             result = _with_members(result, b'"' + name.encode() + b'":' + value)
     return result
+
+
+def may_have(encoded: bytes, name: bytes) -> bool:
+    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
+    return name in encoded or b"\\u00" in encoded
 
 
 def _with_members(result: bytes, members: bytes) -> bytes:

@@ -50,10 +50,10 @@ def check_metadata(
     Notifications need no ``_meta``.
     """
     version = meta.get(_VERSION)
-    _compare("MCP-Protocol-Version", headers.get(_VERSION_HEADER), version if is_request or version else None)
+    _compare("MCP-Protocol-Version", _trimmed(headers.get(_VERSION_HEADER)), version if is_request or version else None)
     if is_request:
         check_stateless(meta)
-        _compare("Mcp-Method", headers.get(_METHOD_HEADER), method)
+        _compare("Mcp-Method", _trimmed(headers.get(_METHOD_HEADER)), method)
         key = _NAMED_BY.get(method)
         if key is not None and key in params:
             _compare("Mcp-Name", _decoded(headers.get(_NAME_HEADER), "Mcp-Name"), _text(params[key]))
@@ -95,7 +95,7 @@ def _compare(name: str, header: bytes | None, expected: Any) -> None:
         return
     if header is None:
         raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} is missing", status=400)
-    given = header.decode("utf-8", "replace").strip()
+    given = header.decode("utf-8", "replace")
     if given != expected:
         raise RequestRefused(
             HEADER_MISMATCH,
@@ -111,8 +111,13 @@ def _text(raw: msgspec.Raw) -> Any:
         raise RequestRefused(INVALID_PARAMS, f"no string: {error}", status=400) from None
 
 
+def _trimmed(header: bytes | None) -> bytes | None:
+    return None if header is None else header.strip()
+
+
 def _decoded(header: bytes | None, name: str) -> bytes | None:
     """Without the marks of a value that is in Base64 because headers could not carry it ("Custom Headers")."""
+    header = _trimmed(header)
     if header is None or not (header.startswith(b"=?base64?") and header.endswith(b"?=")):
         return header
     try:

@@ -30,6 +30,8 @@ __all__ = ["PendingRequest", "Reply", "UnderWay", "later"]
 logger = get_logger(__name__)
 
 _NO_CAPABILITIES: Mapping[str, Any] = {}
+_MAX_TEXT = 64 * 1024
+"""Characters of a name or a URI, which may be kept for long."""
 _OWN_KEYS = frozenset({"_meta"})
 _OWN_META = frozenset({"progressToken", HANDLE_KEY})
 
@@ -132,6 +134,8 @@ class PendingRequest:
         value = member(self.params, key, str)
         if value is None:
             raise RequestRefused(INVALID_PARAMS, f"{key}: missing")
+        if len(value) > _MAX_TEXT:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_TEXT} characters")
         return value
 
     def forwarded(self, **changed: Any) -> dict[str, Any]:

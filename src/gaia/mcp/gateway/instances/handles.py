@@ -10,17 +10,21 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
+import msgspec
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.gateway.clients.client_messages import may_have
 from gaia.mcp.gateway.request_refused import RequestRefused
 
 __all__ = ["HANDLE_KEY", "Handle", "Handles", "with_handle"]
 
 HANDLE_KEY = "gaia.mcp/instances"
 """The member of `_meta`, in requests and in results."""
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_META = msgspec.Raw(b"null")
 
 _NEW = "new"
 _BYTES = 24
@@ -114,11 +118,12 @@ class Handles:
 
 def with_handle(result: bytes, handle: Handle) -> bytes:
     """A result, a JSON object, that tells the client its handle."""
-    if b'"_meta"' in result:
-        decoded: dict[str, Any] = orjson.loads(result)
-        meta = decoded.get("_meta")
-        decoded["_meta"] = {**(meta if isinstance(meta, dict) else {}), HANDLE_KEY: handle.text}
-        return orjson.dumps(decoded)
+    if may_have(result, b'"_meta"'):
+        # Values stay as they are: a number may be too large to be decoded.
+        members = _members.decode(result)
+        meta = members.get("_meta", _NO_META)
+        own = {**(_members.decode(meta) if bytes(meta)[:1] == b"{" else {}), HANDLE_KEY: handle.text}
+        return msgspec.json.encode({**members, "_meta": own})
     rest = result.lstrip()[1:].lstrip()
     told = b'{"_meta":' + orjson.dumps({HANDLE_KEY: handle.text})
     return told + (b"}" if rest[:1] == b"}" else b"," + rest)

@@ -9,14 +9,19 @@ import orjson
 
 from gaia import __version__
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
 from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
 from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, META, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.request_refused import RequestRefused
 from gaia.mcp.gateway.views.view import View
 
 __all__ = ["discover", "initialize", "ping"]
 
 _INFO = {"name": "gaia-mcp-gateway", "version": __version__}
+
+_MAX_SAID = 64 * 1024
+"""Bytes of what a client says of itself, which is kept as long as its session."""
 
 
 def initialize(request: PendingRequest) -> None:
@@ -24,6 +29,9 @@ def initialize(request: PendingRequest) -> None:
     assert session is not None, "the endpoint opens one"
     wanted = request.text("protocolVersion")
     session.revision = wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
+    for key in ("capabilities", "clientInfo"):
+        if len(bytes(request.params.get(key, b""))) > _MAX_SAID:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_SAID} bytes")
     session.capabilities = member(request.params, "capabilities", dict) or {}
     session.client_info = member(request.params, "clientInfo", dict) or {}
 

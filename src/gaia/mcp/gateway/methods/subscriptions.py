@@ -16,7 +16,7 @@ from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, member
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.relaying import fail
 from gaia.mcp.gateway.request_refused import RequestRefused
-from gaia.mcp.gateway.views.changes import Audience
+from gaia.mcp.gateway.views.changes import MAX_WATCHED, Audience
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServer
 from gaia.mcp.gateway.views.view import View
 
@@ -90,9 +90,12 @@ def listen(request: PendingRequest) -> None:
     uris = wanted.get("resourceSubscriptions") or []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise RequestRefused(INVALID_PARAMS, "notifications.resourceSubscriptions: has to be a list of URIs")
+    uris = list(dict.fromkeys(uris))
+    if len(uris) > MAX_WATCHED:
+        message = f"notifications.resourceSubscriptions: no client can watch more than {MAX_WATCHED} resources"
+        raise RequestRefused(INVALID_PARAMS, message)
     if not request.accepts_messages:
         raise RequestRefused(INVALID_PARAMS, "Accept has to name text/event-stream", status=406)
-    uris = list(dict.fromkeys(uris))
     kinds = frozenset(kind for kind, key in _FILTERS.items() if wanted.get(key) is True)
     listening = _Listening(request, kinds)
     changes = request.view.changes

@@ -126,6 +126,9 @@ class RelayedCall:
                 self._link.client.trips.note_urls(call.error)
             if call.error is None and call.facts.result_type == "input_required" and self._link.is_stateless:
                 self._input_required(call.take())
+            elif call.error is None and call.facts.result_type == "input_required" and self.client.is_stateless:
+                # Its client would take it for what it says, and answer questions that were not checked.
+                raise InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
             else:
                 self._observed(call)
                 self._check(call)
@@ -153,7 +156,10 @@ class RelayedCall:
         end = link.on_loop(self._end)
 
         def checked() -> None:
-            problem = check(orjson.loads(relayed.result))
+            try:
+                problem = check(orjson.loads(relayed.result))
+            except ValueError as error:
+                problem = InvalidResponse(f"the result cannot be compared with the tool's outputSchema: {error}")
             end(relayed if problem is None else Relayed(error=problem))
 
         # It may take seconds.
@@ -350,7 +356,11 @@ class RelayedCall:
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
         """The client has sent its request again, with answers."""
         self.client, self._on_end = client, on_end
-        responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
+        try:
+            responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
+        except ValueError:
+            # Such as a number that is too large. The call must not be left as it is.
+            responses = None
         for key, question in list(self._questions.items()):
             given = responses.get(key) if isinstance(responses, dict) else None
             answer = given if isinstance(given, dict) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import os
 import time
@@ -70,11 +71,12 @@ class StateSeal:
 def binding_of(server: str, identity: str, method: str, params: Mapping[str, Any]) -> bytes:
     """What a state belongs to: the server, the client, and the request but for what differs between its rounds."""
     original = {key: value for key, value in params.items() if key not in _NOT_BOUND}
-    # Decoded, because a client may write the members in another order, or escape characters, the next time.
-    encoded = orjson.dumps(
-        [server, identity, method, orjson.loads(orjson.dumps(original))], option=orjson.OPT_SORT_KEYS
-    )
-    return hashlib.sha256(encoded).digest()
+    about, encoded = orjson.dumps([server, identity, method]), orjson.dumps(original)
+    # Decoded, because a client may write the members in another order, or escape characters, the next time. What
+    # cannot be, such as numbers that are too large, has to be the same bytes.
+    with contextlib.suppress(ValueError, TypeError):
+        encoded = orjson.dumps(orjson.loads(encoded), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(about + encoded).digest()
 
 
 def _cipher(key: bytes) -> Any:

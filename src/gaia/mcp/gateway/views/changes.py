@@ -13,12 +13,12 @@ from gaia.mcp.errors import MCPError, Overloaded
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.views.known_servers import Kind, KnownServers
 
-__all__ = ["Audience", "Changes"]
+__all__ = ["MAX_WATCHED", "Audience", "Changes"]
 
 _TOGETHER_SECONDS = 0.02
 """Changes of lists that come within this time are told together: at the start, all servers have some."""
 
-_MAX_WATCHED = 1_000
+MAX_WATCHED = 1_000
 """Resources, for one audience."""
 
 Done = Callable[[MCPError | None], None]
@@ -84,8 +84,8 @@ class Changes:
         """
         key = (client, uri)
         keys = self._audiences[audience]
-        if len(keys) >= _MAX_WATCHED and key not in keys:
-            done(Overloaded(f"no client can watch more than {_MAX_WATCHED} resources"))
+        if len(keys) >= MAX_WATCHED and key not in keys:
+            done(Overloaded(f"no client can watch more than {MAX_WATCHED} resources"))
             return
         keys.add(key)
         watch = self._watched.get(key)

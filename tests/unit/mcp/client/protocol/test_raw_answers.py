@@ -64,3 +64,8 @@ def test_facts(length: int) -> None:
 def test_a_repaired_result_is_encoded_again() -> None:
     assert result_bytes({"a": float(1), "b": 2**70}) == b'{"a":1.0,"b":1180591620717411303424}'
     assert result_bytes({"a": "b"}) == b'{"a":"b"}'
+
+
+def test_facts_may_be_written_in_escapes() -> None:
+    said = facts_of(rb'{"is\u0045rror":true,"\u0072esultType":"input_required"}')
+    assert (said.is_error, said.result_type) == (True, "input_required")

@@ -1,5 +1,6 @@
 """Which access tokens are trusted."""
 
+import base64
 import time
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +86,12 @@ def test_keys_for_something_else_are_left_aside() -> None:
         verified_claims(KEY.token(ISSUER), SETTINGS, [{**KEY.public, "x": "AA"}], [RESOURCE])
 
 
-@pytest.mark.parametrize("token", ["", "a.b.c", jwt.encode({"x": 1}, "s" * 32, "HS256")])
+DEEP = base64.urlsafe_b64encode(b"[" * 9_000).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "a.b.c", f"{DEEP}.e30.e30", f"eyJhbGciOiJFUzI1NiJ9.{DEEP}.e30", jwt.encode({"x": 1}, "s" * 32, "HS256")],
+)
 def test_what_names_no_issuer_has_none(token: str) -> None:
     assert claimed_issuer(token) is None

@@ -1,5 +1,7 @@
 """What exists for a client of a profile."""
 
+import pytest
+
 from gaia.mcp.client.tool_filter import ToolFilter
 from gaia.mcp.gateway.access.limit_settings import ClientLimits
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
@@ -67,3 +69,31 @@ def test_a_narrowed_profile_allows_what_both_do_and_keeps_the_limits_of_the_clie
 def test_profiles_are_keys_of_tables() -> None:
     table = {Profile("a", limits=ClientLimits(per_tool={})): 1}
     assert table[Profile("a", limits=ClientLimits(per_tool={}))] == 1
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///%65tc/passwd",
+        "FILE:///etc/passwd",
+        "file://localhost/etc/passwd",
+        "file:////etc/passwd",
+        "file:///home/../etc/passwd",
+        "file:///home/%2e%2E/etc/passwd",
+        "file:///home/..%2fetc/passwd",
+        "file:///home\\..\\etc\\passwd",
+        "file:///./etc/passwd",
+    ],
+)
+def test_another_spelling_of_a_uri_passes_by_no_filter(uri: str) -> None:
+    assert not Profile("p", resources=ToolFilter(None, ["file:///etc/*"])).allows_resource("s", uri)
+    assert not Profile("p", resources=ToolFilter(["file:///home/*"])).allows_resource("s", uri)
+    assert EVERYTHING.allows_resource("s", uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///home/a%20b", "file:///home/{path}", "file:///home/", "db://Main?q=%41", "urn:a", "plain", "x://["]
+)
+def test_other_uris_are_as_they_are(uri: str) -> None:
+    assert Profile("p", resources=ToolFilter([uri.replace("[", "[[]")])).allows_resource("s", uri)
+    assert Profile("p", resources=ToolFilter(None, ["file:///etc/*"])).allows_resource("s", uri)

@@ -66,6 +66,7 @@ def test_what_is_passed_on_has_no_line_ends() -> None:
         (b'{"a":1}', {"resultType": "complete", "a": 1}),
         (b'{"resultType":"input_required"}', {"resultType": "input_required"}),
         (b'{"a":"\\"resultType\\""}', {"resultType": "complete", "a": '"resultType"'}),
+        (b'{"\\u0072esultType":"input_required"}', {"resultType": "input_required"}),
         (b'{"a":{"resultType":"x"}}', {"resultType": "complete", "a": {"resultType": "x"}}),
     ],
 )

@@ -40,6 +40,8 @@ def test_headers_that_agree_with_the_body_pass() -> None:
     check_metadata(HEADERS, "tools/call", PARAMS, META, is_request=True)
     encoded = {**HEADERS, b"mcp-name": b"=?base64?" + base64.b64encode(b"echo") + b"?="}
     check_metadata(encoded, "tools/call", PARAMS, META, is_request=True)
+    spaced = {**HEADERS, b"mcp-method": b"tools/call ", b"mcp-name": b"=?base64?" + base64.b64encode(b" a ") + b"?="}
+    check_metadata(spaced, "tools/call", {"name": msgspec.Raw(b'" a "')}, META, is_request=True)
     check_metadata({}, "notifications/cancelled", {}, {}, is_request=False)
 
 
@@ -53,6 +55,7 @@ def test_headers_that_agree_with_the_body_pass() -> None:
         (b"mcp-name", b"other"),
         (b"mcp-name", None),
         (b"mcp-name", b"=?base64?!!!?="),
+        (b"mcp-name", b"=?base64?" + base64.b64encode(b" echo") + b"?="),
     ],
 )
 def test_headers_that_do_not_are_refused(header: bytes, value: bytes | None) -> None:

@@ -96,3 +96,18 @@ def test_a_result_tells_the_handle(result: dict[str, object], expected: dict[str
     assert told == expected
     given = result.get("_meta")
     assert meta == {**(given if isinstance(given, dict) else {}), HANDLE_KEY: "h"}
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (rb'{"\u005fmeta":{"gaia.mcp/instances":"other","a":1}}', rb'{"_meta":{"gaia.mcp/instances":"h","a":1}}'),
+        (b'{"_meta":{},"large":1e999}', b'{"_meta":{"gaia.mcp/instances":"h"},"large":1e999}'),
+        (
+            b'{"_meta":{},"deep":' + b"[" * 500 + b"]" * 500 + b"}",
+            b'{"_meta":{"gaia.mcp/instances":"h"},"deep":' + b"[" * 500 + b"]" * 500 + b"}",
+        ),
+    ],
+)
+def test_a_server_cannot_keep_the_handle_from_a_client(result: bytes, expected: bytes) -> None:
+    assert with_handle(result, Handle("h", "")) == expected

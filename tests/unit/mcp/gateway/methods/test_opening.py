@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gaia.mcp.gateway import Gateway
 from gaia.testing import FakeServer
 from tests.gateway.lines import OPENING, Lines, asking
@@ -40,5 +42,16 @@ def test_a_server_that_was_never_ready_may_have_prompts_and_resources() -> None:
             assert {"prompts", "resources"} <= set((await lines.ask("server/discover"))["capabilities"])
         async with asking({}) as lines:
             assert set((await lines.ask("server/discover"))["capabilities"]) == {"tools"}
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("key", ["capabilities", "clientInfo"])
+def test_what_a_client_says_of_itself_has_a_bound(key: str) -> None:
+    async def use() -> None:
+        async with Gateway({}) as gateway:
+            lines = Lines(gateway, stateless=False)
+            error = await lines.ask("initialize", {**OPENING, key: {"x": "x" * 70_000}})
+            assert error["message"] == f"{key}: longer than 65536 bytes"
 
     asyncio.run(use())

@@ -111,3 +111,12 @@ def test_clients_of_the_handshake_era_subscribe_by_requests() -> None:
             assert (await lines.ask("resources/subscribe", {"uri": "x:1"}))["code"] == -32602
 
     asyncio.run(use())
+
+
+def test_too_many_resources_are_refused() -> None:
+    async def use() -> None:
+        async with asking({"a": FakeServer("a")}) as lines:
+            wanted = {"notifications": {"resourceSubscriptions": [f"x:{number}" for number in range(1_001)]}}
+            assert "more than 1000 resources" in (await lines.ask("subscriptions/listen", wanted))["message"]
+
+    asyncio.run(use())

@@ -275,12 +275,13 @@ class TestAskingAStatelessClient:
 
         asyncio.run(use())
 
-    def test_a_missing_answer_is_a_refusal(self) -> None:
+    @pytest.mark.parametrize("answers", [[], orjson.Fragment(b'{"1":1e999}')])
+    def test_a_missing_answer_is_a_refusal(self, answers: object) -> None:
         async def use() -> None:
             async with upstream_of(server()) as upstream:
                 first = Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello"))
                 required = await first.result()
-                again = {**call_of("hello"), "inputResponses": [], "requestState": required["requestState"]}
+                again = {**call_of("hello"), "inputResponses": answers, "requestState": required["requestState"]}
                 relayed = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
                 assert relayed.is_error or relayed.error is not None
 
@@ -313,5 +314,22 @@ def test_a_result_that_does_not_fit_its_schema_fails_only_if_that_is_wanted(mode
                 assert isinstance(relayed.error, InvalidResponse)
             else:
                 assert orjson.loads(relayed.result)["structuredContent"] == {"sum": "three"}
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("is_stateless", [True, False])
+def test_a_handshake_server_cannot_require_input_by_a_result(is_stateless: bool) -> None:
+    def ask() -> dict[str, Any]:
+        return {"content": [], "resultType": "input_required", "inputRequests": {"a": {"method": "roots/list"}}}
+
+    async def use() -> None:
+        async with upstream_of(FakeServer("one", tools=[ask], protocol=HANDSHAKE)) as upstream:
+            requester = Requester(is_stateless=is_stateless).send(upstream, "tools/call", call_of("ask"))
+            relayed = await requester.relayed()
+            if is_stateless:
+                assert isinstance(relayed.error, InvalidResponse)
+            else:
+                assert orjson.loads(relayed.result)["resultType"] == "input_required"
 
     asyncio.run(use())

@@ -70,3 +70,12 @@ def test_a_binding_is_the_same_for_the_same_request() -> None:
         binding(params, method="prompts/get"),
     ]
     assert binding(params) not in others
+
+
+@pytest.mark.parametrize("arguments", [b'{"a":1e999}', b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"])
+def test_what_cannot_be_decoded_is_bound_as_it_is(arguments: bytes) -> None:
+    bindings = [
+        binding_of("files", "ann", "tools/call", {"name": name, "arguments": orjson.Fragment(arguments)})
+        for name in ("read", "read", "write")
+    ]
+    assert bindings[0] == bindings[1] != bindings[2]
