@@ -21,6 +21,7 @@ from gaia.mcp.client import MCPClientManager
 from gaia.mcp.client.supervision.events import ServerState, ToolsChanged
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import ConfigError
+from gaia.testing import FakeServer
 from tests.recorder import Recorder
 from tests.servers.answers import text
 from tests.servers.processes import is_alive
@@ -259,3 +260,80 @@ def test_a_task_applies_it_too(fault_server: FaultServer) -> None:
             assert not (await manager.call_tool("mcp_it_echo", {"text": "x"})).is_error
 
     asyncio.run(main())
+
+
+def test_what_is_applied_last_holds_while_an_earlier_change_is_under_way(fault_server: FaultServer) -> None:
+    old, new = fault_server(), fault_server(start_delay=0.2)
+    with MCPClientManager({"it": old}) as manager:
+        assert manager.apply({"it": new}, timeout=0).pending == ("it",)
+        applied = manager.apply({"it": old})
+        assert (applied.unchanged, applied.replaced) == ((), ("it",))
+        client = manager.get_client("it")
+        assert client is not None
+        assert client.entry is not None
+        assert client.entry.args == old["args"]
+        assert manager.apply({"it": old}).unchanged == ("it",)
+
+
+def test_a_server_comes_back_while_it_finishes_the_calls_from_before_its_removal(
+    fault_server: FaultServer, tmp_path: Path
+) -> None:
+    server = fault_server(state_file=tmp_path / "state")
+    with MCPClientManager({"it": server}) as manager:
+        before = pids(manager)
+        call = manager.submit_tool("mcp_it_sleep", {"seconds": 600})
+        assert wait_until(lambda: len(read_state(tmp_path / "state").calls) == 1)
+        assert manager.apply({}, timeout=0).pending == ("it",)
+        assert manager.apply({"it": server}).started == ("it",)
+        assert pids(manager)["it"] not in (None, before["it"])
+        assert not manager.call_tool("mcp_it_echo", {"text": "x"}).is_error
+        call.cancel()
+
+
+def test_the_time_of_one_does_not_wait_for_another_that_is_applied(
+    fault_server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, begun, goes_on = fault_server(), threading.Event(), threading.Event()
+    with MCPClientManager({}) as manager, ThreadPoolExecutor(1) as threads:
+
+        def start(*_: object) -> str:
+            begun.set()
+            goes_on.wait(PATIENCE)
+            return "it was not started"
+
+        monkeypatch.setattr(manager, "_start", start)
+        first = threads.submit(manager.apply, {"one": one})
+        assert begun.wait(PATIENCE)
+        applied = manager.apply({"one": one, "two": one}, timeout=0)
+        assert (applied.unchanged, applied.pending) == (("one",), ("two",))
+        assert not first.done()
+        goes_on.set()
+        assert "one" in first.result(PATIENCE).failed
+
+
+def test_what_was_applied_before_everything_is_disconnected_starts_nothing_after_it(
+    fault_server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = MCPClientManager({})
+    begin = manager._begin_changes
+
+    def disconnected_first(*arguments: Any) -> list[str]:
+        manager.disconnect_all()
+        return begin(*arguments)
+
+    monkeypatch.setattr(manager, "_begin_changes", disconnected_first)
+    applied = manager.apply({"it": fault_server(state_file=tmp_path / "state")})
+    assert (applied.started, list(applied.failed)) == ((), ["it"])
+    assert not (tmp_path / "state").exists()
+    assert manager.client_of("it") is None
+
+
+@pytest.mark.parametrize("drain", [-1.0, float("inf"), float("nan"), None, "1"])
+def test_a_time_to_drain_that_is_no_duration_is_refused_and_stops_nothing(drain: Any) -> None:
+    with MCPClientManager({"it": FakeServer("it")}) as manager:
+        client = manager.client_of("it")
+        assert client is not None
+        for stop in (client.disconnect, client.request_disconnect):
+            with pytest.raises(ValueError, match="drain"):
+                stop(drain=drain)
+        assert client.state is ServerState.READY

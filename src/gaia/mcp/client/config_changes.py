@@ -71,15 +71,19 @@ class Changes:
         """What was to be done with each server, and why it has failed, if it has."""
         self._begun: dict[str, threading.Thread | None] = {}
 
-    def begin(self, name: str, what: str, change: Callable[[], str | None]) -> threading.Thread | None:
+    def begin(
+        self, name: str, what: str, change: Callable[[], str | None], *, after: threading.Thread | None = None
+    ) -> threading.Thread | None:
         """Have `change` made, which returns why it has failed, or None. Returns its thread, unless it had to be ours.
 
-        `what` is a field of `AppliedConfig`.
+        `what` is a field of `AppliedConfig`. It is made when the thread `after` has ended.
         """
 
         def run() -> None:
             failure: str | None = "it was interrupted"
             try:
+                if after is not None:
+                    after.join()
                 failure = change()
             finally:
                 with self._lock:

@@ -22,7 +22,7 @@ from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.clock import Clock, require_seconds
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_transport import transport_for
 from gaia.mcp.client.session import new_session, supervision_context
@@ -262,8 +262,9 @@ class MCPClient:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
 
         With `drain`, a server that is ready has so many seconds to finish the calls that it has; new calls are refused
-        meanwhile.
+        meanwhile. Raises ValueError for a `drain` that is no duration.
         """
+        _require_drain(drain)
         self._session.disconnect(self._forget, drain)
         self.listeners.end()
 
@@ -275,6 +276,7 @@ class MCPClient:
 
     def request_disconnect(self, *, drain: float = 0.0) -> None:
         """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
+        _require_drain(drain)
         self._session.request_disconnect(drain)
 
     def _close_services(self) -> None:
@@ -571,3 +573,8 @@ class MCPClient:
         self._cache.happened(event)
         self._services.on_event(event)
         self.listeners.publish(event)
+
+
+def _require_drain(drain: float) -> None:
+    if drain != 0:
+        require_seconds("drain", drain)

@@ -142,7 +142,11 @@ class MCPClientManager:
         self._starters: list[threading.Thread] = []
         """Threads of `load_from_config` and `apply`; some of them may have ended. Replaced as a whole."""
         self._applying = reentrant_lock()
-        """Makes `apply` one at a time. Held while servers are waited for, which do not need it."""
+        """Has one `apply` at a time begin its changes, and owns `_replacing`. Not held while they are made."""
+        self._replacing: dict[str, threading.Thread] = {}
+        """The thread that gives a server another configuration, or was the last to do so."""
+        self._stops = 0
+        """How often `disconnect_all` was called, under `_lock`: what was applied before starts nothing any more."""
         self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
         """What each client was made of. Single entries are set and read, by any thread."""
         self._departing: set[MCPClient] = set()
@@ -403,25 +407,33 @@ class MCPClientManager:
         """
         require_wait(timeout)
         config = _as_config(config)
+        changes, stops = Changes(), self._stops
         with self._applying:
-            changes = Changes()
-            unchanged = self._begin_changes(config, changes)
-            changes.wait(timeout)
+            unchanged = self._begin_changes(config, changes, stops)
+        changes.wait(timeout)
         self.readiness.changed()
         result = changes.result(unchanged)
         shown = {name: value for name, value in msgspec.structs.asdict(result).items() if value}
         logger.info("config_applied", **shown)
         return result
 
-    def _begin_changes(self, config: MCPConfig, changes: Changes) -> list[str]:
-        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing."""
+    def _begin_changes(self, config: MCPConfig, changes: Changes, stops: int) -> list[str]:
+        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing.
+
+        What an earlier `apply` began may still be under way.
+        """
         disabled = [name for name in config.get_entries() if is_disabled(config, name)]
         if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
             raise ConfigError("; ".join(problems))
         entries = {name: entry for name, entry in config.get_servers().items() if name not in disabled}
         origins = {name: Origin(name, entry, config.source_of(name)) for name, entry in entries.items()}
         clients = self._registry.clients()
-        unchanged = [name for name, client in clients.items() if self._origins.get(client) == origins.get(name)]
+        self._replacing = {name: thread for name, thread in self._replacing.items() if thread.is_alive()}
+        unchanged = [
+            name
+            for name, client in clients.items()
+            if name not in self._replacing and self._origins.get(client) == origins.get(name)
+        ]
         # Any that cannot be made is found here.
         made = {
             name: MCPClient.from_config(name, entry, debug=self.debug)
@@ -441,28 +453,40 @@ class MCPClientManager:
                 except NameTaken:
                     # The application has added it, or begun to start it, meanwhile.
                     continue
-                threads.append(changes.begin(name, "started", functools.partial(self._start, name, started)))
-            elif successor.shares_clock_with(client):
+                start = functools.partial(self._start, name, started, stops)
+                threads.append(changes.begin(name, "started", start))
+                continue
+            if successor.shares_clock_with(client):
                 replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
-                threads.append(changes.begin(name, "replaced", replace))
             else:
-                again = functools.partial(self._change_place, name, client, make)
-                threads.append(changes.begin(name, "replaced", again))
+                replace = functools.partial(self._change_place, name, client, make, stops)
+            thread = changes.begin(name, "replaced", replace, after=self._replacing.get(name))
+            if thread is not None:
+                self._replacing[name] = thread
+            threads.append(thread)
         for name, client in clients.items():
             if name not in entries:
-                threads.append(changes.begin(name, "removed", functools.partial(self._depart, name, client)))
+                # Here and now, so that the next `apply` finds it gone.
+                self._take_away(name, client)
+                threads.append(changes.begin(name, "removed", functools.partial(self._depart, client)))
         for name in self._registry.failed_names() - entries.keys():
             self._registry.forget_failure(name)
         self._note_starters(thread for thread in threads if thread is not None)
         return unchanged
 
-    def _start(self, name: str, client: MCPClient) -> str | None:
+    def _start(self, name: str, client: MCPClient, stops: int) -> str | None:
         """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
+        if stops != self._stops:
+            # `disconnect_all` may have come before the name was reserved.
+            self._registry.drop(name, client)
         if self._connect(name, client, keep_trying=True):
             return None
         return client.last_error or "it was disconnected meanwhile"
 
     def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
+        if self._origins.get(client) == origin:
+            # An earlier change, which had not ended yet, has come to the same.
+            return None
         successor.join(self._services_for(name, client, origin), self._defaults)
         error = client.reconfigure(successor)
         if client.transport is successor.transport:
@@ -471,18 +495,22 @@ class MCPClientManager:
         self.readiness.changed()
         return None if error is None else error.message
 
-    def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient]) -> str | None:
+    def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
         """One of the two takes the time from another clock than the other, so they cannot be one client."""
-        self._depart(name, client)
-        return self._start(name, make())
+        self._take_away(name, client)
+        self._depart(client)
+        return self._start(name, make(), stops)
 
-    def _depart(self, name: str, client: MCPClient) -> None:
-        """Take a server away that has its time to finish its calls."""
-        origin = self._origins.get(client)
+    def _take_away(self, name: str, client: MCPClient) -> None:
+        """A server is none of ours any more; `_depart` has to follow."""
         self._departing.add(client)
+        self._registry.drop(name, client)
+        self._registry.forget_failure(name)
+
+    def _depart(self, client: MCPClient) -> None:
+        """Stop a server that was taken away, which has its time to finish its calls."""
+        origin = self._origins.get(client)
         try:
-            self._registry.drop(name, client)
-            self._registry.forget_failure(name)
             client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)
         finally:
             self._departing.discard(client)
@@ -490,6 +518,8 @@ class MCPClientManager:
 
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
+        with self._lock:
+            self._stops += 1
         clients = self._registry.take_all()
         for departing in list(self._departing):
             # They have had their time.

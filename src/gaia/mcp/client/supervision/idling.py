@@ -19,7 +19,8 @@ _LOOKS = 4
 class Idling:
     """Watches whether the present process of one server is used. Belongs to the supervisor's thread.
 
-    A server is in use while calls wait for it or for its answers, and while the client is subscribed to resources.
+    A server is in use while calls wait for it or for its answers, while it waits for an answer of the client, and while
+    the client is subscribed to resources.
     """
 
     def __init__(
@@ -38,7 +39,12 @@ class Idling:
 
     @property
     def is_in_use(self) -> bool:
-        return self._call_queue.in_flight > 0 or len(self._call_queue) > 0 or bool(self._subscribed)
+        return self._call_queue.in_flight > 0 or len(self._call_queue) > 0 or bool(self._subscribed) or self._asks
+
+    @property
+    def _asks(self) -> bool:
+        watched = self._watched
+        return watched is not None and self._context.server_requests.has_open(watched)
 
     @property
     def _subscribed(self) -> object:

@@ -252,6 +252,11 @@ class ServerRequests:
             logger.debug("server_request_withdrawn", server=self._server, request_id=identifier)
             server_request.withdraw()
 
+    def has_open(self, connection: Connection) -> bool:
+        """Whether the server waits for an answer on this connection."""
+        with self._lock:
+            return any(asker is connection for asker, _ in self._by_request)
+
     def lost(self, connection: Connection) -> None:
         """The connection is over, so its requests cannot be answered any more."""
         with self._lock:

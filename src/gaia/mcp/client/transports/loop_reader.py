@@ -32,7 +32,7 @@ class PipeLoop(Protocol):
         """End this. For the loop's thread."""
 
     def is_current(self) -> bool:
-        """Whether this is the loop's thread."""
+        """Whether this is the loop's thread, and the loop runs."""
 
     def call_soon(self, task: Callable[[], object]) -> None:
         """Run `task` in the loop's next turn. For its thread."""
@@ -66,7 +66,7 @@ class LoopReader:
 
     def join(self, timeout: float) -> None:
         """Wait until the end of the pipe; not at all if the loop does not run any more, or this is its thread."""
-        if not self._loop.is_closed:
+        if not (self._loop.is_closed or self._loop.is_current()):
             self._over.wait(timeout)
 
     def is_alive(self) -> bool:

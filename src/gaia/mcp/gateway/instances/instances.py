@@ -72,11 +72,12 @@ class InstancePool:
     def upstream(self, owner: Hashable) -> Upstream:
         """The instance of `owner`, which gets one if it has none. Takes a millisecond then; waits for no start.
 
-        Raises Overloaded if there are too many.
+        Raises Overloaded if there are too many, or the server is being removed.
         """
         instance = self._owned.get(owner)
         if instance is None:
             instance = self._owned[owner] = self._take()
+            self._keep_spare()
         else:
             self._owned.move_to_end(owner)
             self._renew(instance)
@@ -129,11 +130,24 @@ class InstancePool:
             _end(instance.client)
             instance = None
         if instance is None:
-            instance = self._make()
-        if entry is None or (not entry.lazy and len(self._owned) + 1 < entry.max_instances):
-            self._spare = self._make()
-            self._spare.client.wake()
+            try:
+                instance = self._make()
+            except ValueError as error:
+                # The manager has removed the server a moment ago.
+                raise Overloaded(str(error)) from error
         return instance
+
+    def _keep_spare(self) -> None:
+        """Have one wait for the next owner. Without one, that waits for the start of its own."""
+        entry = self._entry
+        if entry is not None and (entry.lazy or len(self._owned) >= entry.max_instances):
+            return
+        try:
+            self._spare = self._make()
+        except Exception as error:  # noqa: BLE001 - the owner that has come has its instance
+            logger.warning("spare_instance_missing", server=self._shared.name, error=exception_text(error))
+        else:
+            self._spare.client.wake()
 
     def _make(self) -> _Instance:
         def happened(event: Event) -> None:

@@ -38,7 +38,8 @@ class _PipeLoop:
         self._loop.remove_reader(descriptor)
 
     def is_current(self) -> bool:
-        return threading.get_ident() == self._thread
+        # The thread may have left the loop, and go on without it.
+        return threading.get_ident() == self._thread and self._loop.is_running()
 
     def call_soon(self, task: Callable[[], object]) -> None:
         self._loop.call_soon(task)

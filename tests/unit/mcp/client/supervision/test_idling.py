@@ -8,11 +8,13 @@ import pytest
 
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.handshake_era import HandshakeEra
+from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.errors import MCPError, ServerUnavailable, StartFailed
 from tests.fake_transport import PATIENCE, FakeChannel
 from tests.supervised import FRAGILE, Supervised
+from tests.unit.mcp.client.supervision.conftest import FORM, Person
 from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
 from tests.waiting import wait_until
 
@@ -91,6 +93,20 @@ class TestAnIdleServer:
             looked(server, IDLE_STOP)
         assert server.supervisor.state is ServerState.READY
         server.subscriptions.remove_resource("file:///a")
+        looked(server, IDLE_STOP)
+        looked(server, IDLE_STOP)
+        server.wait_for_state(ServerState.EXITED)
+
+    def test_is_none_that_waits_for_an_answer(self, supervise: Supervise, person: Person) -> None:
+        server = supervise(idle_stop=IDLE_STOP, features=ClientFeatures(on_elicitation=person)).started()
+        channel = server.transport.channel(1)
+        channel.ask("elicitation/create", FORM)
+        person.wait_until_asked()
+        for _ in range(3):
+            looked(server, IDLE_STOP)
+        assert server.supervisor.state is ServerState.READY
+        person.may_answer.set()
+        channel.wait_for_response()
         looked(server, IDLE_STOP)
         looked(server, IDLE_STOP)
         server.wait_for_state(ServerState.EXITED)

@@ -12,6 +12,7 @@ import pytest
 
 from gaia import log
 from gaia.handover import on_engine_thread
+from gaia.locks import Latch
 from gaia.mcp.client.transports.loop_reader import LoopReader
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
@@ -92,6 +93,18 @@ def test_a_loop_that_is_closed_is_not_waited_for() -> None:
     assert not read.reader.is_alive()
     read.pipe.close()
     os.close(read.writing)
+
+
+def test_the_loop_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        read = Read()
+        with monkeypatch.context() as patched:
+            patched.setattr(Latch, "wait", lambda *_: pytest.fail("it waits"))
+            read.reader.join(PATIENCE)
+        assert read.reader.is_alive()
+        await read.close()
+
+    asyncio.run(use())
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,6 +71,34 @@ def test_a_spare_is_started_and_given_to_the_next_owner(make_pool: MakePool) -> 
     assert first.state is ServerState.EXITED, "it has had no call"
     assert pool.upstream("other").client is spare
     assert spare not in pool.clients()[2:]
+
+
+def test_an_owner_has_its_instance_if_there_can_be_no_spare(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, manager = make_pool()
+    make, made = manager.new_instance, itertools.count()
+
+    def only_one(*arguments: Any) -> MCPClient:
+        if next(made):
+            raise RuntimeError("can't start new thread")
+        return make(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(manager, "new_instance", only_one)
+        client = pool.upstream("one").client
+        assert pool.clients() == [client]
+        assert works(client)
+    assert works(pool.upstream("other").client)
+    assert len(pool.clients()) == 3
+
+
+def test_a_server_that_was_removed_a_moment_ago_has_no_instances(make_pool: MakePool) -> None:
+    pool, manager = make_pool()
+    manager.remove_server("it")
+    with pytest.raises(Overloaded, match="not running"):
+        pool.upstream("one")
+    assert pool.clients() == []
 
 
 def test_an_instance_ends_with_its_owner_and_goes_to_no_other(make_pool: MakePool) -> None:

@@ -40,6 +40,21 @@ def test_a_pipe_is_read_on_the_loop_in_the_loops_own_context() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="loops do not read pipes there")
+def test_a_thread_that_has_left_the_loop_is_not_the_loops() -> None:
+    async def use() -> object:
+        pipes = running_pipe_loop()
+        assert pipes is not None
+        assert pipes.is_current()
+        assert not await asyncio.to_thread(pipes.is_current)
+        return pipes
+
+    loop = asyncio.new_event_loop()
+    pipes = loop.run_until_complete(use())
+    assert not pipes.is_current(), "what it puts off until the end of the turn would wait for ever"  # type: ignore[attr-defined]
+    loop.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="loops do not read pipes there")
 def test_a_loop_that_is_closed_says_so() -> None:
     async def use() -> object:
         return running_pipe_loop()
