@@ -29,6 +29,7 @@ _UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file f
 
 app = typer.Typer(
     invoke_without_command=True,
+    add_completion=False,
     rich_markup_mode=None,
     help="Put all servers that are not disabled behind one MCP endpoint, until the process is told to end.",
 )
