@@ -13,7 +13,6 @@ import typer
 
 from gaia.cli import terminal
 from gaia.cli.command_errors import USAGE, CommandFailed
-from gaia.cli.listing import say_that_there_are_none
 from gaia.cli.options import Options, add_command, with_options
 from gaia.cli.serve_options import AllowHostOption, AllowOriginOption, HostOption, PortOption, announce, run_server
 from gaia.cli.trusting import load_to_start
@@ -135,6 +134,8 @@ def gateway(
                     fork_server.prepare(sources)
                     held.callback(fork_server.let_go, sources)
                 if not config.get_entries():
+                    from gaia.cli.listing import say_that_there_are_none
+
                     # They may be added while the gateway runs.
                     say_that_there_are_none(config, console=terminal.err())
                 if stdio:
