@@ -68,6 +68,8 @@ class DirectProtocol(HttpToolsProtocol):
         self._keeps_alive = True
         self._passed: tuple[object, ...] | None = None
         """The headers on which the guard's answer depends, of the last request that it let pass."""
+        self._passed_whole: tuple[object, ...] | None = None
+        """All of its head, which many clients repeat."""
         self._responder: DirectResponder | None = None
         """Of the request that is being answered."""
         self._queue: deque[tuple[str, str, dict[bytes, bytes], bytes, bool]] = deque()
@@ -277,6 +279,9 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _refusal(self, method: str, path: str) -> Refused | None:
         """What the guard says. It is not asked again about what it let pass on this connection just before."""
+        whole = (method, path, self.headers)
+        if whole == self._passed_whole:
+            return None
         size, total, about = 0, 0, []
         for name, value in self.headers:
             total += len(name) + len(value)
@@ -291,7 +296,10 @@ class DirectProtocol(HttpToolsProtocol):
             if refused is not None:
                 return refused
             self._passed = passed
-        return self._guard.too_large(size)
+        refused = self._guard.too_large(size)
+        if refused is None:
+            self._passed_whole = whole
+        return refused
 
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""

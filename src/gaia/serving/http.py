@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import uvicorn
 
-from gaia.serving.connections import bounded_protocol
 from gaia.serving.direct_handler import DirectHandler
 from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
@@ -192,6 +191,8 @@ def _configuration(
 
 def _protocol(options: HttpOptions, guard: Guard, direct: DirectHandler | None) -> type[asyncio.Protocol]:
     if direct is None or options.allow_origins:
+        from gaia.serving.connections import bounded_protocol
+
         # uvicorn calls it like a class, and makes no other use of it. Web pages need the headers of CORS, which are
         # added in front of the application.
         return cast("type[asyncio.Protocol]", bounded_protocol(options))

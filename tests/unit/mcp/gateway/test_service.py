@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,19 @@ def test_a_gateway_that_cannot_start_is_not_ready() -> None:
         assert sent == ["lifespan.startup.failed", "raised"]
 
     asyncio.run(use())
+
+
+def test_while_it_runs_the_collector_leaves_alone_what_stays() -> None:
+    counts: dict[str, int] = {}
+    messages = ["lifespan.startup", "lifespan.shutdown"]
+
+    async def receive() -> Any:
+        return {"type": messages.pop(0)}
+
+    async def send(message: Any) -> None:
+        counts[message["type"]] = gc.get_freeze_count()
+
+    asyncio.run(Service(Gateway({})).application({"type": "lifespan"}, receive, send))
+
+    assert counts["lifespan.startup.complete"] > 0
+    assert gc.get_freeze_count() == 0

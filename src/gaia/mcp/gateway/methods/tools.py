@@ -7,6 +7,7 @@ from gaia.mcp.gateway.clients.metadata import check_parameters
 from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
 from gaia.mcp.gateway.methods.call_control import Target
 from gaia.mcp.gateway.methods.relaying import refuse_unknown, relay
+from gaia.mcp.gateway.views.known_servers import KnownServer
 
 __all__ = ["call_tool", "list_tools"]
 
@@ -21,15 +22,15 @@ def list_tools(request: PendingRequest) -> None:
 
 def call_tool(request: PendingRequest) -> None:
     name = request.text("name")
-    if request.view.find_tool(name) is not None:
-        _call(request, name)
+    found = request.view.find_tool(name)
+    if found is not None:
+        _call(request, name, found)
     else:
         # Its server may be about to list it.
-        request.view.when_settled(later(request, lambda: _call(request, name)))
+        request.view.when_settled(later(request, lambda: _call(request, name, request.view.find_tool(name))))
 
 
-def _call(request: PendingRequest, name: str) -> None:
-    found = request.view.find_tool(name)
+def _call(request: PendingRequest, name: str, found: tuple[KnownServer, str] | None) -> None:
     if found is None:
         refuse_unknown(request, "tool", name)
         return

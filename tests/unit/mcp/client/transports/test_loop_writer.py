@@ -1,4 +1,4 @@
-"""What one turn of a loop sends leaves in two writes, and what a thread sends at once."""
+"""What one turn of a loop sends leaves together, and what comes alone or from a thread at once."""
 
 from __future__ import annotations
 
@@ -47,8 +47,14 @@ class Pipe:
     def __init__(self) -> None:
         self.reading, writing = os.pipe()
         self.turns = Turns()
+        self.now = 1.0
         self.writer = LoopWriter(
-            os.fdopen(writing, "wb", buffering=0), "x", max_pending=3, on_broken=lambda: None, loop=self.turns
+            os.fdopen(writing, "wb", buffering=0),
+            "x",
+            max_pending=3,
+            on_broken=lambda: None,
+            loop=self.turns,
+            now=lambda: self.now,
         )
 
     def send(self, word: bytes) -> bool:
@@ -70,13 +76,34 @@ def pipe() -> Iterator[Pipe]:
     os.close(pipe.reading)
 
 
-def test_the_first_is_written_at_once_and_the_others_at_the_end_of_the_turn(pipe: Pipe) -> None:
+def test_what_comes_alone_is_written_at_once_and_without_a_further_turn(pipe: Pipe) -> None:
+    for word in (b"a", b"b"):
+        pipe.now += 0.0002
+        assert pipe.send(word)
+        assert pipe.read() == word
+    assert pipe.turns.tasks == []
+
+
+def test_what_comes_together_is_written_at_the_end_of_the_turn(pipe: Pipe) -> None:
     for _ in range(2):
-        assert all(pipe.send(word) for word in (b"a", b"b", b"c"))
+        pipe.now += 0.0002
+        for word in (b"a", b"b", b"c"):
+            assert pipe.send(word)
+            pipe.now += 0.00005
         assert pipe.read() == b"a"
         pipe.turns.end()
         assert pipe.read() == b"bc"
     assert not pipe.writer.has_waiting
+
+
+def test_the_turn_is_ended_even_if_the_last_call_of_it_comes_late(pipe: Pipe) -> None:
+    for word in (b"a", b"b", b"c"):
+        assert pipe.send(word)
+    pipe.now += 1
+    assert pipe.send(b"d")
+    assert pipe.read() == b"a"
+    pipe.turns.end()
+    assert pipe.read() == b"bcd"
 
 
 def test_no_more_waits_than_may(pipe: Pipe) -> None:
