@@ -40,6 +40,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "cryptography>=42",
             "pyjwt>=2.13,<3",
             "prometheus-client>=0.20,<1",
+            "typer>=0.15,<0.29",
         ),
     }
 )
