@@ -138,6 +138,11 @@ EXPLAINED = {
 }
 """Rows in which peers may be ahead, by the beginning of their keys, and why."""
 
+_SPANS = (
+    "A span takes longer than the awaited call that it is around, and the SDK's calls have one as well: the more of "
+    "the time is spans, the less is left that differs. The rows without tracing show what the calls take."
+)
+
 _CAUSES = {
     ("latency: 64 B, two cores: p50", GAIA): (
         "A call wakes three threads one after the other (the server's, the reader, the caller) where the raw pipe "
@@ -163,6 +168,8 @@ _CAUSES = {
         "OpenTelemetry's own span takes nearly all of the goal around a call, even if it is not sampled, see its row. "
         "The rest is passing the trace on to the server and asking whether anything is recorded."
     ),
+    ("asyncio: 64 B, one core, traced: p50", AWAITED_TRACED): _SPANS,
+    ("asyncio: 64 B, two cores, traced: p50", AWAITED_TRACED): _SPANS,
     ("throughput: 1 server, two cores: 32 callers", GAIA): (
         "With 32 threads that wait for answers, a call takes more than two switches of threads, most of them to hand "
         "over the interpreter's lock. They cost over a third of the processor time, so the figure follows the machine."
