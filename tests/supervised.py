@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.context import Listing, SupervisionContext
+from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
@@ -59,6 +59,9 @@ class Supervised:
         standby: bool = False,
         recycling: RecyclingLimits = NO_LIMITS,
         drain_timeout: float = 30.0,
+        lazy: bool = False,
+        idle_stop: float | None = None,
+        known: KnownServer | None = None,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -83,6 +86,8 @@ class Supervised:
             standby=standby,
             recycling=recycling,
             drain_timeout=drain_timeout,
+            lazy=lazy,
+            idle_stop=idle_stop,
             hooks=self,
             server_requests=self.server_requests,
             clock=self.clock,
@@ -92,6 +97,9 @@ class Supervised:
         self.supervisor = Supervisor(self.context)
         self.caller = Caller(self.supervisor, clock, timeout)
         self._threads = ThreadPoolExecutor(64, "test-caller")
+        self.adoptions: list[SupervisionContext] = []
+        """What was adopted, on the supervisor's thread."""
+        self.known = known
         self._happened = threading.Condition()
         """Owns everything below."""
         self.events: list[Event] = []
@@ -120,6 +128,12 @@ class Supervised:
 
     def refusal_of(self, tool: str) -> MCPError | None:
         return None
+
+    def adopted(self, context: SupervisionContext) -> None:
+        self.adoptions.append(context)
+
+    def last_known(self) -> KnownServer | None:
+        return self.known
 
     def happened(self, event: Event) -> None:
         with self._happened:

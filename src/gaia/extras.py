@@ -15,7 +15,7 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["EXTRAS", "install_command", "missing"]
+__all__ = ["EXTRAS", "install_command", "missing", "not_installed"]
 
 _HTTP = "httptools>=0.6.4,<1"
 _SDK = "opentelemetry-sdk>=1.30,<2"
@@ -34,6 +34,15 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "serve": ("mcp>=2.3,<3", *_SERVING),
         "dashboard": (*_SERVING, _SDK),
         "ray": ("ray>=2.50,<3",),
+        "gateway": (
+            *_SERVING,
+            "uvloop>=0.19; sys_platform != 'win32'",
+            _HTTP,
+            "cryptography>=42",
+            "pyjwt>=2.13,<3",
+            "prometheus-client>=0.20,<1",
+            "typer>=0.15,<0.29",
+        ),
     }
 )
 """The requirements of each extra, as pyproject.toml has them (a test compares them)."""
@@ -51,6 +60,11 @@ def install_command(extra: str) -> str:
     return shlex.join([*command, *EXTRAS[extra]])
 
 
+def not_installed(package: str, extra: str) -> str:
+    """The end of a sentence about what needs `package` of `extra`: that it is missing, and the command for it."""
+    return f"{package}, which is not installed (extra {extra!r} of gaia-mcp); run: {install_command(extra)}"
+
+
 def missing(extra: str, *packages: str) -> str | None:
     """What keeps `packages` of `extra` from being used, and the command that installs them; None if nothing does.
 
@@ -59,8 +73,7 @@ def missing(extra: str, *packages: str) -> str | None:
     """
     absent = [name for name in packages if importlib.util.find_spec(name) is None]
     if absent:
-        names = ", ".join(absent)
-        return f"{names}, which is not installed (extra {extra!r} of gaia-mcp); run: {install_command(extra)}"
+        return not_installed(", ".join(absent), extra)
     for requirement in EXTRAS[extra]:
         name = re.match(r"[\w-]+", requirement)
         if name is not None and name[0] in packages and (found := _excluded(name[0], requirement)) is not None:

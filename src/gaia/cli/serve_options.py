@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
@@ -14,6 +16,7 @@ from gaia.serving.options import HttpOptions, UnsafeOptions
 __all__ = [
     "HTTP_ONLY",
     "AllowHostOption",
+    "AllowOriginOption",
     "HostOption",
     "PortOption",
     "ThreadsOption",
@@ -30,6 +33,22 @@ PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen 
 AllowHostOption = Annotated[
     list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.")
 ]
+
+
+def _origins(given: list[str] | None) -> list[str] | None:
+    for origin in given or ():
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}" or not parts.netloc:
+            raise typer.BadParameter(
+                f"expected an origin as browsers send it, such as https://a.example, got {origin!r}"
+            )
+    return given
+
+
+AllowOriginOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_origins),
+]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
 
 _UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
@@ -45,9 +64,7 @@ def http_options(
         ),
     ] = None,
     allow_host: AllowHostOption = None,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
-    ] = None,
+    allow_origin: AllowOriginOption = None,
     allow_anonymous: Annotated[
         bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")
     ] = False,
@@ -96,7 +113,8 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     except ServingUnavailable as error:
         raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
     except OSError as error:
-        raise CommandFailed(f"cannot listen: {error}", error_type="cannot_listen") from error
+        hint = "Another program listens there; --port takes another one." if error.errno == errno.EADDRINUSE else None
+        raise CommandFailed(f"cannot listen: {error}", hint=hint, error_type="cannot_listen") from error
 
 
 def announce(what: str) -> Callable[[str], None]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from gaia.serving.connections import bounded_protocol
+from gaia.serving.direct_handler import DirectHandler
 from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
 
@@ -34,10 +34,31 @@ class _Server(uvicorn.Server):
     """Called once signals are caught."""
     stopping: Callable[[], None] | None = None
 
+    delay = 0.0
+    """Seconds from the first signal until nothing more is accepted; a second signal ends them."""
+    told: Callable[[], None] | None = None
+    """Called at the first signal; `stopping` is called after the delay."""
+    _is_told = False
+    _delayed: asyncio.TimerHandle | None = None
+    _is_stopping = False
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        is_first, self._is_told = not self._is_told, True
+        if is_first and self.told is not None:
+            self.told()
+        if is_first and self.delay:
+            self._delayed = asyncio.get_running_loop().call_later(self.delay, self._begin_to_stop, sig, frame)
+            return
+        if self._delayed is not None:
+            # Otherwise it would count as one more signal, which ends the server at once.
+            self._delayed.cancel()
+        self._begin_to_stop(sig, frame)
+
+    def _begin_to_stop(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        if self.stopping is not None:
+        if self.stopping is not None and not self._is_stopping:
             self.stopping()
+        self._is_stopping = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -98,23 +119,30 @@ def run_http(
     started: Callable[[str], None] | None = None,
     stopping: Callable[[], None] | None = None,
     *,
+    told: Callable[[], None] | None = None,
     open_paths: frozenset[str] = frozenset(),
+    direct: DirectHandler | None = None,
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
+    That is `options.shutdown_delay` seconds after the first signal, at which `told` is called, or at the second one.
     Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
-    `open_paths` need no token.
+    `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this needs
+    ``httptools``, and uses ``uvloop`` if that is installed.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
     options.check()
     with _listen(options) as listener:
-        server = _Server(_configuration(app, options, open_paths))
+        server = _Server(_configuration(app, options, open_paths, direct))
         if started is not None:
             # The operating system queues connections already. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
-        asyncio.run(server.serve(sockets=[listener]))
+        server.told = told
+        server.delay = options.shutdown_delay
+        with asyncio.Runner(loop_factory=None if direct is None else _fast_loop()) as runner:
+            runner.run(server.serve(sockets=[listener]))
     if not server.started:
         sys.exit(1)
 
@@ -134,19 +162,43 @@ def _listen(options: HttpOptions) -> socket.socket:
     return listener
 
 
-def _configuration(app: App, options: HttpOptions, open_paths: frozenset[str]) -> uvicorn.Config:
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes an event loop of uvloop, which takes two thirds of the time for a call; None if it is not there."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return make
+
+
+def _configuration(
+    app: App, options: HttpOptions, open_paths: frozenset[str], direct: DirectHandler | None = None
+) -> uvicorn.Config:
+    guard = Guard(app, options, open_paths)
     return uvicorn.Config(
-        _with_cors(Guard(app, options, open_paths), options),
+        _with_cors(guard, options),
         log_config=None,
         access_log=False,
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
-        # uvicorn calls it like a class, and makes no other use of it.
-        http=cast("type[asyncio.Protocol]", bounded_protocol(options)),
+        http=_protocol(options, guard, direct),
         # A WebSocket would pass by the guard and the bounds.
         ws="none",
     )
+
+
+def _protocol(options: HttpOptions, guard: Guard, direct: DirectHandler | None) -> type[asyncio.Protocol]:
+    if direct is None or options.allow_origins:
+        from gaia.serving.connections import bounded_protocol
+
+        # uvicorn calls it like a class, and makes no other use of it. Web pages need the headers of CORS, which are
+        # added in front of the application.
+        return cast("type[asyncio.Protocol]", bounded_protocol(options))
+    from gaia.serving.direct_http import direct_protocol
+
+    return direct_protocol(options, guard, direct)
 
 
 def _with_cors(app: App, options: HttpOptions) -> Any:

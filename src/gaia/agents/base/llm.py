@@ -27,7 +27,7 @@ from gaia.agents.base.llm_errors import (
     LLMUnreachable,
 )
 from gaia.cancellation import CancelScope, current_scope
-from gaia.extras import install_command
+from gaia.extras import not_installed
 
 __all__ = ["LLMSettings", "OpenAIChat"]
 
@@ -89,10 +89,7 @@ class OpenAIChat:
         try:
             import openai
         except ImportError as error:
-            raise LLMNotInstalled(
-                "Agent.run needs openai, which is not installed (extra 'llm' of gaia-mcp); "
-                f"run: {install_command('llm')}"
-            ) from error
+            raise LLMNotInstalled(f"Agent.run needs {not_installed('openai', 'llm')}") from error
         self._openai: Any = openai
         self._streams: list[Any] = []
         """The network streams of all connections, as the HTTP library has them."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from gaia.mcp.client.client_options import SharedServices
 from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.context import Listing
+from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import CallCancelled, MCPError
@@ -32,6 +32,10 @@ class HookedClient(Protocol):
     def refusal_of(self, tool_name: str, /) -> MCPError | None: ...
 
     def happened(self, event: Event) -> None: ...
+
+    def adopted(self, context: SupervisionContext) -> None: ...
+
+    def last_known(self) -> KnownServer | None: ...
 
 
 class WeakHooks:
@@ -56,6 +60,14 @@ class WeakHooks:
     def happened(self, event: Event) -> None:
         if (client := self._client()) is not None:
             client.happened(event)
+
+    def adopted(self, context: SupervisionContext) -> None:
+        if (client := self._client()) is not None:
+            client.adopted(context)
+
+    def last_known(self) -> KnownServer | None:
+        client = self._client()
+        return None if client is None else client.last_known()
 
 
 def stop_when_dropped(client: object, name: str, session: Session, services: SharedServices) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -19,17 +20,21 @@ from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
 from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config_changes import AppliedConfig, Changes, Origin
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
 from gaia.mcp.client.pinning.lock_file import pins_in
+from gaia.mcp.client.presence import Presence, enabled_servers, is_disabled
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
+from gaia.mcp.client.readiness import Goal, Readiness
 from gaia.mcp.client.rpc.clock import require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
+from gaia.mcp.client.server_memory import RememberedServer, ServerMemory
 from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
+    RELAYED,
     ClientFeatures,
     OnElicitation,
     OnSampling,
@@ -44,7 +49,8 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
-from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
+from gaia.mcp.client.transports.loop_reader import PipeLoop
+from gaia.mcp.errors import ConfigError, MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
@@ -100,14 +106,7 @@ class MCPClientManager:
         """
         if debug:
             enable_debug()
-        if config is None:
-            config = MCPConfig(trust_local=trust_local)
-        elif isinstance(config, Mapping):
-            config = MCPConfig.in_memory(config)
-        elif not hasattr(config, "get_servers"):
-            # A path, for example: this says what to give.
-            require_servers(config)
-        self.config = config
+        self.config = MCPConfig(trust_local=trust_local) if config is None else _as_config(config)
         """The configuration of the servers."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
@@ -136,10 +135,23 @@ class MCPClientManager:
         self._registry = ServerRegistry(self._joined)
         self.readiness = Readiness()
         """Changes with the conditions of the servers."""
+        self._presence = Presence(lambda: self.config, self.status, lambda: self._clients)
+        """Which of them are ready, and why others are not."""
         self._lock = reentrant_lock()
         """Owns `_starters`."""
         self._starters: list[threading.Thread] = []
-        """Threads of `load_from_config`; some of them may have ended. Replaced as a whole."""
+        """Threads of `load_from_config` and `apply`; some of them may have ended. Replaced as a whole."""
+        self._applying = reentrant_lock()
+        """Has one `apply` at a time begin its changes, and owns `_replacing`. Not held while they are made."""
+        self._replacing: dict[str, threading.Thread] = {}
+        """The thread that gives a server another configuration, or was the last to do so."""
+        self._stops = 0
+        """How often `disconnect_all` was called, under `_lock`: what was applied before starts nothing any more."""
+        self._origins: WeakKeyDictionary[MCPClient, Origin] = WeakKeyDictionary()
+        """What each client was made of. Single entries are set and read, by any thread."""
+        self._departing: set[MCPClient] = set()
+        """Clients that are no servers of ours any more and finish their calls. The thread that removes one adds it, and
+        takes it out; others copy the set."""
 
     @property
     def _clients(self) -> dict[str, MCPClient]:
@@ -158,6 +170,15 @@ class MCPClientManager:
 
     def __exit__(self, *_: object) -> None:
         self.disconnect_all()
+
+    def relay(self, pipe_loop: PipeLoop | None) -> None:
+        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
+
+        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
+        loop. With None, threads read.
+        """
+        self._defaults = msgspec.structs.replace(self._defaults, features=RELAYED)
+        self._services = msgspec.structs.replace(self._services, pipe_loop=pipe_loop)
 
     # Servers.
 
@@ -210,6 +231,45 @@ class MCPClientManager:
         self.readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
+
+    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
+        """A further client of a server of this manager, with a process of its own, for code that needs several.
+
+        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
+        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
+        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
+        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
+        ValueError if no server of this name was started.
+        """
+        shared = self._registry.client_of(name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None:
+            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
+        client = MCPClient.from_config(name, origin.entry, debug=self.debug)
+        self._join_instance(client, shared, origin, on_event)
+        return client
+
+    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
+        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
+        shared = self._registry.client_of(client.name)
+        origin = None if shared is None else self._origins.get(shared)
+        if shared is None or origin is None or client.entry == origin.server:
+            return None
+        successor = MCPClient.from_config(client.name, origin.entry, debug=self.debug)
+        self._join_instance(successor, shared, origin, on_event)
+        return client.reconfigure(successor)
+
+    def _join_instance(
+        self, client: MCPClient, shared: MCPClient, origin: Origin, on_event: Callable[[Event], None]
+    ) -> None:
+        tools = [tool.definition for tool in shared.tool_calls.catalog.tools if tool.definition]
+        services = msgspec.structs.replace(
+            self._services,
+            pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            on_event=on_event,
+            memory=ServerMemory(last=RememberedServer(shared.trips.session.profile, tools)),
+        )
+        client.join(services, msgspec.structs.replace(self._defaults, lazy=True))
 
     def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
@@ -265,6 +325,10 @@ class MCPClientManager:
         """The client of a connected server, restarting ones included; None if there is no such server."""
         return self._clients.get(name)
 
+    def client_of(self, name: str) -> MCPClient | None:
+        """The client of a server that was started, whether it is connected yet or not; None if there is none."""
+        return self._registry.client_of(name)
+
     def list_servers(self) -> list[str]:
         """The names of the servers that were connected and not removed, restarting ones included.
 
@@ -290,7 +354,7 @@ class MCPClientManager:
         entries, problems = self.config.get_servers(), self.config.problems
         self._registry.expect(self.config.get_entries())
         for name, problem in problems.items():
-            if not self._is_disabled(name):
+            if not is_disabled(self.config, name):
                 self._refuse(name, problem)
         clients = {
             name: self._make_configured(name, config)
@@ -311,8 +375,7 @@ class MCPClientManager:
                 unstarted.append((name, client))
             else:
                 threads.append(thread)
-        with self._lock:
-            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
+        self._note_starters(threads)
         for name, client in unstarted:
             # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
             self._connect(name, client, keep_trying=keep_trying)
@@ -320,9 +383,148 @@ class MCPClientManager:
         for thread in threads:
             thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
+    def _note_starters(self, threads: Iterable[threading.Thread]) -> None:
+        with self._lock:
+            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
+
+    def apply(
+        self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
+    ) -> AppliedConfig:
+        """Run with another configuration from now on; what is the same in both goes on untouched.
+
+        A server is the same if its entry means the same, with the same names of variables. One that has changed is
+        replaced without a gap: new calls go to the new process when that is ready, and calls under way finish in the
+        old one, for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too.
+        A server on a cluster is replaced with a gap: the old one finishes its calls before the new one is placed. A
+        server that is not in `config` any more, or is disabled there, is no server of this manager from now on; calls
+        under way in it have its `drainTimeout` to finish. New servers are started, as `load_from_config` does.
+
+        Returns when all of this is done or has failed, after `timeout` seconds (None: no limit) at the latest; the rest
+        goes on in the background then. Never raises for a single server: if a changed one cannot be started, the old
+        process goes on, and ``failed`` says why. Applying the same configuration again tries it again.
+
+        Raises ConfigError (a ValueError), and changes nothing, for a configuration with an entry that cannot be used,
+        be it one that could not be used before either.
+        """
+        require_wait(timeout)
+        config = _as_config(config)
+        changes, stops = Changes(), self._stops
+        with self._applying:
+            unchanged = self._begin_changes(config, changes, stops)
+        changes.wait(timeout)
+        self.readiness.changed()
+        result = changes.result(unchanged)
+        shown = {name: value for name, value in msgspec.structs.asdict(result).items() if value}
+        logger.info("config_applied", **shown)
+        return result
+
+    def _begin_changes(self, config: MCPConfig, changes: Changes, stops: int) -> list[str]:
+        """Begin to make `changes`. Returns the servers that have none. Raises ConfigError and changes nothing.
+
+        What an earlier `apply` began may still be under way.
+        """
+        disabled = [name for name in config.get_entries() if is_disabled(config, name)]
+        if problems := [problem for name, problem in config.problems.items() if name not in disabled]:
+            raise ConfigError("; ".join(problems))
+        entries = {name: entry for name, entry in config.get_servers().items() if name not in disabled}
+        origins = {name: Origin(name, entry, config.source_of(name)) for name, entry in entries.items()}
+        clients = self._registry.clients()
+        self._replacing = {name: thread for name, thread in self._replacing.items() if thread.is_alive()}
+        unchanged = [
+            name
+            for name, client in clients.items()
+            if name not in self._replacing and self._origins.get(client) == origins.get(name)
+        ]
+        # Any that cannot be made is found here.
+        made = {
+            name: MCPClient.from_config(name, entry, debug=self.debug)
+            for name, entry in entries.items()
+            if name not in unchanged
+        }
+        self.config = config
+        self._registry.expect(config.get_entries())
+        threads = []
+        for name, successor in made.items():
+            make = functools.partial(self._make_client, name, entries[name], origins[name].source)
+            client = clients.get(name)
+            if client is None:
+                try:
+                    # Here and now, so that `disconnect_all` finds it.
+                    started = make()
+                except NameTaken:
+                    # The application has added it, or begun to start it, meanwhile.
+                    continue
+                start = functools.partial(self._start, name, started, stops)
+                threads.append(changes.begin(name, "started", start))
+                continue
+            if successor.can_follow(client):
+                replace = functools.partial(self._reconfigure, name, client, successor, origins[name])
+            else:
+                replace = functools.partial(self._change_place, name, client, make, stops)
+            thread = changes.begin(name, "replaced", replace, after=self._replacing.get(name))
+            if thread is not None:
+                self._replacing[name] = thread
+            threads.append(thread)
+        for name, client in clients.items():
+            if name not in entries:
+                # Here and now, so that the next `apply` finds it gone.
+                self._take_away(name, client)
+                threads.append(changes.begin(name, "removed", functools.partial(self._depart, client)))
+        for name in self._registry.failed_names() - entries.keys():
+            self._registry.forget_failure(name)
+        self._note_starters(thread for thread in threads if thread is not None)
+        return unchanged
+
+    def _start(self, name: str, client: MCPClient, stops: int) -> str | None:
+        """Start a server of a configuration that is applied. Returns why that has failed, if it has."""
+        if stops != self._stops:
+            # `disconnect_all` may have come before the name was reserved.
+            self._registry.drop(name, client)
+        if self._connect(name, client, keep_trying=True):
+            return None
+        return client.last_error or "it was disconnected meanwhile"
+
+    def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
+        if self._origins.get(client) == origin:
+            # An earlier change, which had not ended yet, has come to the same.
+            return None
+        successor.join(self._services_for(name, client, origin), self._defaults)
+        error = client.reconfigure(successor)
+        if client.transport is successor.transport:
+            # It is so after an error, too, if the server was not ready before.
+            self._origins[client] = origin
+        self.readiness.changed()
+        return None if error is None else error.message
+
+    def _change_place(self, name: str, client: MCPClient, make: Callable[[], MCPClient], stops: int) -> str | None:
+        """The two cannot be one client: they have different clocks, or one of them is placed on a cluster."""
+        self._take_away(name, client)
+        self._depart(client)
+        return self._start(name, make(), stops)
+
+    def _take_away(self, name: str, client: MCPClient) -> None:
+        """A server is none of ours any more; `_depart` has to follow."""
+        self._departing.add(client)
+        self._registry.drop(name, client)
+        self._registry.forget_failure(name)
+
+    def _depart(self, client: MCPClient) -> None:
+        """Stop a server that was taken away, which has its time to finish its calls."""
+        origin = self._origins.get(client)
+        try:
+            client.disconnect(drain=0.0 if origin is None else origin.server.drain_timeout)
+        finally:
+            self._departing.discard(client)
+            self.readiness.changed()
+
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
+        with self._lock:
+            self._stops += 1
         clients = self._registry.take_all()
+        for departing in list(self._departing):
+            # They have had their time.
+            departing.request_disconnect()
         try:
             for client in clients.values():
                 client.request_disconnect()
@@ -373,54 +575,16 @@ class MCPClientManager:
 
     def all_ready(self) -> Goal[bool]:
         """For `wait_ready`."""
-
-        def is_over() -> bool:
-            absences = self._absences(self._awaited())
-            return not absences or any(absence.is_final for absence in absences)
-
-        return Goal(is_over, lambda: not self._absences(self._awaited()))
+        return self._presence.all_ready()
 
     def presence_of(self, names: tuple[str, ...]) -> Goal[None]:
         """For `require`."""
-        names = names or tuple(self._enabled())
-
-        def check() -> None:
-            if missing := self._absences(names):
-                raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
-
-        return Goal(lambda: all(absence.is_final for absence in self._absences(names)), check)
-
-    def _awaited(self) -> list[str]:
-        """The servers that `wait_ready` waits for: those that were started, or else those that could be."""
-        return [status.name for status in self.status()] or self._enabled()
-
-    def _enabled(self) -> list[str]:
-        return [name for name in self.config.get_entries() if not self._is_disabled(name)]
+        return self._presence.required(names)
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
         """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
         server = self._registry.owner_of(tool_name)
-        absences = [] if server is None else self._absences([server])
-        return absences[0].error if absences else None
-
-    def _absences(self, names: Iterable[str]) -> list[Absence]:
-        """Why those among `names` that are not ready are not."""
-        statuses = {status.name: status for status in self.status()}
-        entries, connected = self.config.get_entries(), self._clients
-        found = (
-            absence_of(
-                name,
-                statuses.get(name),
-                is_configured=name in entries,
-                is_disabled=self._is_disabled(name),
-                joined=name in connected,
-            )
-            for name in names
-        )
-        return [absence for absence in found if absence is not None]
-
-    def _is_disabled(self, name: str) -> bool:
-        return self.config.get_server(name).get("disabled") is True
+        return None if server is None else self._presence.why_absent(server)
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
@@ -520,14 +684,16 @@ class MCPClientManager:
             # Servers that were never loaded are unknown to the registry.
             owner = owner_of(name, self.config.get_entries())
             if owner is not None and owner not in [status.name for status in self.status()]:
-                error = next((absence.error for absence in self._absences([owner])), error)
+                error = self._presence.why_absent(owner) or error
         metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
         return error
 
     # Condition.
 
     def __repr__(self) -> str:
-        summaries = [one.summary for one in self.status()] or [f"{name!r} not started" for name in self._enabled()]
+        summaries = [one.summary for one in self.status()] or [
+            f"{name!r} not started" for name in enabled_servers(self.config)
+        ]
         return f"<{type(self).__name__} {'; '.join(summaries) or 'without servers'}>"
 
     def status(self) -> list[ServerStatus]:
@@ -548,15 +714,21 @@ class MCPClientManager:
     def _make_client(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
         """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
         client = MCPClient.from_config(name, config, debug=self.debug)
-        services = msgspec.structs.replace(
+        origin = Origin(name, config, source)
+        client.join(self._services_for(name, client, origin), self._defaults)
+        self._origins[client] = origin
+        self._registry.reserve(name, client)
+        return client
+
+    def _services_for(self, name: str, client: MCPClient, origin: Origin) -> SharedServices:
+        """What the client of a server shares with the others."""
+        return msgspec.structs.replace(
             self._services,
-            pins=lambda name: pins_in(source, name, self._lock_file),
+            pins=lambda name: pins_in(origin.source, name, self._lock_file),
+            memory=origin.memory,
             on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
             on_event=lambda event: self._happened(name, client, event),
         )
-        client.join(services, self._defaults)
-        self._registry.reserve(name, client)
-        return client
 
     def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
         """Like `_make_client`; None if another thread starts it, and if it cannot be made, as its status says then."""
@@ -596,6 +768,15 @@ class MCPClientManager:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
             self.readiness.changed()
+
+
+def _as_config(config: MCPConfig | Mapping[str, Mapping[str, Any]]) -> MCPConfig:
+    if isinstance(config, Mapping):
+        return MCPConfig.in_memory(config)
+    if not hasattr(config, "get_servers"):
+        # A path, for example: this says what to give.
+        require_servers(config)
+    return config
 
 
 def require_wait(timeout: float | None) -> None:

@@ -55,16 +55,10 @@ class ToolCalls:
         `callbacks` runs the callbacks of submitted calls.
         """
         self.catalog = ToolCatalog(name)
-        pins = options.pins
-        self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
-        self._gate = PinGate(
-            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
-        )
         self._name = name
-        self._options = options
-        self._services = services
         self._trips = trips
         self._observer = observer
+        self.adopt(options, services, on_event)
         self._cache = cache
         self._callbacks = callbacks
         self._listings = itertools.count(1)
@@ -75,6 +69,15 @@ class ToolCalls:
         self._newest = 0
         """The number of the request whose answer is in the catalog, or that the client forgot last."""
         self._on_event = on_event
+
+    def adopt(self, options: ClientOptions, services: SharedServices, on_event: Callable[[Event], None]) -> None:
+        """Other settings hold from now on: for calls at once, and for what is listed from the next listing on."""
+        pins, name = options.pins, self._name
+        self.outputs = OutputValidation(name, options.output_validation or "warn", self._observer.masked)
+        self._gate = PinGate(
+            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
+        )
+        self._options, self._services = options, services
 
     # Which there are.
 
@@ -179,17 +182,24 @@ class ToolCalls:
         """Whether `submit` waits for the answer, because only the transport could do otherwise."""
         return self._trips.session.waits_in_caller
 
-    def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
-        """A `tools/call`, unless it is not allowed. Every tool call passes here."""
+    def new_request(
+        self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
+    ) -> ClientRequest:
+        """A `tools/call`, unless it is not allowed. Every tool call passes here.
+
+        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then.
+        """
         require_tool_name(tool_name)
         if arguments is None:
             arguments = {}
-        elif not isinstance(arguments, dict):
+        elif not isinstance(arguments, dict) and params is None:
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
         # The tools in the catalog have passed the filters and the gate.
         tool = self.catalog.get(tool_name) or self._unlisted_tool(tool_name)
-        params = {"name": tool_name, "arguments": arguments}
-        observation = self._observer.follow("tools/call", params, tool_name)
+        observed = {"name": tool_name, "arguments": arguments}
+        if params is None:
+            params = observed
+        observation = self._observer.follow("tools/call", observed, tool_name)
         return ClientRequest(
             "tools/call",
             params if observation is None else observation.prepare(params),

@@ -13,7 +13,7 @@ import socket
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,7 +31,9 @@ from gaia.mcp.client.cluster.wire import (
     EventHappened,
     Greeting,
     HostSettings,
+    KnownTools,
     Launch,
+    Logged,
     Progressed,
     Reply,
     StateReached,
@@ -44,10 +46,10 @@ from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.context import Listing, SupervisionContext
+from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
@@ -60,6 +62,8 @@ __all__ = ["ServerHost"]
 logger = get_logger(__name__)
 
 _POLL_SECONDS = 30.0
+_RELAYED_SECONDS = 24 * 3600.0
+"""For calls that the driver relays: it gives them up, because it knows how long a person was asked meanwhile."""
 _MAX_EARLY = 1024
 """Cancellations that came before their calls are remembered for so many."""
 
@@ -71,8 +75,11 @@ class _NotApproved(MCPError):
 class _Hooks:
     """The `SupervisionHooks` of a host. Those of the driver's client follow, when it has fetched the events."""
 
-    def __init__(self, name: str, timeout: float, clock: SystemClock, events: HostEvents) -> None:
+    def __init__(
+        self, name: str, timeout: float, clock: SystemClock, events: HostEvents, known: KnownTools | None
+    ) -> None:
         self.subscriptions = Subscriptions()
+        self._known = known
         self.supervisor: Supervisor | None = None
         self._name = name
         self._timeout = timeout
@@ -114,6 +121,13 @@ class _Hooks:
             return None
         return _NotApproved(f"the definition of {tool} has changed")
 
+    def last_known(self) -> KnownServer | None:
+        known = self._known
+        return None if known is None else (None if known.profile is None else known.profile.restored(), known.tools)
+
+    def adopted(self, context: SupervisionContext) -> None:
+        """Does nothing: a host keeps its settings."""
+
     def happened(self, event: Event) -> None:
         if isinstance(event, StateChanged):
             self._reached(event.new, event.reason, event.generation)
@@ -144,6 +158,24 @@ class _Hooks:
         )
 
 
+class _Owner:
+    """The `RequestOwner` of one call: its client is the driver, or has sent the call through it."""
+
+    client_key = None
+
+    def __init__(self, events: HostEvents, asked: AskedCall, declared: Mapping[str, Any]) -> None:
+        self.capabilities = declared if asked.capabilities is None else asked.capabilities
+        self.log_level = asked.log_level
+        self._events = events
+        self._number = asked.number
+
+    def logged(self, params: dict[str, Any]) -> None:
+        self._events.add(Logged(self._number, params))
+
+    def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
+        raise NotImplementedError("a host has the driver answer, which knows whose calls are under way")
+
+
 class ServerHost:
     """Thread-safe. All arguments and answers are bytes of `wire`."""
 
@@ -161,7 +193,9 @@ class ServerHost:
         self._callbacks: CallbackPool | None = None
         self._questions = Questions(self._events.add)
         self._drain_timeout = 0.0
-        self._calls: dict[int, Call] = {}
+        self._declared: Mapping[str, Any] = {}
+        """What the driver's application offers to the server."""
+        self._calls: dict[int, RelayedRequest] = {}
         """By the driver's numbers."""
         self._early: OrderedDict[int, str] = OrderedDict()
         """Cancellations of calls that have not come yet, which overtake them now and then."""
@@ -198,7 +232,8 @@ class ServerHost:
             if self._supervisor is not None or self._stopped:
                 return
             name, launch = settings.name, settings.launch
-            hooks = self._hooks = _Hooks(name, settings.timeout, self._clock, self._events)
+            hooks = self._hooks = _Hooks(name, settings.timeout, self._clock, self._events, settings.known)
+            self._declared = settings.capabilities
             self._subscribe(settings.resources, settings.log_level)
             self._callbacks = CallbackPool(name, "server-requests")
             features = HostFeatures(
@@ -221,6 +256,8 @@ class ServerHost:
                     recycling=settings.recycling,
                     drain_timeout=settings.drain_timeout,
                     standby=settings.standby,
+                    lazy=settings.lazy,
+                    idle_stop=settings.idle_stop,
                     hooks=hooks,
                     server_requests=self._server_requests,
                     clock=self._clock,
@@ -262,17 +299,18 @@ class ServerHost:
             reported += self._events.add(Progressed(asked.number, dict(params)))
 
         connection = supervisor.call_queue.ready
-        call = Call(
+        call = RelayedRequest(
             supervisor.next_id(),
             message["method"],
             message.get("params"),
             self._clock.monotonic(),
-            asked.timeout,
+            asked.timeout if asked.capabilities is None else _RELAYED_SECONDS,
             repeatable=asked.repeatable,
             on_progress=progressed if asked.progress else None,
             max_timeout=asked.max_timeout,
             tool=asked.tool,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
+            owner=_Owner(self._events, asked, self._declared),
         )
         with self._lock:
             early = self._early.pop(asked.number, None)
@@ -287,7 +325,7 @@ class ServerHost:
                 del self._calls[asked.number]
         error = call.error
         if error is None:
-            return encode(Reply(result=orjson.dumps(call.result), progress=reported))
+            return encode(Reply(result=call.take(), progress=reported))
         if isinstance(error, _NotApproved) and error.delivery == "not_sent":
             return encode(Reply(progress=reported))
         if isinstance(error, UrlElicitationRequired) and self._server_requests is not None:
@@ -356,13 +394,18 @@ class ServerHost:
             return None
         return supervisor.replace_now(self._drain_timeout)
 
-    def stop(self) -> None:
-        """Stop the server, and return when nothing of it is left."""
+    def wake(self, incarnation: str) -> None:
+        """Start a server that is at rest."""
+        if incarnation == self._incarnation and self._supervisor is not None:
+            self._supervisor.wake()
+
+    def stop(self, drain: float = 0.0) -> None:
+        """Stop the server, and return when nothing of it is left. It has `drain` seconds to finish its calls."""
         with self._lock:
             self._stopped = True
             supervisor, callbacks = self._supervisor, self._callbacks
         if supervisor is not None:
-            supervisor.stop()
+            supervisor.stop(drain)
         if callbacks is not None:
             callbacks.close()
         self._events.close()

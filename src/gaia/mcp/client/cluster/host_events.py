@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gaia.mcp.client.cluster.wire import EventHappened, HostEvent, Progressed, Sent
+from gaia.mcp.client.cluster.wire import EventHappened, HostEvent, Logged, Progressed, Sent
 from gaia.mcp.client.protocol.value_size import value_size
 
 __all__ = ["HostEvents"]
@@ -35,7 +35,7 @@ class HostEvents:
 
     def add(self, event: HostEvent) -> bool:
         """False if the event was dropped, because too many wait."""
-        size = value_size(_content(event)) + 1 if isinstance(event, Progressed | EventHappened) else 0
+        size = value_size(_content(event)) + 1 if isinstance(event, Progressed | Logged | EventHappened) else 0
         with self._changed:
             if size and (self._lossy >= _MAX_LOSSY or self._lossy_bytes + size > _MAX_LOSSY_BYTES):
                 return False
@@ -72,4 +72,4 @@ class HostEvents:
 
 
 def _content(event: HostEvent) -> Any:
-    return event.params if isinstance(event, Progressed) else msgspec.structs.asdict(event)
+    return event.params if isinstance(event, Progressed | Logged) else msgspec.structs.asdict(event)

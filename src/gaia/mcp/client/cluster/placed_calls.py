@@ -15,8 +15,10 @@ from gaia.log import get_logger
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
 from gaia.mcp.client.cluster.link import HostLink
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, decode_reply, encode
+from gaia.mcp.client.protocol.long_strings import LONG, loads
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.errors import (
     CallCancelled,
@@ -166,6 +168,7 @@ class PlacedCalls:
             call.on_progress is not None or call.max_timeout is not None,
             call.tool,
             call.frame,
+            *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
         )
         gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
 
@@ -227,7 +230,7 @@ class PlacedCalls:
             # Of a host that was given up, or of a call that has ended.
             logger.debug("late_answer_dropped", server=self._server, call_id=flight.number)
         elif reply.result is not None:
-            call.finish(result=orjson.loads(reply.result))
+            _succeed(call, reply.result)
         elif reply.error is not None:
             error = reply.error.restored()
             if error.delivery == "not_sent":
@@ -273,6 +276,21 @@ class PlacedCalls:
         else:
             self._loop.post(self.send_waiting)
 
+    # Calls for clients of a gateway.
+
+    def relayed(self) -> list[RelayedRequest]:
+        """Those that a request of the server may belong to."""
+        with self._lock:
+            calls = [flight.call for flight in self._flights.values()]
+        return [call for call in calls if isinstance(call, RelayedRequest) and not call.ended]
+
+    def logged(self, number: int, params: dict[str, Any]) -> None:
+        """The server has logged something for a call."""
+        with self._lock:
+            flight = self._flights.get(number)
+        if flight is not None and isinstance(flight.call, RelayedRequest):
+            flight.call.owner.logged(params)
+
     # The thread of the loop.
 
     def send_waiting(self) -> None:
@@ -309,8 +327,11 @@ class PlacedCalls:
         with self._lock:
             self._gate = None
 
-    def move_to(self, state: ServerState, reason: str | None) -> ServerState:
-        """Change the state; returns the old one. Calls that the new state refuses are ended."""
+    def move_to(self, state: ServerState, reason: str | None, *, finish: bool = False) -> ServerState:
+        """Change the state; returns the old one. Calls that the new state refuses are ended.
+
+        With `finish`, those under way go on, until `end_flights`.
+        """
         with self._lock:
             old, self.state, self.reason = self.state, state, reason
             refused = [] if self._refusal() is None else list(self._backlog)
@@ -318,11 +339,22 @@ class PlacedCalls:
                 self._backlog.clear()
             if state is ServerState.CLOSED:
                 self._gate = None
-                refused += [flight.call for flight in self._flights.values()]
-                self._flights.clear()
         for call in refused:
             call.finish(error=self._closed() if state is ServerState.CLOSED else self._refusal())
+        if state is ServerState.CLOSED and not finish:
+            self.end_flights()
         return old
+
+    def end_flights(self) -> None:
+        """End the calls that are under way."""
+        with self._lock:
+            flights = list(self._flights.values())
+        for flight in flights:
+            if flight.reply is not None:
+                # It has only waited for reports of progress, which do not come any more.
+                self._arrived(flight, flight.reply)
+            elif self._land(flight):
+                flight.call.finish(error=self._closed())
 
     def _closed(self) -> CallCancelled:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
@@ -333,3 +365,21 @@ class PlacedCalls:
         self._flights, self._backlog = {}, deque()
         self.state = ServerState.CLOSED
         self.reason = "it belongs to the parent process; create a new client after fork()"
+
+
+def _owned(owner: RequestOwner) -> tuple[dict[str, Any], str | None]:
+    """What the server is told of the client that a call is relayed for."""
+    return dict(owner.capabilities), owner.log_level
+
+
+def _succeed(call: Call, result: bytes) -> None:
+    if isinstance(call, RelayedRequest):
+        # The host has looked at the rest of what an answer must be.
+        call.answered(result, is_stateless=False)
+        return
+    try:
+        decoded = orjson.loads(result) if len(result) < LONG else loads(result)
+    except ValueError as error:
+        call.finish(error=InvalidResponse(f"the answer to {call.method} cannot be decoded: {error}"))
+    else:
+        call.finish(result=decoded)

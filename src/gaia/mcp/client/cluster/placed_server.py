@@ -30,6 +30,7 @@ from gaia.mcp.client.cluster.wire import (
     Greeting,
     HostEvent,
     HostSettings,
+    Logged,
     Progressed,
     StateReached,
     ToolsListed,
@@ -39,7 +40,7 @@ from gaia.mcp.client.cluster.wire import (
     encode,
 )
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.messages import Refusal
+from gaia.mcp.client.protocol.messages import Refusal, Request
 from gaia.mcp.client.supervision import events
 from gaia.mcp.client.supervision.context import Listing, SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Waiting
@@ -75,6 +76,10 @@ class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
     """Asked at each start: variables are filled in then. Raises ConfigError."""
     timeout: float
     """That a host and its server have to get ready."""
+    drain_timeout: float = 30.0
+    """That a process whose place was taken has to finish its calls."""
+    is_lazy: bool = False
+    """Whether its process is started by its first use."""
     max_pending: int
     hooks: SupervisionHooks
     server_requests: ServerRequests
@@ -106,6 +111,8 @@ class PlacedServer:
         self._was_started = False
         # Below is what the loop's thread alone changes.
         self._closing: str | None = None
+        self._is_draining = False
+        """The host finishes its calls, and is stopped then."""
         self._is_starting = False
         """A thread for steps starts the host."""
         self._link: HostLink | None = None
@@ -153,21 +160,30 @@ class PlacedServer:
             self._all_done.wait(_STOP_SECONDS + _KILL_SECONDS)
             self._loop.wait_idle()
         log.flush()
-        return self.state is ServerState.READY
+        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.is_lazy)
 
-    def stop(self) -> None:
-        """Stop the server, and return when nothing of it is left, on whichever node it was."""
+    def stop(self, drain: float = 0.0) -> None:
+        """Stop the server, and return when nothing of it is left, on whichever node it was.
+
+        A server that is ready has `drain` seconds to finish its calls, while new ones are refused.
+        """
         if not self._was_started or self.is_forked:
             return
-        self.request_stop()
-        if not self._all_done.wait(_STOP_SECONDS + 2 * _KILL_SECONDS):
+        self.request_stop(drain)
+        if not self._all_done.wait(_STOP_SECONDS + 2 * _KILL_SECONDS + drain):
             logger.error("supervisor_stuck", server=self.name)
             return
         self._loop.wait_idle()
         log.flush()
 
-    def request_stop(self) -> None:
-        self._loop.post(lambda: self._close(_DISCONNECTED))
+    def request_stop(self, drain: float = 0.0) -> None:
+        self._loop.post(lambda: self._close(_DISCONNECTED, drain))
+
+    def wake(self) -> None:
+        """Start a server that is at rest, as a call would."""
+        link, incarnation = self._link, self._incarnation
+        if link is not None and incarnation is not None:
+            link.tell("wake", incarnation)
 
     def abandon(self, release: Callable[[], object]) -> bool:
         if self.is_forked or not self._was_started or self._all_done.is_open:
@@ -327,7 +343,7 @@ class PlacedServer:
 
     def _poll(self) -> None:
         link, incarnation = self._link, self._incarnation
-        if link is None or incarnation is None or self._closing is not None:
+        if link is None or incarnation is None or self._is_ending:
             return
         link.poll(
             incarnation,
@@ -336,7 +352,7 @@ class PlacedServer:
         )
 
     def _polled(self, incarnation: str, answer: Any, failure: BaseException | None) -> None:
-        if incarnation != self._incarnation or self._closing is not None:
+        if incarnation != self._incarnation or self._is_ending:
             return
         if failure is not None or not answer:
             self._host_lost(incarnation, failure or RuntimeError("another process took its place"))
@@ -391,6 +407,8 @@ class PlacedServer:
         match event:
             case Progressed():
                 self.call_queue.progressed(event.call, event.params, time.monotonic())
+            case Logged():
+                self.call_queue.logged(event.call, event.params)
             case StateReached():
                 self._host_state = event
                 self._reached(event)
@@ -412,7 +430,7 @@ class PlacedServer:
 
     def _reached(self, event: StateReached) -> None:
         state = event.state
-        if state is ServerState.CLOSED or self._incarnation is None:
+        if state is ServerState.CLOSED or self._incarnation is None or self._closing is not None:
             return
         if state is ServerState.STARTING and self.condition.ever_ready:
             state = ServerState.RESTARTING
@@ -424,6 +442,7 @@ class PlacedServer:
         if state is ServerState.EXITED and self._link is not None:
             self._move_to(state, event.reason)
             self.call_queue.open(Gate(self._link, self._incarnation))
+            self._settled.open()
             return
         self.call_queue.close()
         self._move_to(state, event.reason)
@@ -456,9 +475,14 @@ class PlacedServer:
             code, message = (None, "") if refusal is None else (refusal.code, refusal.message)
             link.tell("answer", incarnation, encode(Answer(event.number, result, code, message)))
 
-        if not self._context.server_requests.features.offers(event.method):
+        requests = self._context.server_requests
+        if not requests.features.offers(event.method):
             return
-        question = self._context.server_requests.ask(event.method, event.params, answered)
+        if requests.features.relayed:
+            request = Request(event.number, event.method, event.params)
+            question = requests.relay(self.call_queue.relayed(), request, answered)
+        else:
+            question = requests.ask(event.method, event.params, answered)
         if not question.ended:
             self._questions = {number: one for number, one in self._questions.items() if not one.ended}
             self._questions[event.number] = question
@@ -476,30 +500,42 @@ class PlacedServer:
             told = msgspec.structs.replace(told, generation=self.condition.generation)
         self._context.hooks.happened(told)
 
-    def _move_to(self, new: ServerState, reason: str | None = None) -> None:
-        old = self.call_queue.move_to(new, reason)
+    def _move_to(self, new: ServerState, reason: str | None = None, *, finish: bool = False) -> None:
+        old = self.call_queue.move_to(new, reason, finish=finish)
         if old is not new:
             self._context.hooks.happened(StateChanged(self.name, old, new, self.condition.generation, reason))
 
     # The end.
 
-    def _close(self, reason: str) -> None:
+    @property
+    def _is_ending(self) -> bool:
+        """Whether nothing matters any more of what the host tells."""
+        return self._closing is not None and not self._is_draining
+
+    def _close(self, reason: str, drain: float = 0.0) -> None:
         if self._closing is not None and self.state is ServerState.CLOSED:
+            if self._is_draining and drain <= 0 and self._link is not None:
+                self._is_draining = False
+                self.call_queue.end_flights()
+                self._link.tell("stop")
             return
         was_ended = self._all_done.is_open
         self._closing = reason
-        self._move_to(ServerState.CLOSED, reason)
+        self._is_draining = drain > 0 and self.state is ServerState.READY and self._incarnation is not None
+        self._move_to(ServerState.CLOSED, reason, finish=self._is_draining)
         self._settled.open()
         if not was_ended:
-            self._end_host(reason)
+            self._end_host(reason, drain if self._is_draining else 0.0)
 
-    def _end_host(self, reason: str | None) -> None:
+    def _end_host(self, reason: str | None, drain: float = 0.0) -> None:
         self._closing = reason or "it could not be started"
         if self._deadline is not None:
             self._deadline.cancel()
         if self._is_starting:
             return
-        link, incarnation, self._incarnation = self._link, self._incarnation, None
+        link, incarnation = self._link, self._incarnation
+        if not self._is_draining:
+            self._incarnation = None
         if link is None:
             self._ended()
         elif incarnation is None:
@@ -511,10 +547,12 @@ class PlacedServer:
                 nonlocal killed
                 if not killed:
                     killed = True
+                    self._is_draining, self._incarnation = False, None
+                    self.call_queue.end_flights()
                     self._kill()
 
-            link.tell("stop", on_answer=lambda *_: self._loop.post(kill_once))
-            self._loop.alarm(_STOP_SECONDS, kill_once)
+            link.tell("stop", drain, on_answer=lambda *_: self._loop.post(kill_once))
+            self._loop.alarm(_STOP_SECONDS + drain, kill_once)
 
     def _kill(self) -> None:
         link = self._link

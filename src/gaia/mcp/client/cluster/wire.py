@@ -28,7 +28,9 @@ __all__ = [
     "Greeting",
     "HostEvent",
     "HostSettings",
+    "KnownTools",
     "Launch",
+    "Logged",
     "Progressed",
     "Reply",
     "Sent",
@@ -67,6 +69,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     __repr__ = object.__repr__
 
 
+class KnownTools(msgspec.Struct, frozen=True):
+    """What a server said at an earlier start."""
+
+    profile: WireProfile | None
+    tools: list[Any]
+
+
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All that a host needs to start and supervise its server. Durations in seconds."""
 
@@ -88,6 +97,11 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     recycling: RecyclingLimits
     drain_timeout: float
     standby: bool
+    lazy: bool = False
+    """Whether its process is started by the first use, if it is known which tools it has."""
+    idle_stop: float | None = None
+    known: KnownTools | None = None
+    """What it said at an earlier start."""
     resources: tuple[str, ...] = ()
     """The resources whose changes are wanted."""
     log_level: str | None = None
@@ -123,6 +137,10 @@ class AskedCall(msgspec.Struct, frozen=True, array_like=True):
     tool: str | None
     frame: bytes
     """The request, as a JSON-RPC message with an id of the driver's."""
+    capabilities: dict[str, Any] | None = None
+    """What is declared for this call, if that is another client's."""
+    log_level: str | None = None
+    """What a server of the stateless era is asked to log for this call."""
 
 
 class WireError(msgspec.Struct, frozen=True, array_like=True):
@@ -223,6 +241,13 @@ class Progressed(msgspec.Struct, frozen=True, tag="progress"):
     params: dict[str, Any]
 
 
+class Logged(msgspec.Struct, frozen=True, tag="log"):
+    """The server has logged something that belongs to a call."""
+
+    call: int
+    params: dict[str, Any]
+
+
 class AskedInput(msgspec.Struct, frozen=True, tag="ask"):
     """The server asks the application: an elicitation, a sampling, its roots."""
 
@@ -244,7 +269,7 @@ class EventHappened(msgspec.Struct, frozen=True, tag="event"):
     fields: dict[str, Any]
 
 
-HostEvent = StateReached | ToolsListed | Progressed | AskedInput | Withdrawn | EventHappened
+HostEvent = StateReached | ToolsListed | Progressed | Logged | AskedInput | Withdrawn | EventHappened
 
 
 class Sent(msgspec.Struct, frozen=True):

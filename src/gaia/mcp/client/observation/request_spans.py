@@ -67,7 +67,7 @@ class Observer:
         self.session_id: Callable[[], str | None] = lambda: None
         """The session that the server has opened for the current connection."""
         self.network: Attributes = network or {}
-        """Set before the first request."""
+        """Set before the first request, and replaced as a whole by `adopt`."""
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
@@ -81,6 +81,11 @@ class Observer:
         if self._protocol_version is not None:
             common[names.PROTOCOL_VERSION] = self._protocol_version
         return common
+
+    def adopt(self, other: Observer) -> None:
+        """Record from now on what `other` would: the server has another configuration."""
+        self.policy, self.network = other.policy, other.network
+        self._descriptions = {}
 
     def anew(self) -> Observer:
         """An observer for a new connection, of which no protocol version is known yet."""
@@ -182,6 +187,8 @@ class Observation:
     _mode: CaptureMode = "off"
     _arguments: bytes | None = None
     """As plain JSON, if they are searched for secrets together with the result."""
+    _client: str | None = None
+    """The client of a gateway that made the request."""
     _noted: dict[str, Any] | None = None
     """What the span is given at its end, in one step; None if it is given everything at once.
 
@@ -265,6 +272,11 @@ class Observation:
             del attributes[names.TOOL_ARGUMENTS]
         if second is not None:
             attributes[names.TOOL_RESULT] = second
+
+    def of_client(self, name: str) -> None:
+        """The request is that of a client of a gateway. To be said before it is sent."""
+        self._client = name
+        self._note({names.GATEWAY_CLIENT: name})
 
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
@@ -354,6 +366,8 @@ class Observation:
         if method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
             counted = {**counted, names.PROTOCOL_VERSION: agreed}
             self._note({names.PROTOCOL_VERSION: agreed})
+        if self._client is not None:
+            counted = {**counted, names.GATEWAY_CLIENT: self._client.partition("/")[0]}
         metrics.instruments.operation_duration.record(seconds, counted)
         if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
             metrics.instruments.refused.add(

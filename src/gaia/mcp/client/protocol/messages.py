@@ -32,6 +32,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "encode_value",
     "is_tool_error",
     "optional",
     "required",
@@ -70,11 +71,15 @@ class Request(msgspec.Struct, frozen=True):
     id: RequestId
     method: str
     params: dict[str, Any]
+    call_id: int | None = None
+    """Of our request on whose stream it came, if the transport has such streams."""
 
 
 class Notification(msgspec.Struct, frozen=True):
     method: str
     params: dict[str, Any]
+    call_id: int | None = None
+    """As that of a request."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -287,6 +292,11 @@ def encode_result(identifier: RequestId, result: dict[str, Any]) -> bytes:
 
 def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}})
+
+
+def encode_value(value: dict[str, Any]) -> bytes:
+    """An object that was decoded here, without a line end."""
+    return _encode(value).removesuffix(b"\n")
 
 
 def _encode(message: dict[str, Any]) -> bytes:

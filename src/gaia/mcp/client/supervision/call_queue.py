@@ -67,7 +67,8 @@ class CallQueue:
         self.next_id: Callable[[], int] = itertools.count(1).__next__
         """The id of the next request, unique among all connections of the server. For any thread."""
         self._server = server
-        self._max_pending = max_pending
+        self.max_pending = max_pending
+        """Changed by the supervisor, when the server gets another configuration."""
         self._on_call_waiting = on_call_waiting
         self._on_expired = on_expired
         self._has_new_login = has_new_login
@@ -351,10 +352,10 @@ class CallQueue:
         return None
 
     def _overload(self) -> MCPError | None:
-        if len(self._backlog) >= self._max_pending:
+        if len(self._backlog) >= self.max_pending:
             for call in [call for call in list(self._backlog) if call.ended]:
                 self._take_out(call)
-        if len(self._backlog) < self._max_pending:
+        if len(self._backlog) < self.max_pending:
             return None
         return Overloaded(
             f"{len(self._backlog)} calls already wait for server {self._server!r} to be ready; try again later"

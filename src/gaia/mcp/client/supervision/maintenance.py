@@ -156,6 +156,8 @@ class Maintenance:
         elif (event := offer_changed(name, notification)) is not None:
             self._hooks.happened(event)
         elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
+            if isinstance(notification, SubscriptionAcknowledged):
+                self._ready.subscription.acknowledged(notification.subscription)
             # A change between the listing and the acknowledgement was not announced.
             self._list_tools()
 

@@ -1,4 +1,4 @@
-"""What is done with one server: it is started, made ready, lost, logged in at, left alone, started again, and stopped.
+"""What is done with one server: it is started, made ready, left alone, lost, logged in at, started again, and stopped.
 
 The methods are in this order below. The supervisor's event loop says when each of them is called. A method that raises
 is followed by `recover`, and if that raises too, by `abandon`.
@@ -6,6 +6,7 @@ is followed by `recover`, and if that raises too, by `abandon`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -21,6 +22,7 @@ from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.event_loop import EventLoop, Task, Timer, run_all
 from gaia.mcp.client.supervision.events import GaveUp, Restarted, ServerState
 from gaia.mcp.client.supervision.generation import Generation
+from gaia.mcp.client.supervision.idling import Idling
 from gaia.mcp.client.supervision.leaving import Leaving
 from gaia.mcp.client.supervision.login import Logins
 from gaia.mcp.client.supervision.maintenance import Maintenance
@@ -47,17 +49,29 @@ logger = get_logger(__name__)
 
 _NEW_LOGIN = "there is a new login"
 _EXITED = "it exited by itself; the next call starts it again"
+_LAZY = "it was not needed yet; the first call starts it"
+_IDLE = "it was idle; the next call starts it again"
+_RECONFIGURED = "it has another configuration"
 
 
 class ServerLifecycle:
     """The life of one server. Belongs to the supervisor's thread: what other threads may use says so."""
 
-    def __init__(self, context: SupervisionContext, loop: EventLoop, on_settled: Callable[[], None]) -> None:
-        """`on_settled` is called when the first start has succeeded or failed, and perhaps later too."""
+    def __init__(
+        self,
+        context: SupervisionContext,
+        loop: EventLoop,
+        on_settled: Callable[[], None],
+        on_adopted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_settled` is called when the first start has succeeded or failed, and perhaps later too.
+
+        `on_adopted` is called when `context` has another configuration.
+        """
         self.call_queue = CallQueue(
             context.name,
             context.max_pending,
-            on_call_waiting=lambda: loop.post(self._call_waiting),
+            on_call_waiting=lambda: loop.post(self.call_waiting),
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,
             retry_in=lambda: self.condition.retry_in,
@@ -69,20 +83,28 @@ class ServerLifecycle:
         self._name = context.name
         self._loop = loop
         self._on_settled = on_settled
+        self._on_adopted = on_adopted
+        self._adopted = context
+        """What `context` is equal to."""
         self._spans = LifecycleSpans(context.observer, context.executor)
-        self._logins = Logins(
-            context.name, context.transport.authorization, lambda error: loop.post(lambda: self._logged_in(error))
-        )
+        self._logins = self._new_logins()
         self._recovery = Recovery(context.policy, context.negotiation, context.rng)
         self._closing: str | None = None
         """Why the server is stopped for good, from that on."""
         self._trial = Trial(self.call_queue, loop, context.hooks.refusal_of, self._admit)
-        self._leaving = Leaving(context, loop, self.call_queue, self._admit_again, self.condition.left)
+        self._leaving = Leaving(context, loop, self.call_queue, self._admit_again, self._left)
         self._spare = Spare(context, loop, self.call_queue, self._leaving, self.condition.next_start, self)
         self.condition.standby = lambda: self._spare.status
         self._recycling = Recycling(
             context.recycling, context.clock, context.rng, loop, context.policy.stable_after, self._recycle
         )
+        self._idling = Idling(context, loop, self.call_queue, self._rest)
+        self._resting: Generation | None = None
+        """The process that was stopped because it was idle, until it has ended."""
+        self._finishing: str | None = None
+        """Why the server is stopped for good, while it finishes its calls."""
+        self._start_anew = False
+        """Whether the process that was lost last had to go because of another configuration."""
         self._replacements = Replacements(
             context, self.call_queue, self.condition, self._spare, self._leaving, self._replace_by
         )
@@ -102,13 +124,26 @@ class ServerLifecycle:
     # Starting.
 
     def begin(self, *, keep_trying: bool = False) -> None:
-        """The first start. With `keep_trying` one that fails is followed by others, as after a crash."""
+        """The first start. With `keep_trying` one that fails is followed by others, as after a crash.
+
+        A lazy server is only said to be there, if it is known what it offers. It is started by its first call.
+        """
         self._recovery.keep_trying = self.condition.keep_trying = keep_trying
         self._logins.allow()
-        self.condition.move_to(ServerState.STARTING)
-        self._open()
+        hooks = self._context.hooks
+        known = hooks.last_known() if self._context.lazy else None
+        if known is None:
+            self.condition.move_to(ServerState.STARTING)
+            self._open()
+            return
+        # A start that fails later is not the application's to notice.
+        self._recovery.keep_trying = self.condition.keep_trying = True
+        self.condition.profile, tools = known
+        hooks.tools_listed(tools, hooks.listing_begins())
+        self.condition.move_to(ServerState.EXITED, _LAZY)
+        self._on_settled()
 
-    def _call_waiting(self) -> None:
+    def call_waiting(self) -> None:
         """A call came for a server that does not run, or is on trial."""
         if self._trial.is_under_way:
             self._trial.try_next()
@@ -116,8 +151,12 @@ class ServerLifecycle:
         if self.condition.current is not None:
             # One that was lost is still being terminated.
             return
+        if self._resting is not None and self._resting.connection.in_flight == 0:
+            # So is one that was idle.
+            return
         if self.condition.state is ServerState.EXITED:
-            self.condition.begin_downtime()
+            if self.condition.ever_ready:
+                self.condition.begin_downtime()
             self._reopen("a call came")
         elif self.condition.state is ServerState.NEEDS_AUTHORIZATION and self._has_new_login():
             self._reopen(_NEW_LOGIN)
@@ -127,6 +166,13 @@ class ServerLifecycle:
         self._open()
 
     def _retry(self) -> None:
+        if self._context.lazy and not self._idling.is_in_use:
+            # It is started when it is needed, now that it may be.
+            self.condition.retry_at = None
+            self.condition.cancel_downtime()
+            self.condition.move_to(ServerState.EXITED, self.condition.last_error)
+            self._spans.stays_exited()
+            return
         self._reopen(self.call_queue.reason)
 
     def _open(self) -> None:
@@ -155,7 +201,8 @@ class ServerLifecycle:
 
     def start(self, number: int) -> Generation:
         """Start a generation. Raises MCPError."""
-        return Generation(self._context, self._loop, number, self.call_queue.repeat, self._ended)
+        context = self._replacements.candidate or self._context
+        return Generation(context, self._loop, number, self.call_queue.repeat, self._ended)
 
     def greet(self, generation: Generation) -> None:
         """Begin to greet a generation."""
@@ -180,7 +227,9 @@ class ServerLifecycle:
     def _make_current(self, generation: Generation) -> None:
         self.condition.current = generation
         self.condition.generation = generation.connection.generation
-        generation.present()
+        if generation.context is not self._context:
+            self._adopt(generation.context)
+        generation.present(self._context.observer)
 
     def _ready(self, generation: Generation, *, has_waited: bool = False) -> None:
         condition, hooks = self.condition, self._context.hooks
@@ -190,6 +239,7 @@ class ServerLifecycle:
         now = self._context.clock.monotonic()
         generation.ready(now, has_waited=has_waited)
         self._recycling.begin(generation)
+        self._idling.begin(generation)
         self._logins.forget()
         condition.move_to(ServerState.READY)
         self._recovery.ready(now)
@@ -253,8 +303,89 @@ class ServerLifecycle:
         """Nothing more will be written to a generation whose place another one has taken."""
         if self.call_queue.ready is not None:
             self._admit()
+        elif self.condition.state is ServerState.EXITED and len(self.call_queue) > 0:
+            self.call_waiting()
+
+    def _left(self, generation: Generation) -> None:
+        """A generation whose place another one has taken, or that was let go, has ended completely."""
+        self.condition.left(generation)
+        if generation is self._resting:
+            self._resting = None
+            self._admit_again()
+        if self._finishing is not None and self._leaving.is_empty:
+            self.close(self._finishing)
+
+    # With another configuration.
+
+    def reconfigure(self, context: SupervisionContext, drain: float, on_done: OnReplaced, asked_in: Context) -> None:
+        """Go on with another configuration of the server.
+
+        If the server is ready there is no gap, as for `replace`: a process with that configuration takes its place, and
+        nothing changes if it cannot be started. Otherwise the server is started with it, unless it is at rest.
+        """
+        if self.condition.state is ServerState.CLOSED:
+            on_done(MCPError(f"server {self._name!r} is closed"))
+            return
+        if self.call_queue.ready is not None:
+            self._replacements.ask(drain, on_done, "reconfigured", asked_in, context)
+            return
+        self._adopt(context)
+        if self.condition.state is ServerState.EXITED and context.lazy:
+            on_done(None)
+            return
+        self._replacements.await_start(on_done, "reconfigured", asked_in)
+        generation = self.condition.current
+        if generation is None:
+            self._reopen(_RECONFIGURED)
+            return
+        self._start_anew = True
+        if not generation.is_terminating:
+            self._lose(MCPError(_RECONFIGURED))
+
+    def _adopt(self, context: SupervisionContext) -> None:
+        """`context` holds from now on. Another generation takes the server's place with it, or there is none."""
+        if context is self._adopted:
+            return
+        if self._logins.under_way:
+            self._logins.abort()
+        self._adopted = context
+        own = self._context
+        own.adopt(context)
+        earlier = self._recovery
+        self._recovery = Recovery(own.policy, own.negotiation, own.rng)
+        self._recovery.ever_ready, self._recovery.keep_trying = earlier.ever_ready, earlier.keep_trying
+        self._recycling.adopt(own.recycling, own.policy.stable_after)
+        self._spare.reconfigured()
+        self._logins = self._new_logins()
+        self._logins.allow()
+        self.call_queue.max_pending = own.max_pending
+        self._on_adopted()
+        own.hooks.adopted(context)
+
+    def _new_logins(self) -> Logins:
+        authorization = self._context.transport.authorization
+        return Logins(self._name, authorization, lambda error: self._loop.post(lambda: self._logged_in(error)))
 
     # While it runs.
+
+    def _rest(self) -> None:
+        """The server is idle: stop it until the next call. Calls that come at this moment are answered all the same."""
+        generation = self.condition.current
+        if generation is None or self.call_queue.ready is None or self._replacements.is_wanted:
+            return
+        uptime, self._resting = self.condition.uptime, generation
+        self.condition.current = None
+        run_all(
+            self._idling.end,
+            self._recycling.end,
+            self._spare.end,
+            lambda: self._leaving.let_go(generation, math.inf),
+            lambda: self._recovery.replaced(self._context.clock.monotonic()),
+            lambda: self.condition.move_to(ServerState.EXITED, _IDLE),
+        )
+        logger.info("server_idle", server=self._name, generation=self.condition.generation, pid=generation.pid)
+        self._spans.rests(uptime)
+        self._admit_again()
 
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages than before."""
@@ -310,6 +441,7 @@ class ServerLifecycle:
         self.condition.begin_downtime()
         self._spare.rest()
         self._recycling.end()
+        self._idling.end()
         ending = generation.lose(error)
         loss = Loss(error, ending, was_ready, hung=hung, internal=internal)
         reason = loss.described()
@@ -344,7 +476,10 @@ class ServerLifecycle:
     def _decide(self, loss: Loss, final: Ending) -> None:
         """What follows a loss, of which no more than `final` will be known."""
         now = self._context.clock.monotonic()
-        decision = self._recovery.after(loss, now)
+        start_anew, self._start_anew = self._start_anew, False
+        decision = Step.RENEW if start_anew else self._recovery.after(loss, now)
+        if start_anew:
+            self._cancel_first_downtime()
         self._spans.terminated(
             loss.reason,
             "" if loss.error is None else loss.error.message,
@@ -409,7 +544,7 @@ class ServerLifecycle:
         self._spans.stays_exited()
         if len(self.call_queue) > 0:
             # A call that came before the state was EXITED, or during the termination, did not start the server.
-            self._loop.post(self._call_waiting)
+            self._loop.post(self.call_waiting)
 
     def _back_off(self, delay: float, reason: str) -> None:
         self.condition.last_error = reason
@@ -478,6 +613,7 @@ class ServerLifecycle:
 
         A first start fails. A server that was lost before is still being terminated, and what follows is known then.
         """
+        self._closing = self._closing or self._finishing
         if self._closing is not None:
             self.abandon(error)
             return
@@ -529,6 +665,33 @@ class ServerLifecycle:
 
     # Stopping.
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the server is stopped for good, as soon as it has finished its calls."""
+        return self._finishing is not None and self._closing is None
+
+    def finish(self, reason: str, drain: float) -> None:
+        """Stop the server for good. It has `drain` seconds to finish its calls if it is ready; new ones are refused."""
+        generation = self.condition.current
+        if drain <= 0 or (not self.is_finishing and (generation is None or self.call_queue.ready is None)):
+            self.close(reason)
+            return
+        if generation is None:
+            # It was asked for before, and goes on.
+            return
+        self._finishing = reason
+        self.condition.current = None
+        error = CallCancelled(f"server {self._name!r} is closed: {reason}")
+        run_all(
+            # Before the connection is taken away: no call gets into the backlog then.
+            lambda: self.condition.move_to(ServerState.CLOSED, reason),
+            self._idling.end,
+            self._recycling.end,
+            self._spare.end,
+            lambda: self._leaving.let_go(generation, drain),
+            lambda: self._replacements.done(error),
+        )
+
     def close(self, reason: str) -> None:
         """Stop the server for good, and wait for its end."""
         self._closing = reason
@@ -544,6 +707,7 @@ class ServerLifecycle:
         steps: list[Task] = [
             lambda: self.condition.move_to(state, reason),
             self._recycling.end,
+            self._idling.end,
             self._spare.end,
             lambda: self._leaving.end_all(lambda: error(message)),
             lambda: self._replacements.done(error(message)),

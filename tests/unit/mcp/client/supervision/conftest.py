@@ -53,7 +53,7 @@ def supervise(fake_clock: FakeClock) -> Iterator[Callable[..., Supervised]]:
     made: list[Supervised] = []
 
     def make(**settings: Any) -> Supervised:
-        made.append(Supervised(fake_clock, **settings))
+        made.append(Supervised(**{"clock": fake_clock, **settings}))
         return made[-1]
 
     yield make

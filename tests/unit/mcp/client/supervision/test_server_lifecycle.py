@@ -18,6 +18,7 @@ from gaia.mcp.errors import (
     ServerUnavailable,
     StartFailed,
 )
+from gaia.testing import FakeClock
 from tests.supervised import FRAGILE, STEADY, Supervised, open_circuit, restart
 from tests.waiting import PATIENCE
 
@@ -363,9 +364,7 @@ class TestRestarting:
     def test_the_downtime_begins_with_the_end_of_the_server_even_at_the_beginning_of_time(
         self, supervise: Supervise
     ) -> None:
-        server = supervise()
-        server.clock.advance(-server.clock.monotonic())
-        server.started()
+        server = supervise(clock=FakeClock(0.0)).started()
         server.transport.start_errors.append(StartFailed("not yet"))
         server.transport.channel().end(exit_code=1)
         server.pass_time(0.5)

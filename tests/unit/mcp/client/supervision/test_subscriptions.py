@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gaia.mcp.client.supervision.events import ResourceUpdated
 from gaia.mcp.errors import HttpError
 from tests.supervised import Supervised
 
@@ -124,6 +125,66 @@ class TestEnding:
         server.pass_time(30.0)
         channel.wait_for("server/discover", 2)
         assert len(channel.requests(LISTEN)) == 1
+
+
+class TestOtherResources:
+    """The client wants to be told of other resources, so the request is made anew."""
+
+    @pytest.fixture
+    def server(self, supervise: Supervise) -> Supervised:
+        server = supervise(stateless=True, health_interval=30.0)
+        offered = {"supportedVersions": ["2026-07-28"], "capabilities": {"resources": {"subscribe": True}}}
+        server.transport.answers["server/discover"] = lambda _: offered
+        server.subscriptions.add_resource("file:///1")
+        return server.started()
+
+    def want(self, server: Supervised, number: int) -> Json:
+        """The request for the changes of one more resource."""
+        if number > 1:
+            server.subscriptions.add_resource(f"file:///{number}")
+            server.supervisor.subscriptions_changed()
+        return server.transport.channel().wait_for(LISTEN, number)
+
+    def acknowledge(self, server: Supervised, request: Json) -> None:
+        meta = {"_meta": {ID: request["id"]}}
+        server.transport.channel().notify("notifications/subscriptions/acknowledged", meta)
+
+    def update(self, server: Supervised, request: Json, uri: str) -> None:
+        params = {"uri": uri, "_meta": {ID: request["id"]}}
+        server.transport.channel().notify("notifications/resources/updated", params)
+
+    def cancelled(self, server: Supervised) -> list[int]:
+        return [one["params"]["requestId"] for one in server.transport.channel().requests("notifications/cancelled")]
+
+    def test_the_old_request_tells_of_changes_until_the_new_one_is_acknowledged(self, server: Supervised) -> None:
+        first = self.want(server, 1)
+        self.acknowledge(server, first)
+        second = self.want(server, 2)
+        self.update(server, first, "file:///1")
+        assert server.wait_for(ResourceUpdated).uri == "file:///1"
+        assert self.cancelled(server) == []
+        self.acknowledge(server, second)
+        server.settle()
+        assert self.cancelled(server) == [first["id"]]
+
+    def test_so_does_the_last_acknowledged_of_several(self, server: Supervised) -> None:
+        first = self.want(server, 1)
+        self.acknowledge(server, first)
+        second = self.want(server, 2)
+        third = self.want(server, 3)
+        self.update(server, first, "file:///1")
+        assert server.wait_for(ResourceUpdated).uri == "file:///1"
+        assert self.cancelled(server) == [second["id"]]
+        self.acknowledge(server, third)
+        server.settle()
+        assert self.cancelled(server) == [second["id"], first["id"]]
+
+    def test_it_is_given_up_if_the_server_acknowledges_nothing(self, server: Supervised) -> None:
+        first = self.want(server, 1)
+        self.want(server, 2)
+        server.pass_time(30.0)
+        server.settle()
+        assert self.cancelled(server) == [first["id"]]
 
 
 def test_the_handshake_era_needs_no_subscription(supervise: Supervise) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
-from gaia.extras import install_command
+from gaia.extras import not_installed
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
@@ -128,10 +128,8 @@ class HttpTransport(StandaloneTransport):
             from gaia.mcp.client.transports.http.channel import HttpChannel
             from gaia.mcp.client.transports.http.http_session import HttpSession
         except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"server {name!r} is reached over HTTP, which needs {error.name}, "
-                f"which is not installed (extra 'http' of gaia-mcp); run: {install_command('http')}"
-            ) from error
+            lack = not_installed(str(error.name), "http")
+            raise ConfigError(f"server {name!r} is reached over HTTP, which needs {lack}") from error
         url, headers, secrets = self._expand()
         try:
             _checked_url(url)

@@ -1,0 +1,80 @@
+"""What the driver and the host of a placed server need to know of a client."""
+
+from __future__ import annotations
+
+from gaia import __version__
+from gaia.mcp.client.client_options import ClientOptions
+from gaia.mcp.client.cluster.placed_server import PlacedContext
+from gaia.mcp.client.cluster.transport import PlacedTransport
+from gaia.mcp.client.cluster.wire import HostSettings, KnownTools, WireProfile
+from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.supervision.context import SupervisionHooks
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.server_requests import ServerRequests
+
+__all__ = ["identity_of", "placed_context"]
+
+
+def identity_of(options: ClientOptions) -> ClientIdentity:
+    """What the servers of a client are told of it."""
+    return ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
+
+
+def placed_context(
+    name: str,
+    transport: PlacedTransport,
+    options: ClientOptions,
+    hooks: SupervisionHooks,
+    server_requests: ServerRequests,
+    observer: Observer,
+) -> PlacedContext:
+    """For all hosts that a server has one after the other."""
+    # What the host tells of its network is not that of this program, which talks to Ray.
+    observer.network = {"network.transport": "tcp"}
+    observer.redact = str
+
+    def settings() -> HostSettings:
+        return HostSettings(
+            version=__version__,
+            name=name,
+            launch=transport.launch(),
+            timeout=transport.timeout,
+            capabilities=dict(identity_of(options).capabilities),
+            question_timeout=options.question_timeout,
+            protocol=options.protocol,
+            probe_timeout=options.probe_timeout,
+            policy=options.restart_policy or RestartPolicy(),
+            health_interval=options.health_interval,
+            health_timeout=options.health_timeout,
+            recycling=options.recycling,
+            drain_timeout=options.drain_timeout,
+            standby=options.standby,
+            lazy=options.lazy,
+            idle_stop=options.idle_stop,
+            known=_known(hooks) if options.lazy else None,
+            resources=hooks.subscriptions.resources,
+            log_level=hooks.subscriptions.log_level,
+        )
+
+    return PlacedContext(
+        name=name,
+        placement=transport.placement,
+        engine=transport.engine,
+        settings=settings,
+        timeout=transport.timeout,
+        drain_timeout=options.drain_timeout,
+        is_lazy=options.lazy,
+        max_pending=options.max_pending,
+        hooks=hooks,
+        server_requests=server_requests,
+        observer=observer,
+    )
+
+
+def _known(hooks: SupervisionHooks) -> KnownTools | None:
+    known = hooks.last_known()
+    if known is None:
+        return None
+    profile, tools = known
+    return KnownTools(None if profile is None else WireProfile.of(profile), tools)

@@ -1,0 +1,20 @@
+"""`Checks`: the limits and the audit of a gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.limits import Limits
+
+__all__ = ["Checks"]
+
+
+@dataclass
+class Checks:
+    """What calls pass on their way to servers and back. Belongs to the gateway's event loop."""
+
+    limits: Limits | None = None
+    """None: there are none."""
+    audit: Audit | None = None
+    """None: calls are not recorded."""
