@@ -102,7 +102,8 @@ class _Hooks:
         named = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
         with self._lock:
             self._listed[listing.number] = named
-        self._events.add(ToolsListed(listing.number, definitions))
+        profile = None if self.supervisor is None else self.supervisor.condition.profile
+        self._events.add(ToolsListed(listing.number, definitions, None if profile is None else WireProfile.of(profile)))
 
     def checked(self, number: int) -> None:
         """The driver has taken over a listing."""

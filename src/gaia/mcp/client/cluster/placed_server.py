@@ -416,6 +416,8 @@ class PlacedServer:
                 self._listings[event.number] = self._context.hooks.listing_begins()
             case ToolsListed():
                 listing = self._listings.pop(event.number, None)
+                if event.profile is not None:
+                    self.condition.profile = event.profile.restored()
                 if listing is not None and event.definitions is not None:
                     self._context.hooks.tools_listed(event.definitions, listing)
                 link.tell("checked", incarnation, event.number)

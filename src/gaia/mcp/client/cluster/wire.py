@@ -232,6 +232,8 @@ class ToolsListed(msgspec.Struct, frozen=True, tag="tools"):
 
     number: int
     definitions: list[Any] | None = None
+    profile: WireProfile | None = None
+    """What the server that listed them told about itself."""
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progress"):

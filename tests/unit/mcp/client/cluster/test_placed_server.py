@@ -10,7 +10,7 @@ from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, ToolsChanged
-from gaia.mcp.errors import ServerCrashed, StartFailed
+from gaia.mcp.errors import CallCancelled, ServerCrashed, StartFailed
 from tests.hosts import LocalEngine, LocalLink
 from tests.waiting import PATIENCE, wait_until
 
@@ -218,3 +218,53 @@ class TestTheEnd:
         assert client.state is ServerState.CLOSED
         assert old is not None
         old.stop()
+
+    def test_calls_have_time_to_finish(self, place: Place, demo_server: dict[str, Any]) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        future = client.submit_tool("sleep", {"seconds": 0.3})
+        assert wait_until(lambda: client.status.in_flight == 1)
+        client.disconnect(drain=PATIENCE)
+        assert not future.result(PATIENCE).is_error
+        with pytest.raises(RuntimeError):
+            client.call_tool("add", {})
+
+    def test_the_time_to_finish_may_be_cut_short(self, place: Place, demo_server: dict[str, Any]) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        future = client.submit_tool("sleep", {"seconds": PATIENCE})
+        assert wait_until(lambda: client.status.in_flight == 1)
+        client.request_disconnect(drain=PATIENCE)
+        assert wait_until(lambda: client.state is ServerState.CLOSED)
+        assert not future.done()
+        client.disconnect()
+        assert isinstance(future.exception(PATIENCE), CallCancelled)
+
+
+class TestAtRest:
+    def test_a_lazy_server_has_a_place_and_no_process(self, place: Place, demo_server: dict[str, Any]) -> None:
+        client = place(demo_server, lazy=True)
+        assert client.connect()
+        tools = [tool.name for tool in client.list_tools()]
+        client.disconnect()
+        assert client.connect(), "now it is known what it has"
+        assert (client.state, client.status.pid) == (ServerState.EXITED, None)
+        assert [tool.name for tool in client.list_tools()] == tools
+        assert add(client) == {"sum": 3}
+        assert client.status.pid is not None
+
+    def test_one_that_is_not_used_is_stopped_until_the_next_call(
+        self, place: Place, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server, idle_stop=0.1)
+        assert client.connect()
+        assert wait_until(lambda: client.state is ServerState.EXITED)
+        assert add(client) == {"sum": 3}
+
+    def test_it_can_be_woken(self, place: Place, demo_server: dict[str, Any]) -> None:
+        client = place(demo_server, lazy=True)
+        assert client.connect()
+        client.disconnect()
+        assert client.connect()
+        client.wake()
+        assert wait_until(client.is_connected)
