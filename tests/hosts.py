@@ -21,6 +21,9 @@ class LocalLink:
         self._lock = threading.Lock()
         self._open: list[OnAnswer] = []
         self._greetings: list[tuple[bytes, OnAnswer]] = []
+        self._held: list[tuple[str, tuple[object, ...], OnAnswer]] | None = None
+        """What was sent while the host is cut off."""
+        self._has_ended = False
         self.is_gone = False
         self.host: ServerHost | None = new_host() if has_place else None
         self.sent: list[str] = []
@@ -51,6 +54,9 @@ class LocalLink:
             self.sent.append(method)
             if host is not None:
                 self._open.append(on_answer)
+                if self._held is not None:
+                    self._held.append((method, arguments, on_answer))
+                    return
         if host is None:
             on_answer(None, HostGone("killed") if gone else HostLost("there is no host"))
             return
@@ -65,6 +71,31 @@ class LocalLink:
         on_answer(answer, None)
 
     # What tests do.
+
+    def cut_off(self) -> None:
+        """Let no message reach the host from now on."""
+        with self._lock:
+            self._held = []
+
+    def heal(self) -> None:
+        """Let all messages reach the host, or fail if its process has ended meanwhile."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            host, has_ended = self.host, self._has_ended
+        if has_ended:
+            self.replace()
+            return
+        for method, arguments, on_answer in held:
+            self._pool.submit(lambda one=(method, arguments, on_answer): self._run(getattr(host, one[0]), *one[1:]))
+
+    def replace(self) -> None:
+        """Have another host in the place of one whose process has ended, as soon as that can be noticed."""
+        with self._lock:
+            self._has_ended = self._held is not None
+        if self._has_ended:
+            return
+        self.lose()
+        self.renew()
 
     def lose(self) -> ServerHost | None:
         """Lose the host, as an engine that has noticed it: what was sent to it fails. Returns the host."""
@@ -115,9 +146,12 @@ class LocalEngine:
             link.close()
 
     def _new_host(self) -> ServerHost:
-        host = ServerHost("node-1")
+        host = ServerHost("node-1", on_over=self._replace)
         self.hosts.append(host)
         return host
+
+    def _replace(self) -> None:
+        self.links[-1].replace()
 
     def start(self, name: str, placement: Placement) -> LocalLink:
         self.links.append(LocalLink(self._new_host, has_place=self._has_place))

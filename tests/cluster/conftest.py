@@ -30,7 +30,11 @@ class SmallCluster:
                 "object_store_memory": OBJECT_STORE_BYTES,
                 "include_dashboard": False,
                 # Soon enough for tests; Ray's own figures wait for half a minute.
-                "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 4},
+                "_system_config": {
+                    "health_check_period_ms": 500,
+                    "health_check_timeout_ms": 1000,
+                    "health_check_failure_threshold": 4,
+                },
             },
         )
         self.address: str = self._cluster.address

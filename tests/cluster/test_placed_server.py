@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ Connect = Callable[..., MCPClient]
 Entry = Callable[..., dict[str, Any]]
 
 KILLS = 3
+
+LEASE = 3
+"""Seconds; less than Ray takes to notice anything in this cluster."""
 
 SERVERS = Path(__file__).parents[1] / "servers"
 LEDGER_SERVER: dict[str, Any] = {
@@ -72,6 +75,19 @@ def hosts_of(client: MCPClient) -> int:
 
 def kill_host(client: MCPClient) -> None:
     psutil.Process(placement_of(client).host_pid).kill()
+
+
+@contextlib.contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """Stop all processes, and let those go on in the end that are still there."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 class TestUse:
@@ -185,27 +201,41 @@ class TestLoss:
         self, connect: Connect, placed: Entry, cluster: SmallCluster, tmp_path: Path
     ) -> None:
         ledger = tmp_path / "ledger"
-        client = connect(placed(with_ledger(ledger)))
+        client = connect(placed(with_ledger(ledger), lease=LEASE))
         node, pids = placement_of(client).node_id, [client.status.pid, placement_of(client).host_pid]
-        stopped = cluster.processes_of(node)
-        for process in stopped:
-            process.suspend()
-        try:
-            # It is written to a host that does not read it, and may read it later.
+        with stopped(cluster.processes_of(node)):
+            # It is written to a host that does not read it before its lease is over.
             lost = client.submit_tool("record", {"text": "late"}, timeout=CLUSTER_PATIENCE)
             error = lost.exception(CLUSTER_PATIENCE)
             assert isinstance(error, ServerCrashed)
             assert error.delivery == "unknown"
             assert not client.call_tool("record", {"text": "next"}, timeout=CLUSTER_PATIENCE).is_error
             assert placement_of(client).node_id != node
-        finally:
-            for process in stopped:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
-            cluster.lose_node(node)
         assert all(is_gone(pid) for pid in pids)
+        assert not client.call_tool("record", {"text": "last"}).is_error
+        assert ledger.read_text().splitlines() == ["next", "last"]
+        cluster.lose_node(node)
+
+    def test_a_host_that_stood_still_for_longer_than_its_lease_gives_its_server_up(
+        self, connect: Connect, placed: Entry, tmp_path: Path
+    ) -> None:
+        ledger = tmp_path / "ledger"
+        client = connect(placed(with_ledger(ledger), lease=LEASE))
+        host, server = placement_of(client).host_pid, client.status.pid
+        assert server is not None
+        with stopped([psutil.Process(host)]):
+            written = client.submit_tool("record", {"text": "late"}, timeout=CLUSTER_PATIENCE)
+            # Ray does not look whether an actor's process goes on.
+            assert wait_until(lambda: client.state is ServerState.RESTARTING, CLUSTER_PATIENCE)
+            assert "has not answered" in str(client.last_error)
+            waiting = client.submit_tool("record", {"text": "next"}, timeout=CLUSTER_PATIENCE)
+            assert psutil.pid_exists(server)
+        assert is_gone(server)
+        assert is_gone(host)
+        assert not waiting.result(CLUSTER_PATIENCE).is_error
+        late = written.exception(CLUSTER_PATIENCE)
+        assert ledger.read_text().splitlines().count("late") == (0 if late else 1)
         assert ledger.read_text().splitlines().count("next") == 1
-        assert ledger.read_text().splitlines().count("late") <= 1
 
 
 class TestLedger:

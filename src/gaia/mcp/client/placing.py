@@ -49,6 +49,7 @@ def placed_context(
             health_timeout=options.health_timeout,
             recycling=options.recycling,
             drain_timeout=options.drain_timeout,
+            lease=transport.placement.lease,
             standby=options.standby,
             lazy=options.lazy,
             idle_stop=options.idle_stop,

@@ -6,7 +6,6 @@ went wrong is part of the answer.
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import socket
@@ -25,138 +24,42 @@ from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.host_events import HostEvents
 from gaia.mcp.client.cluster.host_features import HostFeatures, Questions
+from gaia.mcp.client.cluster.host_hooks import HostHooks, NotApproved
+from gaia.mcp.client.cluster.lease import Lease
 from gaia.mcp.client.cluster.wire import (
     Answer,
     AskedCall,
-    EventHappened,
     Greeting,
     HostSettings,
-    KnownTools,
     Launch,
     Logged,
     Progressed,
     Reply,
-    StateReached,
-    ToolsListed,
     WireError,
-    WireProfile,
     encode,
 )
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
-from gaia.mcp.client.rpc.clock import SystemClock
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
-from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
+from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, UrlElicitationRequired
+from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, ServerCrashed, UrlElicitationRequired
 
 __all__ = ["ServerHost"]
 
 logger = get_logger(__name__)
 
-_POLL_SECONDS = 30.0
 _RELAYED_SECONDS = 24 * 3600.0
 """For calls that the driver relays: it gives them up, because it knows how long a person was asked meanwhile."""
+_POLLS_PER_LEASE = 3
 _MAX_EARLY = 1024
 """Cancellations that came before their calls are remembered for so many."""
-
-
-class _NotApproved(MCPError):
-    """The driver has to decide anew whether the call may be made."""
-
-
-class _Hooks:
-    """The `SupervisionHooks` of a host. Those of the driver's client follow, when it has fetched the events."""
-
-    def __init__(
-        self, name: str, timeout: float, clock: SystemClock, events: HostEvents, known: KnownTools | None
-    ) -> None:
-        self.subscriptions = Subscriptions()
-        self._known = known
-        self.supervisor: Supervisor | None = None
-        self._name = name
-        self._timeout = timeout
-        self._clock = clock
-        self._events = events
-        self._numbers = itertools.count(1)
-        self._lock = reentrant_lock()
-        """Owns the rest."""
-        self._listed: dict[int, dict[str, Any]] = {}
-        """The definitions by tool, of listings that the driver has not taken over yet, by their numbers."""
-        self._taken_over: dict[str, Any] | None = None
-        """Those of the listing that the driver has checked last."""
-
-    def listing_begins(self) -> Listing:
-        number = next(self._numbers)
-        self._events.add(ToolsListed(number))
-        return Listing(number, self._clock.monotonic() + self._timeout)
-
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
-        named = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
-        with self._lock:
-            self._listed[listing.number] = named
-        profile = None if self.supervisor is None else self.supervisor.condition.profile
-        self._events.add(ToolsListed(listing.number, definitions, None if profile is None else WireProfile.of(profile)))
-
-    def checked(self, number: int) -> None:
-        """The driver has taken over a listing."""
-        with self._lock:
-            self._taken_over = self._listed.pop(number, self._taken_over)
-            for older in [one for one in self._listed if one < number]:
-                del self._listed[older]
-
-    def refusal_of(self, tool: str) -> MCPError | None:
-        """A call that waited here was permitted by the definition that the driver knew."""
-        with self._lock:
-            if not self._listed:
-                return None
-            known, now = self._taken_over, self._listed[max(self._listed)]
-        if known is not None and known.get(tool) == now.get(tool):
-            return None
-        return _NotApproved(f"the definition of {tool} has changed")
-
-    def last_known(self) -> KnownServer | None:
-        known = self._known
-        return None if known is None else (None if known.profile is None else known.profile.restored(), known.tools)
-
-    def adopted(self, context: SupervisionContext) -> None:
-        """Does nothing: a host keeps its settings."""
-
-    def happened(self, event: Event) -> None:
-        if isinstance(event, StateChanged):
-            self._reached(event.new, event.reason, event.generation)
-            return
-        if isinstance(event, Restarted):
-            # A fresh process may have taken the place of one that was ready.
-            self._reached(ServerState.READY, None, event.generation)
-        fields = {name: getattr(event, name) for name in event.__struct_fields__ if name != "server"}
-        self._events.add(EventHappened(type(event).__name__, fields))
-
-    def _reached(self, state: ServerState, reason: str | None, generation: int) -> None:
-        if self.supervisor is None:
-            return
-        condition = self.supervisor.condition
-        self._events.add(
-            StateReached(
-                state=state,
-                reason=reason,
-                generation=generation,
-                pid=condition.pid,
-                last_error=condition.last_error,
-                retry_in=condition.retry_in,
-                restarts=condition.restarts,
-                recyclings=condition.recyclings,
-                last_recycling=condition.last_recycling,
-                profile=None if condition.profile is None else WireProfile.of(condition.profile),
-            )
-        )
 
 
 class _Owner:
@@ -180,16 +83,24 @@ class _Owner:
 class ServerHost:
     """Thread-safe. All arguments and answers are bytes of `wire`."""
 
-    def __init__(self, node_id: str | None = None) -> None:
-        """`node_id` is what the engine calls the node."""
+    def __init__(
+        self, node_id: str | None = None, clock: Clock | None = None, on_over: Callable[[], object] = lambda: None
+    ) -> None:
+        """`node_id` is what the engine calls the node.
+
+        `on_over` is called, on a thread of its own, when the server was stopped because the driver is not heard of any
+        more: it must see to it that another host takes the place of this one, which starts nothing again.
+        """
         self._node_id = node_id
+        self._on_over = on_over
+        self._lease: Lease | None = None
         self._incarnation = uuid.uuid4().hex
-        self._clock = SystemClock()
+        self._clock: Clock = clock or SystemClock()
         self._events = HostEvents()
         self._lock = reentrant_lock()
         """Owns everything below."""
         self._supervisor: Supervisor | None = None
-        self._hooks: _Hooks | None = None
+        self._hooks: HostHooks | None = None
         self._server_requests: ServerRequests | None = None
         self._callbacks: CallbackPool | None = None
         self._questions = Questions(self._events.add)
@@ -225,15 +136,23 @@ class ServerHost:
                 node_id=self._node_id,
                 pid=os.getpid(),
                 problem=problem,
+                clock=self._clock.monotonic(),
+                is_over=self._is_over,
             )
         )
 
+    @property
+    def _is_over(self) -> bool:
+        return self._lease is not None and self._lease.is_over
+
     def _begin(self, settings: HostSettings) -> None:
         with self._lock:
+            if self._lease is not None:
+                self._lease.renew()
             if self._supervisor is not None or self._stopped:
                 return
             name, launch = settings.name, settings.launch
-            hooks = self._hooks = _Hooks(name, settings.timeout, self._clock, self._events, settings.known)
+            hooks = self._hooks = HostHooks(name, settings.timeout, self._clock, self._events, settings.known)
             self._declared = settings.capabilities
             self._subscribe(settings.resources, settings.log_level)
             self._callbacks = CallbackPool(name, "server-requests")
@@ -267,15 +186,29 @@ class ServerHost:
                 )
             )
             hooks.supervisor = self._supervisor = supervisor
+            self._lease = Lease(settings.lease, self._clock)
+            self._lease.watch(self._lease_is_over, f"mcp-{name}-lease")
         threading.Thread(
             target=supervisor.start, kwargs={"keep_trying": settings.keep_trying}, name=f"mcp-{name}-start", daemon=True
         ).start()
 
     def poll(self, incarnation: str, acknowledged: int) -> bytes:
-        """The events after the one with the number `acknowledged`; waits for them for a while."""
-        if incarnation != self._incarnation:
+        """The events after the one with the number `acknowledged`; waits for them for a while.
+
+        Nothing if the poll is for another incarnation, or comes too late.
+        """
+        lease = self._lease
+        if incarnation != self._incarnation or lease is None or not lease.renew():
             return b""
-        return encode(self._events.fetch(acknowledged, _POLL_SECONDS))
+        events = self._events.fetch(acknowledged, lease.seconds / _POLLS_PER_LEASE)
+        if lease.is_over:
+            return b""
+        return encode(msgspec.structs.replace(events, clock=self._clock.monotonic()))
+
+    def _lease_is_over(self) -> None:
+        """The driver may have the server somewhere else by now."""
+        self.stop()
+        self._on_over()
 
     # Calls.
 
@@ -283,7 +216,8 @@ class ServerHost:
         """Make one call, and wait for its end."""
         asked = msgspec.msgpack.decode(data, type=AskedCall)
         supervisor = self._supervisor
-        if asked.incarnation != self._incarnation or supervisor is None:
+        lease = self._lease
+        if asked.incarnation != self._incarnation or supervisor is None or lease is None or lease.is_stale(asked.sent):
             return encode(Reply(is_late=True))
         try:
             return self._call(supervisor, asked)
@@ -327,8 +261,11 @@ class ServerHost:
         error = call.error
         if error is None:
             return encode(Reply(result=call.take(), progress=reported))
-        if isinstance(error, _NotApproved) and error.delivery == "not_sent":
-            return encode(Reply(progress=reported))
+        if (isinstance(error, NotApproved) or self._is_over) and error.delivery == "not_sent":
+            return encode(Reply(progress=reported, is_late=self._is_over))
+        if self._is_over:
+            error = ServerCrashed(f"{message['method']}: its host had not heard of this program for too long")
+            error.delivery = "unknown"
         if isinstance(error, UrlElicitationRequired) and self._server_requests is not None:
             for elicitation in error.elicitations:
                 self._server_requests.note_url(elicitation.get("elicitationId"))
@@ -409,6 +346,8 @@ class ServerHost:
             supervisor.stop(drain)
         if callbacks is not None:
             callbacks.close()
+        if self._lease is not None:
+            self._lease.end()
         self._events.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,8 @@ from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
-from gaia.mcp.client.cluster.link import HostLink
+from gaia.mcp.client.cluster.lease import HostClock
+from gaia.mcp.client.cluster.link import HostLink, HostLost
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, decode_reply, encode
 from gaia.mcp.client.protocol.long_strings import LONG, loads
 from gaia.mcp.client.rpc.call import Call
@@ -38,11 +40,12 @@ logger = get_logger(__name__)
 class Gate:
     """Calls may go to one incarnation of a host."""
 
-    __slots__ = ("incarnation", "link")
+    __slots__ = ("clock", "incarnation", "link")
 
-    def __init__(self, link: HostLink, incarnation: str) -> None:
+    def __init__(self, link: HostLink, incarnation: str, clock: HostClock) -> None:
         self.link = link
         self.incarnation = incarnation
+        self.clock = clock
 
 
 class _Flight:
@@ -167,6 +170,7 @@ class PlacedCalls:
             call.repeatable,
             call.on_progress is not None or call.max_timeout is not None,
             call.tool,
+            gate.clock.at(time.monotonic()),
             call.frame,
             *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
         )
@@ -238,7 +242,12 @@ class PlacedCalls:
             call.finish(error=error)
         else:
             call.undo_write()
+            if reply.is_late:
+                # It would be so again, until the host has been greeted.
+                self._close(flight.gate)
             self._wait_again(call)
+            if reply.is_late:
+                self._on_lost(flight.gate.incarnation, HostLost("it has not heard of this program for too long"))
 
     def _land(self, flight: _Flight) -> bool:
         """Take a call from the flights; False if it is none of them any more."""
@@ -251,9 +260,7 @@ class PlacedCalls:
 
     def _lost(self, flight: _Flight, failure: BaseException) -> None:
         """The host of a call was lost, or cannot be reached: the server may have acted on the call, or not."""
-        with self._lock:
-            if self._gate is flight.gate:
-                self._gate = None
+        self._close(flight.gate)
         if self._land(flight):
             call, reason = flight.call, f"its host was lost: {failure}"
             if call.repeatable and not call.ended:
@@ -264,6 +271,11 @@ class PlacedCalls:
             else:
                 call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
         self._on_lost(flight.gate.incarnation, failure)
+
+    def _close(self, gate: Gate) -> None:
+        with self._lock:
+            if self._gate is gate:
+                self._gate = None
 
     def _wait_again(self, call: Call) -> None:
         """Have a call wait that was sent before, as the first one."""

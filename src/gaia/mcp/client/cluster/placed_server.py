@@ -19,6 +19,7 @@ from gaia.exception_text import exception_text
 from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
+from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink
 from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
@@ -119,6 +120,13 @@ class PlacedServer:
         self._incarnation: str | None = None
         """Of the host that was greeted last, while it is there."""
         self._acknowledged = 0
+        self._host_clock = HostClock()
+        self._polled_at = 0.0
+        """When this host was asked for events last."""
+        self._listener: Alarm | None = None
+        """When to look whether it has answered."""
+        self._is_silent = False
+        """It has not answered that within its lease."""
         self._host_state: StateReached | None = None
         """What this host has told last of its server."""
         self._down_since: float | None = None
@@ -276,8 +284,13 @@ class PlacedServer:
         self._context.observer.redact = Redactor(settings.launch.secrets)
         settings = msgspec.structs.replace(settings, keep_trying=self.condition.keep_trying)
         self._link.greet(
-            encode(settings), lambda answer, failure: self._loop.post(lambda: self._greeted(answer, failure))
+            encode(settings), lambda answer, failure: self._received(lambda now: self._greeted(answer, failure, now))
         )
+
+    def _received(self, task: Callable[[float], object]) -> None:
+        """On a thread of the engine: have the loop's thread run `task`, with the time of this moment."""
+        now = time.monotonic()
+        self._loop.post(lambda: task(now))
 
     def _expect_host(self) -> None:
         """Report it if there is no host, or no server on it, in time."""
@@ -288,13 +301,15 @@ class PlacedServer:
     def _not_in_time(self) -> None:
         if self._closing is not None or self.state not in (ServerState.STARTING, ServerState.RESTARTING):
             return
-        if self._incarnation is not None and self.condition.ever_ready:
+        if self._incarnation is not None and self.condition.ever_ready and not self._is_silent:
             # The host restarts its server, by the policy.
             return
-        link, host_is_there = self._link, self._incarnation is not None
+        link, host_is_there, silence = self._link, self._incarnation is not None, self._silence
 
         def look() -> None:
-            if host_is_there:
+            if silence is not None:
+                reason = silence
+            elif host_is_there:
                 reason = "its host is there, and the server was not ready in time"
             elif link is None:
                 reason = "the Ray cluster was not joined in time"
@@ -317,7 +332,7 @@ class PlacedServer:
         self._move_to(ServerState.FAILED, reason)
         self._settled.open()
 
-    def _greeted(self, answer: Any, failure: BaseException | None) -> None:
+    def _greeted(self, answer: Any, failure: BaseException | None, now: float) -> None:
         if self._closing is not None:
             return
         if failure is not None:
@@ -329,14 +344,20 @@ class PlacedServer:
             self.condition.keep_trying = False
             self._fail(greeting.problem)
             return
+        if greeting.is_over:
+            self._loop.alarm(_LOOK_SECONDS, self._renew)
+            return
         if greeting.incarnation != self.condition.incarnation:
+            self._host_clock = HostClock()
             self._acknowledged = 0
             self._host_state = None
             self._listings.clear()
             self.condition.host_greeted(greeting, self._link)
-        self._incarnation = greeting.incarnation
+        self._incarnation, self._is_silent = greeting.incarnation, False
+        self._host_clock.heard(greeting.clock, now)
         logger.debug("host_greeted", server=self.name, node=greeting.node, pid=greeting.pid)
         self._poll()
+        self._listen(greeting.incarnation)
         if self._host_state is not None:
             # It was only out of reach.
             self._reached(self._host_state)
@@ -345,19 +366,51 @@ class PlacedServer:
         link, incarnation = self._link, self._incarnation
         if link is None or incarnation is None or self._is_ending:
             return
+        self._polled_at = time.monotonic()
         link.poll(
             incarnation,
             self._acknowledged,
-            lambda answer, failure: self._loop.post(lambda: self._polled(incarnation, answer, failure)),
+            lambda answer, failure: self._received(lambda now: self._polled(incarnation, answer, failure, now)),
         )
 
-    def _polled(self, incarnation: str, answer: Any, failure: BaseException | None) -> None:
+    def _listen(self, incarnation: str) -> None:
+        """Send no calls to a host that does not answer in time: it has stopped its server, or is about to."""
+        if incarnation != self._incarnation or self._is_silent or self._is_ending:
+            return
+        left = self._polled_at + self._context.placement.lease - time.monotonic()
+        if left > 0:
+            if self._listener is not None:
+                self._listener.cancel()
+            self._listener = self._loop.alarm(left, lambda: self._listen(incarnation))
+            return
+        self._is_silent = True
+        self.call_queue.close()
+        self.condition.last_error = self._silence
+        logger.warning("host_silent", server=self.name, node=self.condition.node)
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+        if self.condition.ever_ready:
+            self._move_to(ServerState.RESTARTING, self._silence)
+        self._expect_host()
+
+    @property
+    def _silence(self) -> str | None:
+        """What is known of a host that does not answer; None if it does."""
+        if not self._is_silent:
+            return None
+        return f"its host on node {self.condition.node} has not answered for {self._context.placement.lease:g} s"
+
+    def _polled(self, incarnation: str, answer: Any, failure: BaseException | None, now: float) -> None:
         if incarnation != self._incarnation or self._is_ending:
             return
         if failure is not None or not answer:
             self._host_lost(incarnation, failure or RuntimeError("another process took its place"))
             return
         sent = decode_events(answer)
+        self._host_clock.heard(sent.clock, now)
+        was_silent, self._is_silent = self._is_silent, False
+        if was_silent and self._host_state is not None:
+            self._reached(self._host_state)
         try:
             for number, event in enumerate(sent.events, sent.first):
                 if number > self._acknowledged:
@@ -365,11 +418,13 @@ class PlacedServer:
                     self._happened(incarnation, event)
         finally:
             self._poll()
+            if was_silent:
+                self._listen(incarnation)
 
     def _host_lost(self, incarnation: str, failure: BaseException) -> None:
         if incarnation != self._incarnation or self._closing is not None:
             return
-        self._incarnation = None
+        self._incarnation, self._is_silent = None, False
         self.call_queue.close()
         reason = f"its host on node {self.condition.node} was lost: {failure}"
         self.condition.host_lost(reason)
@@ -387,6 +442,12 @@ class PlacedServer:
         if self.condition.ever_ready:
             self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
+        self._renew()
+
+    def _renew(self) -> None:
+        """Greet the next host, or this one again."""
+        if self._closing is not None:
+            return
 
         def renewed() -> None:
             try:
@@ -443,7 +504,7 @@ class PlacedServer:
         # A server that has exited is started again by a call, which the host has to see.
         if state is ServerState.EXITED and self._link is not None:
             self._move_to(state, event.reason)
-            self.call_queue.open(Gate(self._link, self._incarnation))
+            self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock))
             self._settled.open()
             return
         self.call_queue.close()
@@ -467,7 +528,7 @@ class PlacedServer:
             self._context.hooks.happened(
                 Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
             )
-        self.call_queue.open(Gate(self._link, self._incarnation))
+        self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock))
         self._settled.open()
 
     def _ask(self, link: HostLink, incarnation: str, event: AskedInput) -> None:

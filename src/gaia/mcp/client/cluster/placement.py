@@ -15,6 +15,7 @@ MAX_PENDING = 1024
 """Of one replica: each call that is under way occupies a thread of the actor."""
 
 _MAX_REPLICAS = 1024
+_MIN_LEASE, _MAX_LEASE = 1, 3600
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -58,6 +59,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     max_pending: int = 64
     """Calls that one replica may have under way; further ones wait in the driver."""
 
+    lease: float = 30.0
+    """Seconds without a word of this program after which a server is stopped, because it may run elsewhere by then."""
+
     def __post_init__(self) -> None:
         for name, amount in (*self.resources.items(), ("numCpus", self.num_cpus)):
             if not is_number(amount) or not 0 <= amount < float("inf"):
@@ -77,6 +81,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
             )
         if not 1 <= self.max_pending <= MAX_PENDING:
             raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
+        if not is_number(self.lease) or not _MIN_LEASE <= self.lease <= _MAX_LEASE:
+            raise ValueError(f"lease: must be from {_MIN_LEASE} to {_MAX_LEASE} seconds, got {self.lease!r}")
         if self.address is not None and not self.address.strip():
             raise ValueError("address: is empty; leave it out, or give the address of the cluster's head node")
 

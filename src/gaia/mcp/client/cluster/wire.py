@@ -96,6 +96,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_timeout: float
     recycling: RecyclingLimits
     drain_timeout: float
+    lease: float = 30.0
+    """How long the host may act without having been asked for events."""
     standby: bool
     lazy: bool = False
     """Whether its process is started by the first use, if it is known which tools it has."""
@@ -122,6 +124,10 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     """Of the actor's process."""
     problem: str | None = None
     """Why the host cannot work."""
+    clock: float
+    """What its clock shows."""
+    is_over: bool = False
+    """Its lease is over, and another host is about to take its place."""
 
 
 class AskedCall(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +141,8 @@ class AskedCall(msgspec.Struct, frozen=True, array_like=True):
     progress: bool
     """Whether its progress is to be reported."""
     tool: str | None
+    sent: float
+    """When, as the clock of the host showed it; earlier rather than later."""
     frame: bytes
     """The request, as a JSON-RPC message with an id of the driver's."""
     capabilities: dict[str, Any] | None = None
@@ -173,7 +181,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     progress: int = 0
     """How many reports of its progress are among the events."""
     is_late: bool = False
-    """It was meant for another incarnation."""
+    """The call was meant for another incarnation, or came too late: nothing was done about it."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -279,6 +287,8 @@ class Sent(msgspec.Struct, frozen=True):
 
     first: int
     events: list[HostEvent]
+    clock: float = 0.0
+    """What the host's clock showed when it sent this."""
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import orjson
+import psutil
 import pytest
 
 from gaia import __version__
@@ -24,17 +25,21 @@ from gaia.mcp.client.cluster.wire import (
     decode_reply,
     encode,
 )
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
-from tests.waiting import PATIENCE
+from gaia.testing import FakeClock
+from tests.waiting import PATIENCE, wait_until
 
 
 class Driver:
     """Talks to one host as the driver does, without an engine in between."""
 
-    def __init__(self, server: dict[str, Any]) -> None:
-        self.host = ServerHost("node-1")
+    def __init__(self, server: dict[str, Any], clock: Clock | None = None) -> None:
+        self.over = threading.Event()
+        self.clock = clock or SystemClock()
+        self.host = ServerHost("node-1", self.clock, self.over.set)
         self.settings = HostSettings(
             version=__version__,
             name="it",
@@ -67,11 +72,15 @@ class Driver:
                 return found[-1]
             self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
 
-    def call(self, tool: str, number: int | None = None, **arguments: Any) -> Reply:
+    def call(self, tool: str, number: int | None = None, *, sent: float | None = None, **arguments: Any) -> Reply:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
         number = number or next(self._numbers)
-        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, orjson.dumps(message))
+        sent = self.clock.monotonic() if sent is None else sent
+        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, orjson.dumps(message))
         return decode_reply(self.host.call(encode(asked)))
+
+
+LEASE = 30.0
 
 
 @pytest.fixture
@@ -166,14 +175,64 @@ class TestProgress:
             driver.host.stop()
 
 
-class TestChangedTools:
-    def test_a_call_that_waited_goes_back_if_its_tool_has_changed(self, driver: Driver) -> None:
-        driver.greet()
-        driver.wait_for(ServerState.READY)
-        hooks = driver.host._hooks
-        assert hooks is not None
-        listing = hooks.listing_begins()
-        hooks.tools_listed([{"name": "add", "description": "another"}], listing)
-        assert hooks.refusal_of("add") is not None
-        hooks.checked(listing.number)
-        assert hooks.refusal_of("add") is None
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def forgotten(demo_server: dict[str, Any], clock: FakeClock) -> Iterator[Driver]:
+    """A driver whose host has a clock of its own."""
+    driver = Driver(demo_server, clock)
+    driver.greet(lease=LEASE)
+    driver.wait_for(ServerState.READY)
+    yield driver
+    driver.host.stop()
+
+
+class TestLease:
+    def test_the_server_is_stopped_when_the_driver_does_not_ask_any_more(
+        self, forgotten: Driver, clock: FakeClock
+    ) -> None:
+        pid = forgotten.wait_for(ServerState.READY).pid
+        assert pid is not None
+        clock.advance(LEASE)
+        assert forgotten.over.wait(PATIENCE)
+        assert not psutil.pid_exists(pid)
+
+    def test_polls_keep_it(self, forgotten: Driver, clock: FakeClock) -> None:
+        for _ in range(4):
+            clock.advance(LEASE - 1)
+            assert forgotten.host.poll(forgotten.incarnation, 0)
+        assert not forgotten.over.is_set()
+        assert forgotten.call("add", a=1, b=2).result is not None
+
+    def test_a_host_whose_time_is_over_does_nothing(self, forgotten: Driver, clock: FakeClock) -> None:
+        clock.advance(LEASE)
+        # Whether its thread has noticed it or not.
+        assert forgotten.host.poll(forgotten.incarnation, 0) == b""
+        reply = forgotten.call("add", a=1, b=2)
+        assert reply.is_late
+        assert (reply.result, reply.error) == (None, None)
+        assert forgotten.greet().is_over
+
+    def test_a_call_that_is_as_old_as_the_lease_is_not_made(self, forgotten: Driver, clock: FakeClock) -> None:
+        sent = clock.monotonic()
+        for _ in range(3):
+            clock.advance(LEASE / 3)
+            assert forgotten.host.poll(forgotten.incarnation, 0)
+        assert forgotten.call("add", sent=sent, a=1, b=2).is_late
+        assert forgotten.call("add", sent=sent + 1, a=1, b=2).result is not None
+
+    def test_a_call_under_way_ends_as_lost(self, forgotten: Driver, clock: FakeClock) -> None:
+        replies: list[Reply] = []
+        thread = threading.Thread(target=lambda: replies.append(forgotten.call("sleep", seconds=60)))
+        thread.start()
+        supervisor = forgotten.host._supervisor
+        assert supervisor is not None
+        assert wait_until(lambda: supervisor.in_flight == 1)
+        clock.advance(LEASE)
+        thread.join(PATIENCE)
+        error = replies[0].error
+        assert error is not None
+        assert (error.kind, error.state["delivery"]) == ("ServerCrashed", "unknown")

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from gaia.mcp.client.cluster.cluster_loop import ClusterLoop
+from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import HostLost, OnAnswer
 from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
 from gaia.mcp.client.cluster.wire import AskedCall, Reply, WireError, encode
@@ -82,7 +83,7 @@ class Server:
         self.open()
 
     def open(self, incarnation: str = "one") -> None:
-        self.calls.open(Gate(self.link, incarnation))
+        self.calls.open(Gate(self.link, incarnation, HostClock()))
 
     def submit(self, *, repeatable: bool = False, tool: str = "echo", on_progress: Any = None) -> Call:
         call = Call(
@@ -197,12 +198,14 @@ class TestLoss:
         server.link.answer(1, OK)
         assert call.result == {"content": []}
 
-    def test_what_a_new_process_of_the_host_did_not_take_was_not_sent(self) -> None:
+    def test_what_the_host_did_not_take_was_not_sent_and_waits_for_a_greeting(self) -> None:
         server = Server()
         call = server.submit()
         server.link.answer(0, Reply(is_late=True))
+        server.loop.run()
         assert not call.ended
-        assert call.delivery == "not_sent"
+        assert (call.delivery, len(server.link.calls), server.lost) == ("not_sent", 1, ["one"])
+        server.open()
         server.loop.run()
         assert len(server.link.calls) == 2
 

@@ -17,7 +17,7 @@ class Server:
         return self.condition.status(CallStatistics(), 3)
 
     def greeted(self, incarnation: str) -> None:
-        self.condition.host_greeted(Greeting(incarnation=incarnation, node="n", node_id="id", pid=7), None)
+        self.condition.host_greeted(Greeting(incarnation=incarnation, node="n", node_id="id", pid=7, clock=0.0), None)
 
 
 def test_generations_count_over_all_hosts() -> None:

@@ -69,5 +69,5 @@ def test_secrets_are_not_in_what_is_shown() -> None:
 
 def test_bytes_go_as_they_are() -> None:
     frame = b'{"method": "x"}'
-    asked = AskedCall("i", 1, 2.0, None, False, False, None, frame)
+    asked = AskedCall("i", 1, 2.0, None, False, False, None, 3.0, frame)
     assert frame in encode(asked)
