@@ -8,12 +8,13 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gaia.cli import terminal
-from gaia.cli.command_errors import FAILED
+from gaia.cli.command_errors import FAILED, USAGE, CommandFailed
+from gaia.cli.demo_step import Step, list_text, nothing_left, show_step
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import microseconds, milliseconds
 from gaia.locks import TimedQueue, get_within
@@ -32,37 +33,43 @@ __all__ = ["demo", "take_calls"]
 _SERVER = "demo"
 _CALL_SECONDS = 10.0
 _EVENT_SECONDS = 5.0
-_GONE_SECONDS = 5.0
 _MAX_OVERHEAD = 0.050
 """Seconds that supervision may add to the median call."""
 
 
-class Step(NamedTuple):
-    """One thing that was shown, and whether it went as it should."""
-
-    name: str
-    ok: bool
-    lines: list[str]
-    """For people. The first is the step's title."""
-    facts: dict[str, Any]
-    """For programs."""
-
-
 @with_options("as_json", "trace", "debug")
-def demo(options: Options) -> None:
+def demo(
+    options: Options,
+    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster of three nodes, started for it.")] = False,
+) -> None:
     """Show supervision at work on the small server that comes with the package.
 
     Starts it, measures what supervision costs, calls its tools with their spans, crashes it on purpose, shows the
     restart and the next call working, and checks that no process is left. Nothing is read from or written to your
     configuration. The exit status is 0 only if all of it worked.
+
+    With --ray it starts a cluster of three nodes on this machine, places the server there, kills the node it is on
+    during a call, shows the next call working elsewhere, and removes all of it. That takes about half a minute.
     """
+    tours: Callable[[], Generator[Step | str, None, None]] = _tour
+    if ray:
+        from gaia.cli.demo_cluster import cluster_tour
+        from gaia.extras import missing
+
+        if (absent := missing("ray", "ray")) is not None:
+            raise CommandFailed(f"this needs {absent}", exit_code=USAGE, error_type="not_installed")
+        tours = cluster_tour
     steps: list[Step] = []
     started = time.perf_counter()
-    with contextlib.closing(_tour()) as tour:
+    with contextlib.closing(tours()) as tour:
         for step in tour:
+            if isinstance(step, str):
+                if not options.json:
+                    terminal.say(step, "dim")
+                continue
             steps.append(step)
             if not options.json:
-                _show(step)
+                show_step(step)
     seconds = time.perf_counter() - started
     ok = all(step.ok for step in steps)
     if options.json:
@@ -76,20 +83,7 @@ def demo(options: Options) -> None:
         raise typer.Exit(FAILED)
 
 
-def _show(step: Step) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    title, *rest = step.lines
-    mark = terminal.text("✓" if step.ok else "✗", "bold green" if step.ok else "bold red")
-    terminal.show(Text.assemble(mark, " ", terminal.text(title, "bold")))
-    for line in rest:
-        # Padding, so that what does not fit in one line is indented too.
-        shown = Padding(terminal.text(line, "dim" if line.startswith("span ") else ""), (0, 0, 0, 4), expand=False)
-        terminal.show(shown)
-
-
-def _tour() -> Generator[Step, None, None]:
+def _tour() -> Generator[Step | str, None, None]:
     """The demo, step by step. All processes that it starts have ended when it has, also when it is closed early."""
     import psutil
 
@@ -106,18 +100,7 @@ def _tour() -> Generator[Step, None, None]:
             # Each generation of the server has a process of its own; the guard and the raw pipe are here too.
             started.update(psutil.Process().children(recursive=True))
             yield step
-    yield _nothing_left(started)
-
-
-def _nothing_left(started: set[Any]) -> Step:
-    """Whether every process that ever ran for the demo is gone: the servers of each generation, and their guard."""
-    import psutil
-
-    _, alive = psutil.wait_procs(started, timeout=_GONE_SECONDS)
-    left = sorted(process.pid for process in alive)
-    pids = sorted(process.pid for process in started)
-    verdict = f"still running: {left}" if left else f"none of the {len(pids)} processes is left ({_list(pids)})"
-    return Step("stop", not left, ["Stop", verdict], {"pids": pids, "left": left})
+    yield nothing_left(started)
 
 
 class _Guide:
@@ -172,7 +155,7 @@ class _Guide:
     def _list_tools(self) -> Step:
         names = [tool.name for tool in self._manager.list_tools()]
         ok = {"add", "echo", "sleep", "crash"} <= set(names)
-        return Step("list", ok, ["List its tools", _list(names)], {"tools": names})
+        return Step("list", ok, ["List its tools", list_text(names)], {"tools": names})
 
     def _overhead(self, name: str, title: str) -> Step:
         from gaia.cli.latency import measure
@@ -209,7 +192,7 @@ class _Guide:
         ok = not result.is_error and holds(result) and bool(reports) == progress and len(recorded) == _one(spans)
         lines = [f"Call {tool} {json.dumps(arguments)}", f"{_text_of(result)} after {milliseconds(seconds)}"]
         if progress:
-            lines.append(f"progress: {_list(reports)}")
+            lines.append(f"progress: {list_text(reports)}")
         facts = {"tool": tool, "seconds": seconds, "result": result, "progress": reports, "spans": recorded}
         return Step(f"call_{tool}", ok, lines + _span_lines(recorded), facts)
 
@@ -306,7 +289,3 @@ def _span_lines(spans: list[dict[str, Any]]) -> list[str]:
         lines.append(f"span {span['name']}, {span['kind']}, {milliseconds(span['seconds'])}, status {span['status']}")
         lines.append(f"span attributes {'  '.join(f'{key}={value}' for key, value in span['attributes'].items())}")
     return lines
-
-
-def _list(items: Any) -> str:
-    return ", ".join(str(item) for item in items)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gaia.cli import terminal
+from gaia.cli.cluster import RayOption, list_placed
 from gaia.cli.command_errors import unknown_name
 from gaia.cli.offerings import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
@@ -56,13 +57,20 @@ def list_servers(
     ] = True,
     timeout: ListTimeoutOption = _LIST_SECONDS,
     token: TokenOption = None,
+    ray: RayOption = None,
 ) -> None:
     """List the configured servers: state, number of tools, and the file each comes from.
 
     All are started at once to see how they are, and stopped again; disabled ones are not. A server that is not ready
     within five seconds (--timeout) is shown as starting. The exit status says nothing about the servers: it is 0 if
-    there is a list. With the URL of a gateway, the list is about its servers, and none is started.
+    there is a list. With the URL of a gateway, the list is about its servers, and none is started;
+    with --ray about the servers that all programs have placed on that cluster.
     """
+    if ray is not None:
+        if url is not None:
+            raise typer.BadParameter("it is about a cluster, and a URL about a gateway", param_hint="--ray")
+        list_placed(ray, options)
+        return
     if url is not None:
         _list_gateway(url, token, options)
         return

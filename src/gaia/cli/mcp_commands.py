@@ -46,6 +46,16 @@ class McpGroup(LazyGroup):
                 "gaia mcp list",
                 "gaia mcp list --no-connect --json",
                 "gaia mcp list http://127.0.0.1:8765/mcp",
+                "gaia mcp list --ray 10.0.0.1:6379",
+            ),
+        ),
+        "placement": LazyCommand(
+            "gaia.cli.cluster",
+            "placement",
+            (
+                "gaia mcp placement browser",
+                "gaia mcp placement browser --ray 10.0.0.1:6379 --json",
+                "gaia mcp placement browser --stop",
             ),
         ),
         "tools": LazyCommand(
@@ -183,6 +193,7 @@ class McpGroup(LazyGroup):
             (
                 "gaia mcp demo",
                 "gaia mcp demo --json",
+                "gaia mcp demo --ray",
             ),
         ),
     }

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+from pathlib import Path
+
 from gaia import __version__
 from gaia.mcp.client.client_options import ClientOptions
 from gaia.mcp.client.cluster.placed_server import PlacedContext
@@ -38,6 +43,7 @@ def placed_context(
         return HostSettings(
             version=__version__,
             name=name,
+            driver=_this_program(),
             launch=transport.launch(),
             timeout=transport.timeout,
             capabilities=dict(identity_of(options).capabilities),
@@ -79,3 +85,9 @@ def _known(hooks: SupervisionHooks) -> KnownTools | None:
         return None
     profile, tools = known
     return KnownTools(None if profile is None else WireProfile.of(profile), tools)
+
+
+def _this_program() -> str:
+    # Arguments may be secrets.
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    return f"{program} on {socket.gethostname()}, pid {os.getpid()}"

@@ -7,6 +7,7 @@ went wrong is part of the answer.
 from __future__ import annotations
 
 import os
+import platform
 import random
 import socket
 import threading
@@ -26,6 +27,7 @@ from gaia.mcp.client.cluster.host_events import HostEvents
 from gaia.mcp.client.cluster.host_features import HostFeatures, Questions
 from gaia.mcp.client.cluster.host_hooks import HostHooks, NotApproved
 from gaia.mcp.client.cluster.lease import Lease
+from gaia.mcp.client.cluster.report import HostReport, UserReport
 from gaia.mcp.client.cluster.wire import (
     Answer,
     AskedCall,
@@ -112,6 +114,8 @@ class ServerHost:
         self._early: OrderedDict[int, str] = OrderedDict()
         """Cancellations of calls that have not come yet, which overtake them now and then."""
         self._stopped = False
+        self._driver = ""
+        self._began = self._clock.monotonic()
 
     def greet(self, data: bytes) -> bytes:
         """Begin to start the server. May come again: then nothing is started."""
@@ -141,6 +145,28 @@ class ServerHost:
             )
         )
 
+    def reported(self) -> HostReport:
+        """How it is, for those who look after the cluster. No secrets, and nothing of the server's configuration."""
+        with self._lock:
+            supervisor, lease, driver = self._supervisor, self._lease, self._driver
+            in_flight = len(self._calls)
+        condition = None if supervisor is None else supervisor.condition
+        return HostReport(
+            server=None if supervisor is None else supervisor.name,
+            version=__version__,
+            python=platform.python_version(),
+            node=socket.gethostname(),
+            node_id=self._node_id,
+            pid=os.getpid(),
+            server_pid=None if condition is None else condition.pid,
+            state="waiting" if supervisor is None else supervisor.state.value,
+            error=None if condition is None else condition.last_error,
+            generation=0 if condition is None else condition.generation,
+            restarts=0 if condition is None else condition.restarts,
+            seconds=self._clock.monotonic() - self._began,
+            users=[UserReport(driver=driver, silent=lease.silence, in_flight=in_flight)] if lease else [],
+        )
+
     @property
     def _is_over(self) -> bool:
         return self._lease is not None and self._lease.is_over
@@ -163,6 +189,7 @@ class ServerHost:
                 name, features, self._callbacks, self._clock, settings.question_timeout
             )
             self._drain_timeout = settings.drain_timeout
+            self._driver = settings.driver
             supervisor = Supervisor(
                 SupervisionContext(
                     name=name,

@@ -38,6 +38,12 @@ class Lease:
             self._is_over = self._is_over or self._clock.monotonic() >= self._deadline
             return self._is_over
 
+    @property
+    def silence(self) -> float:
+        """Seconds since it was renewed."""
+        with self._lock:
+            return max(0.0, self._clock.monotonic() - self._deadline + self.seconds)
+
     def renew(self) -> bool:
         """Begin the time anew. False if it is over."""
         with self._lock:

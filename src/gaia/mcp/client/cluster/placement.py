@@ -52,6 +52,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """Whether all calls are independent of each other, so that each may go to another replica."""
     lifetime: Literal["driver", "detached"] = "driver"
     """``driver``: the server ends with this program. ``detached``: it goes on, for other programs."""
+    name: str | None = None
+    """By which programs share a detached server; that of the server if it is left out."""
     runtime_env: dict[str, Any] | None = None
     """Ray's ``runtime_env`` for the actor. Ray shows it to all users of the cluster, so it must hold no secret."""
     address: str | None = None
@@ -79,6 +81,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
                 'replicas: more than one needs "stateless": true, which says that the server remembers nothing from '
                 "one call to the next"
             )
+        if self.name is not None and (self.lifetime != "detached" or not self.name.strip()):
+            raise ValueError('name: is for "lifetime": "detached", and must not be empty')
         if not 1 <= self.max_pending <= MAX_PENDING:
             raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
         if not is_number(self.lease) or not _MIN_LEASE <= self.lease <= _MAX_LEASE:

@@ -1,12 +1,15 @@
-"""Ray as the engine: one actor per host. The only module that imports Ray."""
+"""Ray as the engine: one actor per host."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
+import socket
+import uuid
 from typing import Any
 
+import msgspec
 import ray
 from ray.exceptions import ActorDiedError, RayError
 
@@ -15,9 +18,11 @@ from gaia.log import get_logger
 from gaia.mcp.client.cluster.host import ServerHost
 from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
 from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.report import NodeRoom, actor_name, shortage
+from gaia.mcp.client.cluster.wire import encode
 from gaia.mcp.errors import StartFailed
 
-__all__ = ["RayEngine"]
+__all__ = ["NAMESPACE", "RayEngine", "join", "rooms"]
 
 logger = get_logger(__name__)
 
@@ -26,19 +31,31 @@ _NO_CLUSTER = (
     'that it prints, or give that as "address" of the placement'
 )
 
+NAMESPACE = "gaia-mcp"
+"""Of all actors for placed servers, so that they are found."""
+
 _CONTROL_THREADS = 4
 _POLL_THREADS = 2
 """One that waits, and one for the next poll, which ends it."""
+
+_REACH_SECONDS = 5.0
 
 _joining = reentrant_lock()
 """One thread joins the cluster, and the others wait for it."""
 
 
 class PlacedServerHost(ServerHost):
-    """A host as an actor. Its name is what Ray shows: neither the server's name nor its command."""
+    """A host as an actor. Ray shows the name of this class, and of the server; it never sees its command."""
 
     def __init__(self) -> None:
         super().__init__(ray.get_runtime_context().get_node_id(), on_over=_make_room)
+
+    def report(self) -> bytes:
+        return encode(msgspec.structs.replace(self.reported(), resources=_occupied()))
+
+
+def _occupied() -> dict[str, float]:
+    return dict(ray.get_runtime_context().get_assigned_resources())
 
 
 def _make_room() -> None:
@@ -50,8 +67,8 @@ def _make_room() -> None:
 class RayEngine:
     """Starts actors in the cluster that the program has joined, or that it joins now."""
 
-    def start(self, name: str, placement: Placement) -> RayLink:  # noqa: ARG002 - Ray is not told the name
-        _join(placement.address)
+    def start(self, name: str, placement: Placement) -> RayLink:
+        join(placement.address)
         demand = placement.demand
         options: dict[str, Any] = {
             "num_cpus": demand.pop("CPU", 0),
@@ -60,6 +77,8 @@ class RayEngine:
             # A lost host is Ray's business, a lost call is ours: Ray must not send one twice.
             "max_restarts": -1,
             "max_task_retries": 0,
+            "namespace": NAMESPACE,
+            "name": actor_name(name, uuid.uuid4().hex[:12]),
             "concurrency_groups": {
                 "calls": placement.max_pending,
                 "control": _CONTROL_THREADS,
@@ -73,18 +92,44 @@ class RayEngine:
         return RayLink(ray.remote(**options)(PlacedServerHost).remote(), placement)
 
 
-def _join(address: str | None) -> None:
+def join(address: str | None, *, is_asked_for: bool = False) -> None:
+    """Join the cluster at ``RAY_ADDRESS`` or `address`, unless the program is in one. Raises `StartFailed`.
+
+    An address that `is_asked_for` comes before the variable.
+    """
     with _joining:
         if ray.is_initialized():
             return
-        address = os.environ.get("RAY_ADDRESS") or address
+        in_environment = os.environ.get("RAY_ADDRESS")
+        address = (address or in_environment) if is_asked_for else (in_environment or address)
         if address is None:
             raise StartFailed(_NO_CLUSTER)
         try:
+            _reach(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            _log_messages()
         except (RayError, OSError, ValueError, RuntimeError) as error:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise StartFailed(f"the Ray cluster at {address} cannot be joined: {text}; {_NO_CLUSTER}") from error
+
+
+def _log_messages() -> None:
+    """Keep what Ray tells every driver of lost nodes off standard output, which may be a protocol's."""
+    from ray._private import worker
+
+    def log(data: dict[str, Any], *_: object, **__: object) -> None:
+        logger.debug("ray_message", text="\n".join(map(str, data.get("lines", ()))))
+
+    # Ray has no setting for it. Where the function is called otherwise some day, messages are shown as Ray shows them.
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = log
+
+
+def _reach(address: str) -> None:
+    """Raise OSError if nothing is there: Ray would try for a long time, and say so on the terminal."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
 
 
 class RayLink:
@@ -125,30 +170,40 @@ class RayLink:
         return str(self._actor._actor_id.hex())
 
     def why_not_placed(self) -> str:
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        demand = self._placement.demand
-        for name, amount in demand.items():
-            most = max((node["Resources"].get(name, 0) for node in nodes), default=0)
-            if most < amount:
-                has = f"has more than {most:g}" if most else "has any"
-                return (
-                    f"no node of the Ray cluster can take it: it needs {amount:g} of the resource {name!r}, and none "
-                    f"of the {len(nodes)} nodes {has}"
-                )
-        available = ray.available_resources()
-        for name, amount in demand.items():
-            if available.get(name, 0) < amount:
-                return (
-                    f"all of the resource {name!r} is in use: it needs {amount:g}, and {available.get(name, 0):g} is "
-                    "left in the Ray cluster"
-                )
-        return "Ray has not started its actor yet"
+        missing = shortage(self._placement.demand, rooms(), ray.available_resources())
+        return missing or "Ray has not started its actor yet"
 
     def kill(self) -> None:
         try:
             ray.kill(self._actor, no_restart=True)
         except Exception as error:  # noqa: BLE001 - as above
             logger.debug("actor_not_killed", error=_first_line(error))
+
+
+def rooms() -> list[NodeRoom]:
+    """The nodes of the cluster that are alive."""
+    free = _free_by_node()
+    return [
+        NodeRoom(
+            node=str(node.get("NodeManagerHostname")),
+            node_id=str(node.get("NodeID")),
+            total=dict(node["Resources"]),
+            free=None if free is None else free.get(str(node.get("NodeID")), {}),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def _free_by_node() -> dict[str, dict[str, float]] | None:
+    # Ray offers this to its dashboard only, a process of its own that is often not there.
+    try:
+        from ray._private.state import available_resources_per_node
+
+        return dict(available_resources_per_node())
+    except Exception as error:  # noqa: BLE001 - Ray promises nothing about it
+        logger.debug("free_resources_not_known", error=_first_line(error))
+        return None
 
 
 def _done(on_answer: OnAnswer, future: Any) -> None:

@@ -82,6 +82,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """Of gaia-mcp, which must be the same on both sides."""
     name: str
+    driver: str = ""
+    """The program, for people: what it is called, where it runs."""
     launch: Launch
     timeout: float
     keep_trying: bool = False
