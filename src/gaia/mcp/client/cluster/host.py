@@ -86,15 +86,20 @@ class ServerHost:
     """Thread-safe. All arguments and answers are bytes of `wire`."""
 
     def __init__(
-        self, node_id: str | None = None, clock: Clock | None = None, on_over: Callable[[], object] = lambda: None
+        self,
+        node_id: str | None = None,
+        clock: Clock | None = None,
+        on_over: Callable[[], object] = lambda: None,
+        resources: Mapping[str, float] | None = None,
     ) -> None:
-        """`node_id` is what the engine calls the node.
+        """`node_id` is what the engine calls the node. `resources` are what this host occupies there.
 
         `on_over` is called, on a thread of its own, when the server was stopped because the driver is not heard of any
         more: it must see to it that another host takes the place of this one, which starts nothing again.
         """
         self._node_id = node_id
         self._on_over = on_over
+        self._resources = dict(resources or {})
         self._lease: Lease | None = None
         self._incarnation = uuid.uuid4().hex
         self._clock: Clock = clock or SystemClock()
@@ -145,13 +150,13 @@ class ServerHost:
             )
         )
 
-    def reported(self) -> HostReport:
-        """How it is, for those who look after the cluster. No secrets, and nothing of the server's configuration."""
+    def report(self) -> bytes:
+        """How it is, for all programs of the cluster: no secrets, and nothing of the server's configuration."""
         with self._lock:
             supervisor, lease, driver = self._supervisor, self._lease, self._driver
             in_flight = len(self._calls)
         condition = None if supervisor is None else supervisor.condition
-        return HostReport(
+        report = HostReport(
             server=None if supervisor is None else supervisor.name,
             version=__version__,
             python=platform.python_version(),
@@ -165,7 +170,9 @@ class ServerHost:
             restarts=0 if condition is None else condition.restarts,
             seconds=self._clock.monotonic() - self._began,
             users=[UserReport(driver=driver, silent=lease.silence, in_flight=in_flight)] if lease else [],
+            resources=self._resources,
         )
+        return encode(report)
 
     @property
     def _is_over(self) -> bool:

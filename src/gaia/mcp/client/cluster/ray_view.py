@@ -47,7 +47,7 @@ class RayView:
                 continue
             try:
                 actor = ray.get_actor(known["name"], namespace=NAMESPACE)
-                answer = actor.report.options(concurrency_group="control").remote()
+                answer = actor.tell.options(concurrency_group="control").remote("report")
             except (ValueError, AttributeError, RayError) as error:
                 # It has ended meanwhile, or is of another version.
                 logger.debug("actor_not_asked", error=str(error))
@@ -95,10 +95,10 @@ class RayView:
                 continue
             deadline = time.monotonic() + seconds
             try:
-                ray.wait([handle.stop.options(concurrency_group="control").remote()], timeout=seconds)
+                ray.wait([handle.tell.options(concurrency_group="control").remote("stop")], timeout=seconds)
                 ray.kill(handle, no_restart=True)
                 while time.monotonic() < deadline:
-                    ray.get(handle.report.options(concurrency_group="control").remote(), timeout=seconds)
+                    ray.get(handle.tell.options(concurrency_group="control").remote("report"), timeout=seconds)
             except RayError as error:
                 logger.debug("actor_ended", error=str(error))
                 return True
