@@ -19,7 +19,7 @@ import gaia
 from gaia.mcp.client import MCPClient, MCPClientManager
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState
 from gaia.mcp.errors import ServerCrashed
-from tests.cluster.conftest import SmallCluster
+from tests.cluster.small_cluster import SmallCluster
 from tests.waiting import wait_until
 
 pytest.importorskip("ray", reason="Ray is not installed, or has no wheel for this Python")

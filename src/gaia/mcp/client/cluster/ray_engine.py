@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
-from gaia.mcp.client.cluster.host import ServerHost
 from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.errors import StartFailed
@@ -34,17 +34,39 @@ _joining = reentrant_lock()
 """One thread joins the cluster, and the others wait for it."""
 
 
-class PlacedServerHost(ServerHost):
-    """A host as an actor. Its name is what Ray shows: neither the server's name nor its command."""
+def _actor_class() -> type:
+    """A host as an actor, which is code for Ray, and not a class of a module that a worker would have to load first.
 
-    def __init__(self) -> None:
-        super().__init__(ray.get_runtime_context().get_node_id(), on_over=_make_room)
+    Ray has other work wait, in steps of a second, until an actor has begun. Loading gaia takes a third of a second, or
+    more on a machine that has just lost something, so the actor begins first.
+    """
 
+    class PlacedServerHost:
+        """Its name is what Ray shows: neither the server's name nor its command."""
 
-def _make_room() -> None:
-    """Have Ray start the actor again."""
-    # Any orderly end of an actor is one for good.
-    os._exit(1)
+        def __init__(self) -> None:
+            self._host: Any = None
+            self._problem: BaseException | None = None
+            self._loading = threading.Thread(target=self._load, daemon=True)
+            self._loading.start()
+
+        def _load(self) -> None:
+            try:
+                from gaia.mcp.client.cluster.host import ServerHost
+
+                # Ray starts the actor again, but not after an orderly end.
+                self._host = ServerHost(ray.get_runtime_context().get_node_id(), on_over=lambda: os._exit(1))
+            except BaseException as error:  # noqa: BLE001 - of what is installed on the node
+                self._problem = error
+
+        def tell(self, method: str, *arguments: Any) -> Any:
+            """Any message for the host, by the name of its method."""
+            self._loading.join()
+            if self._problem is not None:
+                raise self._problem
+            return getattr(self._host, method)(*arguments)
+
+    return PlacedServerHost
 
 
 class RayEngine:
@@ -70,7 +92,7 @@ class RayEngine:
             options["memory"] = int(demand["memory"])
         if placement.runtime_env is not None:
             options["runtime_env"] = placement.runtime_env
-        return RayLink(ray.remote(**options)(PlacedServerHost).remote(), placement)
+        return RayLink(ray.remote(**options)(_actor_class()).remote(), placement)
 
 
 def _join(address: str | None) -> None:
@@ -93,22 +115,23 @@ class RayLink:
     def __init__(self, actor: Any, placement: Placement) -> None:
         self._actor = actor
         self._placement = placement
-        self._call: Any = actor.call.options(concurrency_group="calls")
-        self._poll: Any = actor.poll.options(concurrency_group="poll")
+        self._call: Any = actor.tell.options(concurrency_group="calls", name="call")
+        self._poll: Any = actor.tell.options(concurrency_group="poll", name="poll")
+        self._tell: Any = actor.tell.options(concurrency_group="control", name="tell")
+        # Greeting twice does no harm, so Ray may repeat it until there is an actor.
+        self._greet: Any = actor.tell.options(concurrency_group="control", name="greet", max_task_retries=-1)
 
     def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
-        # Greeting twice does no harm, so Ray may repeat it until there is an actor.
-        greet: Any = self._actor.greet.options(concurrency_group="control", max_task_retries=-1)
-        self._send(greet, (settings,), on_answer)
+        self._send(self._greet, ("greet", settings), on_answer)
 
     def call(self, asked: bytes, on_answer: OnAnswer) -> None:
-        self._send(self._call, (asked,), on_answer)
+        self._send(self._call, ("call", asked), on_answer)
 
     def poll(self, incarnation: str, acknowledged: int, on_answer: OnAnswer) -> None:
-        self._send(self._poll, (incarnation, acknowledged), on_answer)
+        self._send(self._poll, ("poll", incarnation, acknowledged), on_answer)
 
     def tell(self, method: str, *arguments: object, on_answer: OnAnswer = lambda *_: None) -> None:
-        self._send(getattr(self._actor, method).options(concurrency_group="control"), arguments, on_answer)
+        self._send(self._tell, (method, *arguments), on_answer)
 
     def _send(self, method: Any, arguments: tuple[object, ...], on_answer: OnAnswer) -> None:
         try:
@@ -163,5 +186,8 @@ def _done(on_answer: OnAnswer, future: Any) -> None:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, RayTaskError):
+        # Of the actor itself; Ray's own text begins with where it was.
+        return f"{type(error.cause).__name__}: {error.cause}"
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
