@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         EventsDropped,
         GaveUp,
         PromptsChanged,
+        ReplicaChanged,
         ResourcesChanged,
         ResourceUpdated,
         Restarted,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client.supervision.policy import RestartPolicy
     from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
     from gaia.mcp.client.supervision.spare import StandbyStatus
-    from gaia.mcp.client.supervision.status import PlacementStatus, ServerStatus
+    from gaia.mcp.client.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
     from gaia.mcp.client.tool import MCPTool
     from gaia.mcp.client.tool_filter import ToolFilter
     from gaia.mcp.client.tool_result import (
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         Overloaded,
         ServerCrashed,
         ServerUnavailable,
+        SessionLost,
         StartFailed,
         ToolDenied,
         ToolFailed,
@@ -116,6 +118,8 @@ __all__ = [
     "PlacementStatus",
     "PromptsChanged",
     "RecyclingLimits",
+    "ReplicaChanged",
+    "ReplicaStatus",
     "ResourceContents",
     "ResourceLink",
     "ResourceUpdated",
@@ -128,6 +132,7 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "ServerUnavailable",
+    "SessionLost",
     "StandbyStatus",
     "StartFailed",
     "StateChanged",
@@ -186,6 +191,8 @@ _HOMES = {
     "ResourceUpdated": "gaia.mcp.client.supervision.events",
     "ResourcesChanged": "gaia.mcp.client.supervision.events",
     "RecyclingLimits": "gaia.mcp.client.supervision.recycling_limits",
+    "ReplicaChanged": "gaia.mcp.client.supervision.events",
+    "ReplicaStatus": "gaia.mcp.client.supervision.status",
     "RestartPolicy": "gaia.mcp.client.supervision.policy",
     "Restarted": "gaia.mcp.client.supervision.events",
     "SamplingRequest": "gaia.mcp.client.protocol.sampling",
@@ -194,6 +201,7 @@ _HOMES = {
     "ServerState": "gaia.mcp.client.supervision.events",
     "ServerStatus": "gaia.mcp.client.supervision.status",
     "ServerUnavailable": "gaia.mcp.errors",
+    "SessionLost": "gaia.mcp.errors",
     "StandbyStatus": "gaia.mcp.client.supervision.spare",
     "StartFailed": "gaia.mcp.errors",
     "StateChanged": "gaia.mcp.client.supervision.events",

@@ -35,6 +35,7 @@ __all__ = [
     "Overloaded",
     "ServerCrashed",
     "ServerUnavailable",
+    "SessionLost",
     "StartFailed",
     "ToolDenied",
     "ToolFailed",
@@ -142,6 +143,12 @@ class ServerCrashed(MCPError, RuntimeError):
 
 class AnswerLost(ServerCrashed):
     """The connection broke before the answer to this one call arrived. The server itself may still run."""
+
+
+class SessionLost(MCPError, RuntimeError):
+    """A handle of `MCPClient.pinned` stays with one replica of a server, which has ended with all that it knew."""
+
+    error_type = "session_lost"
 
 
 class Overloaded(MCPError, RuntimeError):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.client_options import ClientOptions, SharedServices
 from gaia.mcp.client.cluster.placed_server import PlacedServer
+from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
@@ -335,6 +336,8 @@ def new_session(
     if isinstance(transport, PlacedTransport):
         require_seconds("timeout", transport.timeout)
         placed = placed_context(name, transport, options, hooks, server_requests, observer)
+        if transport.placement.most_replicas > 1:
+            return SupervisedSession(placed, clock, lambda: ReplicatedServer(placed, clock))
         return SupervisedSession(placed, clock, lambda: PlacedServer(placed))
     if not isinstance(transport, ChannelTransport):
         protocol = "handshake" if options.protocol == "auto" else options.protocol

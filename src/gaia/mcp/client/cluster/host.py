@@ -6,6 +6,7 @@ went wrong is part of the answer.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import random
@@ -51,7 +52,7 @@ from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, ServerCrashed, UrlElicitationRequired
+from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, ServerCrashed, SessionLost, UrlElicitationRequired
 
 __all__ = ["ServerHost"]
 
@@ -80,6 +81,18 @@ class _Owner:
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         raise NotImplementedError("a host has the driver answer, which knows whose calls are under way")
+
+
+class _BoundRequest(RelayedRequest, kw_only=True):
+    """A call that is for one start of the server alone."""
+
+    is_meant_for_this: Callable[[], bool]
+
+    def begin_write(self) -> bool:
+        if not self.is_meant_for_this():
+            self.finish(error=SessionLost("the server was started again before the call could be written"))
+            return False
+        return super().begin_write()
 
 
 class ServerHost:
@@ -268,7 +281,12 @@ class ServerHost:
             reported += self._events.add(Progressed(asked.number, dict(params)))
 
         connection = supervisor.call_queue.ready
-        call = RelayedRequest(
+        kind: Callable[..., RelayedRequest] = RelayedRequest
+        if asked.start is not None:
+            kind = functools.partial(
+                _BoundRequest, is_meant_for_this=lambda: supervisor.condition.generation == asked.start
+            )
+        call = kind(
             supervisor.next_id(),
             message["method"],
             message.get("params"),
@@ -365,6 +383,11 @@ class ServerHost:
         if incarnation != self._incarnation or supervisor is None or supervisor.call_queue.ready is None:
             return None
         return supervisor.replace_now(self._drain_timeout)
+
+    def relist(self, incarnation: str) -> None:
+        """Another replica has told that its tools changed."""
+        if incarnation == self._incarnation and self._supervisor is not None:
+            self._supervisor.list_again()
 
     def wake(self, incarnation: str) -> None:
         """Start a server that is at rest."""

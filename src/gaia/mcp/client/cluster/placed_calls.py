@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import orjson
@@ -21,7 +21,10 @@ from gaia.mcp.client.protocol.long_strings import LONG, loads
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.connection import Connection
 from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.input_requests import InputRequests
+from gaia.mcp.client.supervision.server_requests import ServerRequest
 from gaia.mcp.errors import (
     CallCancelled,
     InvalidResponse,
@@ -30,6 +33,8 @@ from gaia.mcp.errors import (
     Overloaded,
     ServerCrashed,
     ServerUnavailable,
+    SessionLost,
+    ToolDenied,
 )
 
 __all__ = ["Gate", "PlacedCalls"]
@@ -40,22 +45,36 @@ logger = get_logger(__name__)
 class Gate:
     """Calls may go to one incarnation of a host."""
 
-    __slots__ = ("clock", "incarnation", "link")
+    __slots__ = ("clock", "differing", "in_flight", "incarnation", "link", "start")
 
-    def __init__(self, link: HostLink, incarnation: str, clock: HostClock) -> None:
+    def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0) -> None:
+        """`start` is the number of the server's start on that host."""
         self.link = link
         self.incarnation = incarnation
         self.clock = clock
+        self.start = start
+        self.in_flight = 0
+        """How many calls are on their way. Owned by the lock of the calls, as is the next one."""
+        self.differing: Collection[str] = ()
+        """Tools whose definitions at this host are others than those that the client goes by."""
+
+    def takes(self, call: Call) -> bool:
+        """Whether a call may go there: only what the client has compared is called, and only it is listed."""
+        if not self.differing:
+            return True
+        return call.method != "tools/list" and call.tool not in self.differing
 
 
 class _Flight:
     """One call on its way to a host and back."""
 
-    __slots__ = ("call", "gate", "number", "reply", "reported")
+    __slots__ = ("call", "gate", "is_bound", "number", "reply", "reported")
 
-    def __init__(self, call: Call, gate: Gate) -> None:
+    def __init__(self, call: Call, gate: Gate, *, is_bound: bool = False) -> None:
+        """A call that `is_bound` is for this start of the server alone."""
         self.call = call
         self.gate = gate
+        self.is_bound = is_bound
         self.number = call.id
         self.reported = 0
         """How many reports of progress have come."""
@@ -64,7 +83,9 @@ class _Flight:
 
 
 class PlacedCalls:
-    """State, backlog and flights of a placed server. Thread-safe.
+    """State, backlog and flights of a placed server, which may have several hosts. Thread-safe.
+
+    A call goes to the host with the fewest under way.
 
     A call is written, in the sense of its `delivery`, once it was given to the engine: from then on only the host can
     say that the server has not seen it.
@@ -98,7 +119,8 @@ class PlacedCalls:
         """Owns everything below. Never held while a call ends, or while the engine is given something."""
         self.state = ServerState.CREATED
         self.reason: str | None = None
-        self._gate: Gate | None = None
+        self._gates: dict[str, Gate] = {}
+        """By their incarnations."""
         self._flights: dict[int, _Flight] = {}
         self._backlog: deque[Call] = deque()
 
@@ -133,6 +155,39 @@ class PlacedCalls:
             self._loop.post(self.send_waiting)
         return True
 
+    def submit_bound(self, call: Call, incarnation: str, start: int) -> None:
+        """Send a call to one start of the server on one host, or end it: it never waits for another one.
+
+        It goes there even if others wait, up to twice the calls that a host may have.
+        """
+        flight = None
+        with self._lock:
+            gate = self._gates.get(incarnation)
+            error = self._refusal()
+            if error is None and (gate is None or gate.start != start):
+                error = self.session_lost("its server has ended")
+            elif error is None and gate is not None and gate.in_flight >= 2 * self._max_flights:
+                error = Overloaded(f"{gate.in_flight} calls are under way at one replica of {self._server!r}")
+            elif error is None and gate is not None and not gate.takes(call):
+                error = ToolDenied(f"the definition of {call.tool} at this replica of {self._server!r} is another one")
+            elif error is None and gate is not None:
+                flight = self._enter(call, gate, is_bound=True)
+        if error is not None:
+            call.finish(error=error)
+        elif flight is not None:
+            self._send(flight)
+
+    def session_lost(self, reason: str) -> SessionLost:
+        return SessionLost(f"the replica of server {self._server!r} that this handle stays with is lost: {reason}")
+
+    def watch(self, waiting: Waiting) -> None:
+        """Enforce the deadline of a call that no thread waits for, or of a question."""
+        if isinstance(waiting, ServerRequest | InputRequests):
+            self._loop.watch(waiting, waiting.expire)
+        else:
+            call: Any = waiting
+            self._loop.watch(waiting, lambda: self.expire(call))
+
     def expire(self, call: Call) -> bool:
         """End a call whose deadline has passed. False if it ended just before."""
         return self._give_up(call, call.timed_out(), expired=True)
@@ -146,6 +201,8 @@ class PlacedCalls:
             return False
         with self._lock:
             flight = self._flights.pop(call.id, None)
+            if flight is not None:
+                flight.gate.in_flight -= 1
         if flight is not None:
             gate = flight.gate
             gate.link.tell("cancel", gate.incarnation, flight.number, error.message, expired)
@@ -154,10 +211,21 @@ class PlacedCalls:
 
     def _depart(self, call: Call) -> _Flight | None:
         """Enter a call among the flights, if one can be sent now. With the lock."""
-        gate = self._gate
-        if gate is None or len(self._flights) >= self._max_flights or not call.begin_write():
+        gate = self._least_busy(call)
+        return None if gate is None else self._enter(call, gate)
+
+    def _least_busy(self, call: Call) -> Gate | None:
+        best = None
+        for gate in self._gates.values():
+            if gate.in_flight < (self._max_flights if best is None else best.in_flight) and gate.takes(call):
+                best = gate
+        return best
+
+    def _enter(self, call: Call, gate: Gate, *, is_bound: bool = False) -> _Flight | None:
+        if not call.begin_write():
             return None
-        flight = self._flights[call.id] = _Flight(call, gate)
+        gate.in_flight += 1
+        flight = self._flights[call.id] = _Flight(call, gate, is_bound=is_bound)
         return flight
 
     def _send(self, flight: _Flight) -> None:
@@ -167,11 +235,12 @@ class PlacedCalls:
             flight.number,
             call.timeout,
             call.max_timeout,
-            call.repeatable,
+            call.repeatable and not flight.is_bound,
             call.on_progress is not None or call.max_timeout is not None,
             call.tool,
             gate.clock.at(time.monotonic()),
             call.frame,
+            gate.start if flight.is_bound else None,
             *(_owned(call.owner) if isinstance(call, RelayedRequest) else ()),
         )
         gate.link.call(encode(asked), lambda data, failure: self._answered(flight, data, failure))
@@ -239,13 +308,15 @@ class PlacedCalls:
             error = reply.error.restored()
             if error.delivery == "not_sent":
                 call.undo_write()
+            if flight.is_bound and isinstance(error, ServerCrashed):
+                error = self.session_lost(error.message)
             call.finish(error=error)
         else:
             call.undo_write()
             if reply.is_late:
                 # It would be so again, until the host has been greeted.
-                self._close(flight.gate)
-            self._wait_again(call)
+                self.close(flight.gate.incarnation)
+            self._wait_again(flight, "it is not there any more")
             if reply.is_late:
                 self._on_lost(flight.gate.incarnation, HostLost("it has not heard of this program for too long"))
 
@@ -253,6 +324,7 @@ class PlacedCalls:
         """Take a call from the flights; False if it is none of them any more."""
         with self._lock:
             landed = self._flights.pop(flight.number, None) is flight
+            flight.gate.in_flight -= landed
             waiting = bool(self._backlog)
         if waiting:
             self._loop.post(self.send_waiting)
@@ -260,25 +332,26 @@ class PlacedCalls:
 
     def _lost(self, flight: _Flight, failure: BaseException) -> None:
         """The host of a call was lost, or cannot be reached: the server may have acted on the call, or not."""
-        self._close(flight.gate)
+        self.close(flight.gate.incarnation)
         if self._land(flight):
             call, reason = flight.call, f"its host was lost: {failure}"
-            if call.repeatable and not call.ended:
+            if flight.is_bound:
+                call.finish(error=self.session_lost(reason))
+            elif call.repeatable and not call.ended:
                 call.prepare_repeat(self.next_id())
                 if call.observer is not None:
                     call.observer.repeated(call.id, reason)
-                self._wait_again(call)
+                self._wait_again(flight, reason)
             else:
                 call.finish(error=ServerCrashed(f"server {self._server!r} was lost during {call.method}: {reason}"))
         self._on_lost(flight.gate.incarnation, failure)
 
-    def _close(self, gate: Gate) -> None:
-        with self._lock:
-            if self._gate is gate:
-                self._gate = None
-
-    def _wait_again(self, call: Call) -> None:
-        """Have a call wait that was sent before, as the first one."""
+    def _wait_again(self, flight: _Flight, reason: str) -> None:
+        """Have a call wait that was sent before, as the first one. One that is bound to its host ends."""
+        call = flight.call
+        if flight.is_bound:
+            call.finish(error=self.session_lost(reason))
+            return
         with self._lock:
             error = self._closed() if self.state is ServerState.CLOSED else self._refusal()
             if error is None:
@@ -290,10 +363,10 @@ class PlacedCalls:
 
     # Calls for clients of a gateway.
 
-    def relayed(self) -> list[RelayedRequest]:
-        """Those that a request of the server may belong to."""
+    def relayed(self, link: HostLink | None = None) -> list[RelayedRequest]:
+        """Those that a request of the server, or of that on one host, may belong to."""
         with self._lock:
-            calls = [flight.call for flight in self._flights.values()]
+            calls = [flight.call for flight in self._flights.values() if link in (None, flight.gate.link)]
         return [call for call in calls if isinstance(call, RelayedRequest) and not call.ended]
 
     def logged(self, number: int, params: dict[str, Any]) -> None:
@@ -309,9 +382,12 @@ class PlacedCalls:
         """Send the calls that wait, if they can be sent."""
         while True:
             with self._lock:
-                if self._gate is None or len(self._flights) >= self._max_flights or not self._backlog:
+                if not self._backlog:
                     return
-                call = self._backlog.popleft()
+                call = self._backlog[0]
+                if not call.ended and self._least_busy(call) is None:
+                    return
+                self._backlog.popleft()
             if call.ended:
                 continue
             error = None if call.tool is None else self._refusal_of(call.tool)
@@ -329,15 +405,24 @@ class PlacedCalls:
             self._send(flight)
 
     def open(self, gate: Gate) -> None:
-        """Calls may be sent from now on."""
+        """Calls may be sent there from now on."""
         with self._lock:
-            self._gate = gate
+            for flight in self._flights.values():
+                # It may have been closed meanwhile, while calls waited there.
+                if flight.gate.incarnation == gate.incarnation:
+                    flight.gate.in_flight -= 1
+                    flight.gate = gate
+                    gate.in_flight += 1
+            self._gates[gate.incarnation] = gate
         self.send_waiting()
 
-    def close(self) -> None:
-        """Calls wait from now on. Those that were sent are decided about when the engine gives them up."""
+    def close(self, incarnation: str | None = None) -> None:
+        """Calls do not go to that host any more, or to none. Those that were sent end when the engine gives them up."""
         with self._lock:
-            self._gate = None
+            if incarnation is None:
+                self._gates.clear()
+            else:
+                self._gates.pop(incarnation, None)
 
     def move_to(self, state: ServerState, reason: str | None, *, finish: bool = False) -> ServerState:
         """Change the state; returns the old one. Calls that the new state refuses are ended.
@@ -350,30 +435,30 @@ class PlacedCalls:
             if refused:
                 self._backlog.clear()
             if state is ServerState.CLOSED:
-                self._gate = None
+                self._gates.clear()
         for call in refused:
             call.finish(error=self._closed() if state is ServerState.CLOSED else self._refusal())
         if state is ServerState.CLOSED and not finish:
             self.end_flights()
         return old
 
-    def end_flights(self) -> None:
-        """End the calls that are under way."""
+    def end_flights(self, link: HostLink | None = None, error: Callable[[Call], MCPError] | None = None) -> None:
+        """End the calls that are under way, or those to one host; by default they are cancelled."""
         with self._lock:
-            flights = list(self._flights.values())
+            flights = [flight for flight in self._flights.values() if link in (None, flight.gate.link)]
         for flight in flights:
             if flight.reply is not None:
                 # It has only waited for reports of progress, which do not come any more.
                 self._arrived(flight, flight.reply)
             elif self._land(flight):
-                flight.call.finish(error=self._closed())
+                flight.call.finish(error=self._closed() if error is None else error(flight.call))
 
     def _closed(self) -> CallCancelled:
         return CallCancelled(f"server {self._server!r} is closed: {self.reason}")
 
     def after_fork(self) -> None:
         """In a forked child: refuse all calls."""
-        self._gate = None
+        self._gates = {}
         self._flights, self._backlog = {}, deque()
         self.state = ServerState.CLOSED
         self.reason = "it belongs to the parent process; create a new client after fork()"

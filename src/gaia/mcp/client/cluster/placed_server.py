@@ -6,8 +6,6 @@ server is ready. All that happens to the hosts comes to the one thread of `Clust
 
 from __future__ import annotations
 
-import atexit
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +22,8 @@ from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink
 from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
+from gaia.mcp.client.cluster.running_servers import running
 from gaia.mcp.client.cluster.wire import (
     Answer,
     AskedInput,
@@ -46,13 +46,12 @@ from gaia.mcp.client.supervision import events
 from gaia.mcp.client.supervision.context import Listing, SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
-from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
 from gaia.mcp.errors import MCPError
 from gaia.mcp.redaction import Redactor
 from gaia.telemetry import metrics
 
-__all__ = ["PlacedContext", "PlacedServer"]
+__all__ = ["DISCONNECTED", "DROPPED", "STOP_SECONDS", "PlacedContext", "PlacedServer"]
 
 logger = get_logger(__name__)
 
@@ -60,11 +59,13 @@ _STOP_SECONDS = 30.0
 """That a host has to stop its server, before it is killed."""
 _KILL_SECONDS = 10.0
 """That the engine has to end a host, before it is left alone."""
+STOP_SECONDS = _STOP_SECONDS + 2 * _KILL_SECONDS
+"""Within which nothing is left of a server without a drain."""
 _LOOK_SECONDS = 0.05
 _REPLACE_SECONDS = 120.0
 
-_DISCONNECTED = "it was disconnected"
-_DROPPED = "its client was dropped"
+DISCONNECTED = "it was disconnected"
+DROPPED = "its client was dropped"
 
 
 class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,18 +91,29 @@ class PlacedContext(msgspec.Struct, frozen=True, kw_only=True):
 class PlacedServer:
     """Lives once, from `start` to `stop`. Implements `ServerControl`; public methods are for any thread."""
 
-    def __init__(self, context: PlacedContext) -> None:
+    def __init__(
+        self,
+        context: PlacedContext,
+        calls: ReplicaCalls | None = None,
+        on_ended: Callable[[], object] = lambda: None,
+    ) -> None:
+        """A replica has its part of the `calls` of its server.
+
+        `on_ended` is called, on the loop's thread, when nothing is left of it.
+        """
         self.name = context.name
         self.is_forked = False
         self._context = context
         self._loop = cluster_loop
-        self.call_queue = PlacedCalls(
+        self._is_replica = calls is not None
+        self._on_ended = on_ended
+        self.call_queue: PlacedCalls | ReplicaCalls = calls or PlacedCalls(
             context.name,
             context.max_pending,
             context.placement.max_pending,
             cluster_loop,
             context.hooks.refusal_of,
-            lambda incarnation, failure: self._loop.post(lambda: self._host_lost(incarnation, failure)),
+            lambda incarnation, failure: self._loop.post(lambda: self.host_lost(incarnation, failure)),
         )
         self.next_id = self.call_queue.next_id
         self.condition = PlacedCondition(context.name, self.call_queue)
@@ -155,12 +167,9 @@ class PlacedServer:
 
         With `keep_trying` it is placed and started as soon as that is possible, until `stop`.
         """
-        self._was_started = True
-        self.condition.keep_trying = keep_trying
-        _running.add(self)
+        running.add(self)
         metrics.observed.add(self)
-        self._loop.hold(self)
-        self._loop.post(self._begin)
+        self.begin(keep_trying=keep_trying)
         self._settled.wait()
         if self.state is ServerState.FAILED and not self.condition.keep_trying:
             # As a supervisor that has failed: nothing is left of it but its state.
@@ -170,6 +179,13 @@ class PlacedServer:
         log.flush()
         return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.is_lazy)
 
+    def begin(self, *, keep_trying: bool) -> None:
+        """Begin what `start` does, without waiting for it."""
+        self._was_started = True
+        self.condition.keep_trying = keep_trying
+        self._loop.hold(self)
+        self._loop.post(self._begin)
+
     def stop(self, drain: float = 0.0) -> None:
         """Stop the server, and return when nothing of it is left, on whichever node it was.
 
@@ -178,14 +194,20 @@ class PlacedServer:
         if not self._was_started or self.is_forked:
             return
         self.request_stop(drain)
-        if not self._all_done.wait(_STOP_SECONDS + 2 * _KILL_SECONDS + drain):
+        if not self._all_done.wait(STOP_SECONDS + drain):
             logger.error("supervisor_stuck", server=self.name)
             return
         self._loop.wait_idle()
         log.flush()
 
     def request_stop(self, drain: float = 0.0) -> None:
-        self._loop.post(lambda: self._close(_DISCONNECTED, drain))
+        self._loop.post(lambda: self._close(DISCONNECTED, drain))
+
+    def relist(self) -> None:
+        """Have the server asked for its tools again."""
+        link, incarnation = self._link, self._incarnation
+        if link is not None and incarnation is not None:
+            link.tell("relist", incarnation)
 
     def wake(self) -> None:
         """Start a server that is at rest, as a call would."""
@@ -201,7 +223,7 @@ class PlacedServer:
 
     def _abandoned(self, release: Callable[[], object]) -> None:
         self._release = release
-        self._close(_DROPPED)
+        self._close(DROPPED)
 
     def after_fork(self) -> None:
         self.is_forked = True
@@ -235,11 +257,7 @@ class PlacedServer:
 
     def watch(self, waiting: Waiting) -> None:
         """Enforce a deadline that no thread waits for."""
-        if isinstance(waiting, ServerRequest | InputRequests):
-            self._loop.watch(waiting, waiting.expire)
-        else:
-            call: Any = waiting
-            self._loop.watch(waiting, lambda: self.call_queue.expire(call))
+        self.call_queue.watch(waiting)
 
     # The thread of the loop. Everything below runs on it.
 
@@ -404,7 +422,7 @@ class PlacedServer:
         if incarnation != self._incarnation or self._is_ending:
             return
         if failure is not None or not answer:
-            self._host_lost(incarnation, failure or RuntimeError("another process took its place"))
+            self.host_lost(incarnation, failure or RuntimeError("another process took its place"))
             return
         sent = decode_events(answer)
         self._host_clock.heard(sent.clock, now)
@@ -421,7 +439,8 @@ class PlacedServer:
             if was_silent:
                 self._listen(incarnation)
 
-    def _host_lost(self, incarnation: str, failure: BaseException) -> None:
+    def host_lost(self, incarnation: str, failure: BaseException) -> None:
+        """The engine says that a host is lost; on the loop's thread. Does nothing if it is not the present one."""
         if incarnation != self._incarnation or self._closing is not None:
             return
         self._incarnation, self._is_silent = None, False
@@ -504,7 +523,7 @@ class PlacedServer:
         # A server that has exited is started again by a call, which the host has to see.
         if state is ServerState.EXITED and self._link is not None:
             self._move_to(state, event.reason)
-            self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock))
+            self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
             self._settled.open()
             return
         self.call_queue.close()
@@ -528,7 +547,7 @@ class PlacedServer:
             self._context.hooks.happened(
                 Restarted(self.name, self.condition.generation, downtime=downtime, reason="its host was lost")
             )
-        self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock))
+        self.call_queue.open(Gate(self._link, self._incarnation, self._host_clock, event.generation))
         self._settled.open()
 
     def _ask(self, link: HostLink, incarnation: str, event: AskedInput) -> None:
@@ -642,34 +661,12 @@ class PlacedServer:
         if self._all_done.is_open:
             return
         self._link = None
-        _running.discard(self)
-        metrics.observed.discard(self)
+        running.discard(self)
+        if not self._is_replica:
+            metrics.observed.discard(self)
         try:
             self._release()
         finally:
             self._loop.let_go(self)
             self._all_done.open()
-
-
-_running: set[PlacedServer] = set()
-"""Each adds and removes itself; everything else iterates over a copy."""
-
-
-@atexit.register
-def _stop_all() -> None:
-    servers = list(_running)
-    for server in servers:
-        server.request_stop()
-    for server in servers:
-        server.stop()
-
-
-def _after_fork() -> None:
-    for server in list(_running):
-        server.after_fork()
-    _running.clear()
-    cluster_loop.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+            self._on_ended()

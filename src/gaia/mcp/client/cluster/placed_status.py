@@ -6,6 +6,7 @@ import time
 
 from gaia.mcp.client.cluster.link import HostLink
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
+from gaia.mcp.client.cluster.replica_calls import ReplicaCalls
 from gaia.mcp.client.cluster.wire import Greeting, StateReached
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.supervision.events import ServerState
@@ -17,7 +18,7 @@ __all__ = ["PlacedCondition"]
 class PlacedCondition:
     """Facts of one placed server. Only the loop's thread changes them; other threads read single values."""
 
-    def __init__(self, name: str, calls: PlacedCalls) -> None:
+    def __init__(self, name: str, calls: PlacedCalls | ReplicaCalls) -> None:
         self.profile: ServerProfile | None = None
         self.restarts = 0
         self.ever_ready = False

@@ -28,8 +28,6 @@ class PlacedTransport(MCPTransport):
 
         Raises ConfigError for what cannot be placed yet.
         """
-        if placement.replicas != 1:
-            raise ConfigError("placement.replicas: more than one replica is not supported yet; remove the key")
         if placement.lifetime != "driver":
             raise ConfigError('placement.lifetime: "detached" is not supported yet; remove the key')
         self.placement = placement

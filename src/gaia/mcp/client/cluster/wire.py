@@ -147,6 +147,8 @@ class AskedCall(msgspec.Struct, frozen=True, array_like=True):
     """When, as the clock of the host showed it; earlier rather than later."""
     frame: bytes
     """The request, as a JSON-RPC message with an id of the driver's."""
+    start: int | None = None
+    """The start of the server that it is meant for, if it must not go to a later one."""
     capabilities: dict[str, Any] | None = None
     """What is declared for this call, if that is another client's."""
     log_level: str | None = None

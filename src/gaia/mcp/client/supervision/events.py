@@ -21,6 +21,7 @@ __all__ = [
     "Listener",
     "Listeners",
     "PromptsChanged",
+    "ReplicaChanged",
     "ResourceUpdated",
     "ResourcesChanged",
     "Restarted",
@@ -132,6 +133,21 @@ class ToolDefinitionsChanged(Event, frozen=True):
     """Whether what was added or changed is withheld until it is approved."""
     kind: Literal["tools", "prompts", "instructions"] = "tools"
     """What the names are of; the server's instructions have the name ``instructions``."""
+
+
+class ReplicaChanged(Event, frozen=True):
+    """One of several replicas of the server has another state than before; that of the server may be the same."""
+
+    replica: int
+    """Its number, as in `ServerStatus.replicas`."""
+    old: ServerState
+    """The state before."""
+    new: ServerState
+    """The state now; closed if it was removed."""
+    node: str | None = None
+    """The host name of its node, or of the one where it was."""
+    reason: str | None = None
+    """Why, in words."""
 
 
 class ServerLog(Event, frozen=True):

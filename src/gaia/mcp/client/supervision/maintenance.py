@@ -167,6 +167,11 @@ class Maintenance:
             self._ready.subscription.change()
             self._add_log_level()
 
+    def list_again(self) -> None:
+        """The tools may be others than were listed, although the server has not said so."""
+        if self._ready is not None:
+            self._list_tools()
+
     def _resubscribe(self) -> None:
         """Ask a server that has just become ready for what former connections were asked for."""
         resources, log_level = self._hooks.subscriptions.resources, self._hooks.subscriptions.log_level

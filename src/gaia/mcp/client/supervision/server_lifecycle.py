@@ -392,6 +392,10 @@ class ServerLifecycle:
         if (maintenance := self._maintenance) is not None:
             maintenance.subscriptions_changed()
 
+    def list_again(self) -> None:
+        if (maintenance := self._maintenance) is not None:
+            maintenance.list_again()
+
     def _expired(self, call: Call) -> None:
         """A call that was handed to the server timed out."""
         if (maintenance := self._maintenance) is not None:

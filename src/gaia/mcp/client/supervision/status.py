@@ -17,7 +17,7 @@ from gaia.mcp.client.supervision.events import ServerState, StateChanged
 from gaia.mcp.client.supervision.generation import Generation
 from gaia.mcp.client.supervision.spare import StandbyStatus
 
-__all__ = ["CallStatistics", "Condition", "PlacementStatus", "ServerStatus"]
+__all__ = ["CallStatistics", "Condition", "PlacementStatus", "ReplicaStatus", "ServerStatus"]
 
 _WINDOW = 512
 """How many of the last calls the percentiles cover."""
@@ -36,6 +36,27 @@ class PlacementStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The actor's process on that node."""
     hosts: int = 1
     """How many hosts the server has had, this one included."""
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several replicas of a server that was placed on a cluster."""
+
+    replica: int
+    """Its number, from 1; those of removed replicas are not given to others."""
+    state: ServerState
+    """Where it stands."""
+    placement: PlacementStatus | None = None
+    """Where it runs; None while it has no place."""
+    pid: int | None = None
+    """Its process on that node; None while there is none."""
+    in_flight: int = 0
+    """Calls handed to it and not answered yet."""
+    generation: int = 0
+    """The number of its present start."""
+    restarts: int = 0
+    """How many times it became ready again after it had ended."""
+    last_error: str | None = None
+    """The last thing that went wrong with it; None if nothing has."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +105,10 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     standby: StandbyStatus | None = None
     """The process that waits to take over; None if there is none, and none is wanted now."""
     placement: PlacementStatus | None = None
-    """Where it runs, if it was placed on a cluster; None also while it has no place."""
+    """Where it runs, if it was placed on a cluster; None also while it has no place. With replicas, where the first
+    of them runs that is ready."""
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """Each replica, if it may have several."""
 
     @property
     def summary(self) -> str:

@@ -221,6 +221,10 @@ class Supervisor:
         """The client wants other changes or log messages of the server than before."""
         self._loop.post(self._lifecycle.subscriptions_changed)
 
+    def list_again(self) -> None:
+        """Ask a server that is ready for its tools, as if it had said that they changed."""
+        self._loop.post(self._lifecycle.list_again)
+
     # The thread. Everything below runs on it.
 
     def _run(self) -> None:
