@@ -1,12 +1,35 @@
 """An engine for tests of placed servers: hosts in this process, which can be lost, cut off and brought back."""
 
+import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
+import orjson
+
+from gaia import __version__
 from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.cluster.host import ServerHost
 from gaia.mcp.client.cluster.link import HostGone, HostLost, OnAnswer
 from gaia.mcp.client.cluster.placement import Placement
+from gaia.mcp.client.cluster.wire import (
+    AskedCall,
+    Greeting,
+    HostEvent,
+    HostSettings,
+    Launch,
+    Reply,
+    StateReached,
+    decode_events,
+    decode_greeting,
+    decode_reply,
+    encode,
+)
+from gaia.mcp.client.rpc.clock import Clock, SystemClock
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.policy import RestartPolicy
+from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from tests.waiting import PATIENCE
 
 
@@ -132,6 +155,9 @@ class LocalEngine:
 
     def __init__(self, *, has_place: bool = True) -> None:
         self._has_place = has_place
+        self._shared: ServerHost | None = None
+        self.unused = threading.Event()
+        """Set when a shared host is of no use any more."""
         self.hosts: list[ServerHost] = []
         self.links: list[LocalLink] = []
 
@@ -145,6 +171,13 @@ class LocalEngine:
         for link in self.links:
             link.close()
 
+    def _shared_host(self) -> ServerHost:
+        """The one that all programs use, as long as it has not been stopped."""
+        if self._shared is None or self._shared._stopped:
+            self._shared = ServerHost("node-1", on_unused=self.unused.set)
+            self.hosts.append(self._shared)
+        return self._shared
+
     def _new_host(self) -> ServerHost:
         host = ServerHost("node-1", on_over=self._replace)
         self.hosts.append(host)
@@ -154,5 +187,53 @@ class LocalEngine:
         self.links[-1].replace()
 
     def start(self, name: str, placement: Placement) -> LocalLink:
-        self.links.append(LocalLink(self._new_host, has_place=self._has_place))
+        new_host = self._shared_host if placement.lifetime == "detached" else self._new_host
+        self.links.append(LocalLink(new_host, has_place=self._has_place))
         return self.links[-1]
+
+
+class Driver:
+    """Talks to one host as the driver does, without an engine in between."""
+
+    def __init__(self, server: dict[str, Any], clock: Clock | None = None) -> None:
+        self.over = threading.Event()
+        self.clock = clock or SystemClock()
+        self.host = ServerHost("node-1", self.clock, self.over.set)
+        self.settings = HostSettings(
+            version=__version__,
+            name="it",
+            launch=Launch(command=server["command"], args=server["args"]),
+            timeout=PATIENCE,
+            capabilities={},
+            question_timeout=PATIENCE,
+            protocol="auto",
+            probe_timeout=5,
+            policy=RestartPolicy(initial_delay=0.01),
+            health_interval=30,
+            health_timeout=10,
+            recycling=RecyclingLimits(),
+            drain_timeout=5,
+            standby=False,
+        )
+        self.incarnation = ""
+        self.events: list[HostEvent] = []
+        self._numbers = itertools.count(1)
+
+    def greet(self, **changed: Any) -> Greeting:
+        greeting = decode_greeting(self.host.greet(encode(msgspec.structs.replace(self.settings, **changed))))
+        self.incarnation = greeting.incarnation
+        return greeting
+
+    def wait_for(self, state: ServerState, times: int = 1) -> StateReached:
+        while True:
+            found = [one for one in self.events if isinstance(one, StateReached) and one.state is state]
+            if len(found) >= times:
+                return found[-1]
+            self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
+
+    def call(self, tool: str, number: int | None = None, *, sent: float | None = None, **arguments: Any) -> Reply:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        number = number or next(self._numbers)
+        sent = self.clock.monotonic() if sent is None else sent
+        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, orjson.dumps(message))
+        return decode_reply(self.host.call(encode(asked)))

@@ -55,6 +55,7 @@ def placed_context(
             health_timeout=options.health_timeout,
             recycling=options.recycling,
             drain_timeout=options.drain_timeout,
+            demand=transport.placement.demand,
             lease=transport.placement.lease,
             standby=options.standby,
             lazy=options.lazy,

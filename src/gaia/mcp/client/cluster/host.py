@@ -9,11 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import random
 import socket
 import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,35 +22,30 @@ from gaia import __version__
 from gaia.exception_text import exception_text
 from gaia.locks import reentrant_lock
 from gaia.log import get_logger
-from gaia.mcp.client.cluster.host_events import HostEvents
-from gaia.mcp.client.cluster.host_features import HostFeatures, Questions
+from gaia.mcp.client.cluster.host_call import BoundRequest, CallOwner
+from gaia.mcp.client.cluster.host_features import HostFeatures
 from gaia.mcp.client.cluster.host_hooks import HostHooks, NotApproved
+from gaia.mcp.client.cluster.host_supervisor import new_supervisor
+from gaia.mcp.client.cluster.host_user import HostUser, differing
 from gaia.mcp.client.cluster.lease import Lease
-from gaia.mcp.client.cluster.report import HostReport, UserReport
+from gaia.mcp.client.cluster.report import HostReport
 from gaia.mcp.client.cluster.wire import (
     Answer,
     AskedCall,
     Greeting,
     HostSettings,
-    Launch,
-    Logged,
     Progressed,
     Reply,
     WireError,
     encode,
 )
-from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
-from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.clock import Clock, SystemClock
-from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.supervisor import Supervisor
-from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import CallCancelled, InvalidResponse, MCPError, ServerCrashed, SessionLost, UrlElicitationRequired
+from gaia.mcp.errors import CallCancelled, ConfigError, InvalidResponse, MCPError, ServerCrashed, UrlElicitationRequired
 
 __all__ = ["ServerHost"]
 
@@ -61,38 +54,8 @@ logger = get_logger(__name__)
 _RELAYED_SECONDS = 24 * 3600.0
 """For calls that the driver relays: it gives them up, because it knows how long a person was asked meanwhile."""
 _POLLS_PER_LEASE = 3
-_MAX_EARLY = 1024
-"""Cancellations that came before their calls are remembered for so many."""
-
-
-class _Owner:
-    """The `RequestOwner` of one call: its client is the driver, or has sent the call through it."""
-
-    client_key = None
-
-    def __init__(self, events: HostEvents, asked: AskedCall, declared: Mapping[str, Any]) -> None:
-        self.capabilities = declared if asked.capabilities is None else asked.capabilities
-        self.log_level = asked.log_level
-        self._events = events
-        self._number = asked.number
-
-    def logged(self, params: dict[str, Any]) -> None:
-        self._events.add(Logged(self._number, params))
-
-    def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
-        raise NotImplementedError("a host has the driver answer, which knows whose calls are under way")
-
-
-class _BoundRequest(RelayedRequest, kw_only=True):
-    """A call that is for one start of the server alone."""
-
-    is_meant_for_this: Callable[[], bool]
-
-    def begin_write(self) -> bool:
-        if not self.is_meant_for_this():
-            self.finish(error=SessionLost("the server was started again before the call could be written"))
-            return False
-        return super().begin_write()
+_UNUSED_SECONDS = 60.0
+"""For the first user of a shared server to come, and for the last one to end this host."""
 
 
 class ServerHost:
@@ -104,44 +67,49 @@ class ServerHost:
         clock: Clock | None = None,
         on_over: Callable[[], object] = lambda: None,
         resources: Mapping[str, float] | None = None,
+        on_unused: Callable[[], object] | None = None,
     ) -> None:
         """`node_id` is what the engine calls the node. `resources` are what this host occupies there.
 
         `on_over` is called, on a thread of its own, when the server was stopped because the driver is not heard of any
         more: it must see to it that another host takes the place of this one, which starts nothing again.
+
+        With `on_unused` the server is shared: several drivers may use it, and `on_unused` is called, on a thread of its
+        own, when the last of them has not been heard of for too long, or has left. It must see to it that this host
+        ends for good.
         """
         self._node_id = node_id
         self._on_over = on_over
+        self._on_unused = on_unused
         self._resources = dict(resources or {})
-        self._lease: Lease | None = None
-        self._incarnation = uuid.uuid4().hex
         self._clock: Clock = clock or SystemClock()
-        self._events = HostEvents()
+        self._began = self._clock.monotonic()
+        self._unused: Lease | None = None
+        """Until when there has to be a user."""
         self._lock = reentrant_lock()
         """Owns everything below."""
+        self._settings: HostSettings | None = None
         self._supervisor: Supervisor | None = None
         self._hooks: HostHooks | None = None
         self._server_requests: ServerRequests | None = None
         self._callbacks: CallbackPool | None = None
-        self._questions = Questions(self._events.add)
-        self._drain_timeout = 0.0
-        self._declared: Mapping[str, Any] = {}
-        """What the driver's application offers to the server."""
-        self._calls: dict[int, RelayedRequest] = {}
-        """By the driver's numbers."""
-        self._early: OrderedDict[int, str] = OrderedDict()
-        """Cancellations of calls that have not come yet, which overtake them now and then."""
+        self._users: dict[str, HostUser] = {}
+        """By their incarnations."""
         self._stopped = False
-        self._driver = ""
-        self._began = self._clock.monotonic()
+        self._expect_user()
+
+    def _expect_user(self) -> None:
+        if self._on_unused is not None:
+            self._unused = Lease(_UNUSED_SECONDS, self._clock)
+            self._unused.watch(self._on_unused, "mcp-host-unused")
 
     def greet(self, data: bytes) -> bytes:
-        """Begin to start the server. May come again: then nothing is started."""
-        problem = None
+        """Begin to start the server, and to tell the driver about it. May come again: then nothing is started."""
+        problem = user = None
         try:
             settings = msgspec.msgpack.decode(data, type=HostSettings)
             if settings.version == __version__:
-                self._begin(settings)
+                user = self._greeted(settings)
             else:
                 problem = (
                     f"gaia-mcp {__version__} is installed on this node, and {settings.version} where the client runs; "
@@ -153,21 +121,79 @@ class ServerHost:
             problem = f"the server cannot be hosted: {type(error).__name__}"
         return encode(
             Greeting(
-                incarnation=self._incarnation,
+                incarnation="" if user is None else user.incarnation,
                 node=socket.gethostname(),
                 node_id=self._node_id,
                 pid=os.getpid(),
                 problem=problem,
                 clock=self._clock.monotonic(),
-                is_over=self._is_over,
+                is_over=problem is None and (user is None or user.lease.is_over),
             )
         )
+
+    def _greeted(self, settings: HostSettings) -> HostUser | None:
+        """The user whose settings these are; None if no more users are taken. Raises ConfigError."""
+        with self._lock:
+            known = next((user for user in self._users.values() if user.key == settings.user), None)
+            if known is not None:
+                known.lease.renew()
+                return known
+            if self._stopped:
+                return None
+            differs = [] if self._settings is None else differing(self._settings, settings)
+            if differs:
+                raise ConfigError(
+                    f"{len(self._users)} other programs share server {settings.name!r} with another configuration, "
+                    f'which differs in: {", ".join(differs)}; use the same, or give it another "name" in the placement'
+                )
+            supervisor = self._supervisor
+            user = HostUser(settings, uuid.uuid4().hex, self._clock)
+            self._begin(settings, user)
+            assert self._hooks is not None, "it has begun"
+            self._users[user.incarnation] = user
+            if self._unused is not None:
+                self._unused.end()
+            self._hooks.join(user.events)
+            self._subscribe()
+            user.lease.watch(lambda: self._lease_is_over(user), f"mcp-{settings.name}-lease")
+        if supervisor is None:
+            assert self._supervisor is not None, "it has begun"
+            # What is shared is tried again as long as it has users, whatever the first of them wanted.
+            keep_trying = settings.keep_trying or self._is_shared
+            threading.Thread(
+                target=self._supervisor.start,
+                kwargs={"keep_trying": keep_trying},
+                name=f"mcp-{settings.name}-start",
+                daemon=True,
+            ).start()
+        else:
+            supervisor.subscriptions_changed()
+        return user
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._on_unused is not None
+
+    def _begin(self, settings: HostSettings, user: HostUser) -> None:
+        if self._supervisor is not None:
+            return
+        callbacks = CallbackPool(settings.name, "server-requests")
+        features = HostFeatures(
+            declared=settings.capabilities,
+            timeout=settings.question_timeout,
+            questions=user.questions,
+            # Then the user answers whose call it is.
+            relayed=self._is_shared,
+        )
+        requests = ServerRequests(settings.name, features, callbacks, self._clock, settings.question_timeout)
+        hooks = HostHooks(settings.name, settings.timeout, self._clock, settings.known)
+        hooks.supervisor = self._supervisor = new_supervisor(settings, hooks, requests, self._clock)
+        self._settings, self._callbacks, self._server_requests, self._hooks = settings, callbacks, requests, hooks
 
     def report(self) -> bytes:
         """How it is, for all programs of the cluster: no secrets, and nothing of the server's configuration."""
         with self._lock:
-            supervisor, lease, driver = self._supervisor, self._lease, self._driver
-            in_flight = len(self._calls)
+            supervisor, users = self._supervisor, list(self._users.values())
         condition = None if supervisor is None else supervisor.condition
         report = HostReport(
             server=None if supervisor is None else supervisor.name,
@@ -182,109 +208,93 @@ class ServerHost:
             generation=0 if condition is None else condition.generation,
             restarts=0 if condition is None else condition.restarts,
             seconds=self._clock.monotonic() - self._began,
-            users=[UserReport(driver=driver, silent=lease.silence, in_flight=in_flight)] if lease else [],
+            shared=self._is_shared,
+            users=[user.report() for user in users],
             resources=self._resources,
         )
         return encode(report)
-
-    @property
-    def _is_over(self) -> bool:
-        return self._lease is not None and self._lease.is_over
-
-    def _begin(self, settings: HostSettings) -> None:
-        with self._lock:
-            if self._lease is not None:
-                self._lease.renew()
-            if self._supervisor is not None or self._stopped:
-                return
-            name, launch = settings.name, settings.launch
-            hooks = self._hooks = HostHooks(name, settings.timeout, self._clock, self._events, settings.known)
-            self._declared = settings.capabilities
-            self._subscribe(settings.resources, settings.log_level)
-            self._callbacks = CallbackPool(name, "server-requests")
-            features = HostFeatures(
-                declared=settings.capabilities, timeout=settings.question_timeout, questions=self._questions
-            )
-            self._server_requests = ServerRequests(
-                name, features, self._callbacks, self._clock, settings.question_timeout
-            )
-            self._drain_timeout = settings.drain_timeout
-            self._driver = settings.driver
-            supervisor = Supervisor(
-                SupervisionContext(
-                    name=name,
-                    transport=_transport(launch, settings.timeout),
-                    identity=ClientIdentity("GAIA MCP Client", __version__, settings.capabilities),
-                    negotiation=Negotiation(settings.protocol, min(settings.probe_timeout, settings.timeout / 2)),
-                    policy=settings.policy,
-                    health_interval=settings.health_interval,
-                    health_timeout=settings.health_timeout,
-                    max_pending=launch.max_pending,
-                    recycling=settings.recycling,
-                    drain_timeout=settings.drain_timeout,
-                    standby=settings.standby,
-                    lazy=settings.lazy,
-                    idle_stop=settings.idle_stop,
-                    hooks=hooks,
-                    server_requests=self._server_requests,
-                    clock=self._clock,
-                    rng=random.Random(),  # noqa: S311 - jitter, not cryptography
-                    observer=Observer(name),
-                )
-            )
-            hooks.supervisor = self._supervisor = supervisor
-            self._lease = Lease(settings.lease, self._clock)
-            self._lease.watch(self._lease_is_over, f"mcp-{name}-lease")
-        threading.Thread(
-            target=supervisor.start, kwargs={"keep_trying": settings.keep_trying}, name=f"mcp-{name}-start", daemon=True
-        ).start()
 
     def poll(self, incarnation: str, acknowledged: int) -> bytes:
         """The events after the one with the number `acknowledged`; waits for them for a while.
 
         Nothing if the poll is for another incarnation, or comes too late.
         """
-        lease = self._lease
-        if incarnation != self._incarnation or lease is None or not lease.renew():
+        user = self._users.get(incarnation)
+        if user is None or not user.lease.renew():
             return b""
-        events = self._events.fetch(acknowledged, lease.seconds / _POLLS_PER_LEASE)
-        if lease.is_over:
+        events = user.events.fetch(acknowledged, user.lease.seconds / _POLLS_PER_LEASE)
+        if user.lease.is_over:
             return b""
         return encode(msgspec.structs.replace(events, clock=self._clock.monotonic()))
 
-    def _lease_is_over(self) -> None:
-        """The driver may have the server somewhere else by now."""
-        self.stop()
-        self._on_over()
+    def _lease_is_over(self, user: HostUser) -> None:
+        """The driver may have the server somewhere else by now, or is gone."""
+        if not self._is_shared:
+            self.stop()
+            self._on_over()
+        elif self._part(user) and self._on_unused is not None:
+            self._on_unused()
+
+    def leave(self, incarnation: str, drain: float = 0.0) -> bool:
+        """A driver does not need the server any more, once its calls have ended, for which it has `drain` seconds.
+
+        True if it was the last one: then the server has been stopped, and this host is of no use any more.
+        """
+        user = self._users.get(incarnation)
+        if user is None:
+            return self._stopped
+        user.finish(drain)
+        return self._part(user)
+
+    def _part(self, user: HostUser) -> bool:
+        """A user is gone. True if it was the last one."""
+        with self._lock:
+            is_there = self._users.pop(user.incarnation, None) is not None
+            is_last = is_there and not self._users and not self._stopped
+            self._stopped = self._stopped or is_last
+            supervisor, hooks = self._supervisor, self._hooks
+        if not is_there or supervisor is None or hooks is None:
+            return is_last
+        hooks.part(user.events)
+        for call in user.calls():
+            supervisor.call_queue.cancel(call, CallCancelled("its program has left the server"))
+        user.close()
+        if is_last:
+            self.stop()
+            # In case that the one who has left does not end this host.
+            self._expect_user()
+        else:
+            self._subscribe()
+            supervisor.subscriptions_changed()
+        return is_last
 
     # Calls.
 
     def call(self, data: bytes) -> bytes:
         """Make one call, and wait for its end."""
         asked = msgspec.msgpack.decode(data, type=AskedCall)
-        supervisor = self._supervisor
-        lease = self._lease
-        if asked.incarnation != self._incarnation or supervisor is None or lease is None or lease.is_stale(asked.sent):
+        supervisor, user = self._supervisor, self._users.get(asked.incarnation)
+        if supervisor is None or user is None or user.lease.is_stale(asked.sent):
             return encode(Reply(is_late=True))
         try:
-            return self._call(supervisor, asked)
+            return self._call(supervisor, user, asked)
         except Exception as error:  # noqa: BLE001 - see the module
             failure = InvalidResponse(f"internal error: {exception_text(error)}", delivery="unknown")
             return encode(Reply(error=WireError.of(failure)))
 
-    def _call(self, supervisor: Supervisor, asked: AskedCall) -> bytes:
+    def _call(self, supervisor: Supervisor, user: HostUser, asked: AskedCall) -> bytes:
         message = orjson.loads(asked.frame)
         reported = 0
 
         def progressed(params: Mapping[str, Any]) -> None:
             nonlocal reported
-            reported += self._events.add(Progressed(asked.number, dict(params)))
+            reported += user.events.add(Progressed(asked.number, dict(params)))
 
         connection = supervisor.call_queue.ready
         kind: Callable[..., RelayedRequest] = RelayedRequest
         if asked.start is not None:
             kind = functools.partial(
-                _BoundRequest, is_meant_for_this=lambda: supervisor.condition.generation == asked.start
+                BoundRequest, is_meant_for_this=lambda: supervisor.condition.generation == asked.start
             )
         call = kind(
             supervisor.next_id(),
@@ -297,25 +307,22 @@ class ServerHost:
             max_timeout=asked.max_timeout,
             tool=asked.tool,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
-            owner=_Owner(self._events, asked, self._declared),
+            owner=CallOwner(user, asked, user.key if self._is_shared else None),
         )
-        with self._lock:
-            early = self._early.pop(asked.number, None)
-            self._calls[asked.number] = call
+        early = user.enter(asked.number, call)
         try:
             if early is not None:
                 call.finish(error=CallCancelled(early))
             else:
                 call.perform(supervisor.call_queue, self._clock)
         finally:
-            with self._lock:
-                del self._calls[asked.number]
+            user.leave(asked.number)
         error = call.error
         if error is None:
             return encode(Reply(result=call.take(), progress=reported))
-        if (isinstance(error, NotApproved) or self._is_over) and error.delivery == "not_sent":
-            return encode(Reply(progress=reported, is_late=self._is_over))
-        if self._is_over:
+        if (isinstance(error, NotApproved) or user.lease.is_over) and error.delivery == "not_sent":
+            return encode(Reply(progress=reported, is_late=user.lease.is_over))
+        if user.lease.is_over:
             error = ServerCrashed(f"{message['method']}: its host had not heard of this program for too long")
             error.delivery = "unknown"
         if isinstance(error, UrlElicitationRequired) and self._server_requests is not None:
@@ -325,16 +332,9 @@ class ServerHost:
 
     def cancel(self, incarnation: str, number: int, reason: str, expired: bool) -> None:
         """The driver gives a call up, perhaps because its deadline has passed."""
-        supervisor = self._supervisor
-        if incarnation != self._incarnation or supervisor is None:
-            return
-        with self._lock:
-            call = self._calls.get(number)
-            if call is None:
-                self._early[number] = reason
-                if len(self._early) > _MAX_EARLY:
-                    self._early.popitem(last=False)
-        if call is None:
+        supervisor, user = self._supervisor, self._users.get(incarnation)
+        call = None if user is None else user.to_cancel(number, reason)
+        if call is None or supervisor is None:
             return
         if expired:
             # So the supervisor looks whether the server hangs.
@@ -346,52 +346,60 @@ class ServerHost:
 
     def answer(self, incarnation: str, data: bytes) -> None:
         """The application's answer to a request of the server."""
-        if incarnation == self._incarnation:
-            self._questions.answered(msgspec.msgpack.decode(data, type=Answer))
+        user = self._users.get(incarnation)
+        if user is not None:
+            user.questions.answered(msgspec.msgpack.decode(data, type=Answer))
 
     def checked(self, incarnation: str, number: int) -> None:
         """The driver has checked the tools of a listing."""
-        if incarnation == self._incarnation and self._hooks is not None:
-            self._hooks.checked(number)
+        user, hooks = self._users.get(incarnation), self._hooks
+        if user is not None and hooks is not None:
+            hooks.checked(user.events, number)
 
     def notify(self, incarnation: str, method: str, data: bytes) -> None:
         supervisor = self._supervisor
         connection = None if supervisor is None else supervisor.call_queue.ready
-        if incarnation == self._incarnation and connection is not None:
+        if incarnation in self._users and connection is not None:
             connection.notify(method, orjson.loads(data))
 
     def subscribe(self, incarnation: str, resources: tuple[str, ...], log_level: str | None) -> None:
         """The driver wants to be told of these resources and log messages."""
-        if incarnation == self._incarnation and self._supervisor is not None:
-            self._subscribe(tuple(resources), log_level)
-            self._supervisor.subscriptions_changed()
+        user, supervisor = self._users.get(incarnation), self._supervisor
+        if user is not None and supervisor is not None:
+            user.resources, user.log_level = tuple(resources), log_level
+            self._subscribe()
+            supervisor.subscriptions_changed()
 
-    def _subscribe(self, resources: tuple[str, ...], log_level: str | None) -> None:
-        assert self._hooks is not None, "it was greeted"
-        wanted = self._hooks.subscriptions
-        for uri in wanted.resources:
-            if uri not in resources:
-                wanted.remove_resource(uri)
-        for uri in resources:
-            wanted.add_resource(uri)
-        if log_level is not None:
-            wanted.set_log_level(log_level)
+    def _subscribe(self) -> None:
+        """Want what some user wants; of log levels the last that was set."""
+        with self._lock:
+            assert self._hooks is not None, "it was greeted"
+            wanted, users = self._hooks.subscriptions, list(self._users.values())
+            uris = dict.fromkeys(uri for user in users for uri in user.resources)
+            for uri in wanted.resources:
+                if uri not in uris:
+                    wanted.remove_resource(uri)
+            for uri in uris:
+                wanted.add_resource(uri)
+            for user in users:
+                if user.log_level is not None:
+                    wanted.set_log_level(user.log_level)
 
     def replace(self, incarnation: str) -> bool | None:
         """Have a fresh process take the server's place."""
         supervisor = self._supervisor
-        if incarnation != self._incarnation or supervisor is None or supervisor.call_queue.ready is None:
+        if incarnation not in self._users or supervisor is None or supervisor.call_queue.ready is None:
             return None
-        return supervisor.replace_now(self._drain_timeout)
+        return supervisor.replace_now(0.0 if self._settings is None else self._settings.drain_timeout)
 
     def relist(self, incarnation: str) -> None:
         """Another replica has told that its tools changed."""
-        if incarnation == self._incarnation and self._supervisor is not None:
+        if incarnation in self._users and self._supervisor is not None:
             self._supervisor.list_again()
 
     def wake(self, incarnation: str) -> None:
         """Start a server that is at rest."""
-        if incarnation == self._incarnation and self._supervisor is not None:
+        if incarnation in self._users and self._supervisor is not None:
             self._supervisor.wake()
 
     def stop(self, drain: float = 0.0) -> None:
@@ -403,21 +411,9 @@ class ServerHost:
             supervisor.stop(drain)
         if callbacks is not None:
             callbacks.close()
-        if self._lease is not None:
-            self._lease.end()
-        self._events.close()
-
-
-def _transport(launch: Launch, timeout: float) -> StdioTransport:
-    return StdioTransport(
-        launch.command,
-        launch.args,
-        launch.env,
-        timeout=timeout,
-        cwd=launch.cwd,
-        inherit_env=launch.inherit_env,
-        max_message_bytes=launch.max_message_bytes,
-        max_pending=launch.max_pending,
-        sandbox=lambda: launch.sandbox,
-        expand=lambda: (launch.args, launch.env, launch.secrets),
-    )
+        with self._lock:
+            users, unused = list(self._users.values()), self._unused
+        for user in users:
+            user.close()
+        if unused is not None:
+            unused.end()

@@ -14,7 +14,7 @@ from gaia.mcp.client.cluster.wire import Answer, AskedInput, Withdrawn
 from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 
-__all__ = ["HostFeatures", "Questions"]
+__all__ = ["HostFeatures", "Questions", "refusal_of"]
 
 _CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 
@@ -28,37 +28,66 @@ class Questions:
         self._numbers = itertools.count(1)
         self._lock = reentrant_lock()
         """Owns the rest."""
-        self._open: dict[int, tuple[Latch, list[Answer]]] = {}
+        self._open: dict[int, Callable[[Answer], object]] = {}
+        """What is told the answer, by the number of the request."""
+
+    def put(
+        self, method: str, params: Mapping[str, Any], on_answer: Callable[[Answer], object]
+    ) -> Callable[[], object]:
+        """Have the driver asked; returns a function that withdraws the request. `on_answer` is called once at most."""
+        number = next(self._numbers)
+        with self._lock:
+            self._open[number] = on_answer
+        self._tell(AskedInput(number, method, dict(params)))
+
+        def withdraw() -> None:
+            with self._lock:
+                is_open = self._open.pop(number, None) is not None
+            if is_open:
+                self._tell(Withdrawn(number))
+
+        return withdraw
 
     def ask(self, method: str, params: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """Ask the driver, and wait for its answer. Raises `Refusal`. On a callback thread."""
-        number, answered, answers = next(self._numbers), Latch(), list[Answer]()
+        answered, answers = Latch(), list[Answer]()
         scope = current_scope()
         forget = None if scope is None else scope.on_cancel(answered.open)
-        with self._lock:
-            self._open[number] = (answered, answers)
+
+        def on_answer(answer: Answer) -> None:
+            answers.append(answer)
+            answered.open()
+
+        withdraw = self.put(method, params, on_answer)
         try:
-            self._tell(AskedInput(number, method, dict(params)))
             answered.wait(min(timeout, threading.TIMEOUT_MAX))
         finally:
             if forget is not None:
                 forget()
-            with self._lock:
-                del self._open[number]
+            withdraw()
         if not answers:
-            self._tell(Withdrawn(number))
             raise Refusal(INTERNAL_ERROR, "the answer is not needed any more")
-        answer = answers[0]
-        if answer.result is None:
-            raise Refusal(answer.code or INTERNAL_ERROR, answer.message or "the client could not answer")
-        return answer.result
+        if answers[0].result is None:
+            raise refusal_of(answers[0])
+        return answers[0].result
 
     def answered(self, answer: Answer) -> None:
         with self._lock:
-            found = self._open.get(answer.number)
-        if found is not None:
-            found[1].append(answer)
-            found[0].open()
+            on_answer = self._open.pop(answer.number, None)
+        if on_answer is not None:
+            on_answer(answer)
+
+    def close(self) -> None:
+        """The driver is gone: refuse what is open."""
+        with self._lock:
+            numbers = list(self._open)
+        for number in numbers:
+            self.answered(Answer(number, None, INTERNAL_ERROR, "the program that was asked is gone"))
+
+
+def refusal_of(answer: Answer) -> Refusal:
+    """What an answer without a result says to the server."""
+    return Refusal(answer.code or INTERNAL_ERROR, answer.message or "the client could not answer")
 
 
 class HostFeatures(ClientFeatures, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.cluster.host_events import HostEvents
-from gaia.mcp.client.cluster.wire import EventHappened, KnownTools, StateReached, ToolsListed, WireProfile
+from gaia.mcp.client.cluster.wire import EventHappened, HostEvent, KnownTools, StateReached, ToolsListed, WireProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
@@ -23,51 +23,74 @@ class NotApproved(MCPError):
 
 
 class HostHooks:
-    """The `SupervisionHooks` of a host. Those of the driver's client follow, when it has fetched the events."""
+    """The `SupervisionHooks` of a host. Those of its users' clients follow, when they have fetched the events."""
 
-    def __init__(self, name: str, timeout: float, clock: Clock, events: HostEvents, known: KnownTools | None) -> None:
+    def __init__(self, name: str, timeout: float, clock: Clock, known: KnownTools | None) -> None:
         self.subscriptions = Subscriptions()
         self._known = known
         self.supervisor: Supervisor | None = None
         self._name = name
         self._timeout = timeout
         self._clock = clock
-        self._events = events
         self._numbers = itertools.count(1)
         self._lock = reentrant_lock()
-        """Owns the rest."""
+        """Owns the rest. Held while users are told, so that each is told everything in one order."""
+        self._users: dict[HostEvents, dict[str, Any] | None] = {}
+        """With the definitions that each has checked last, by tool."""
         self._listed: dict[int, dict[str, Any]] = {}
-        """The definitions by tool, of listings that the driver has not taken over yet, by their numbers."""
-        self._taken_over: dict[str, Any] | None = None
-        """Those of the listing that the driver has checked last."""
+        """The definitions by tool, of listings that some user may still check, by their numbers."""
+        self._last: ToolsListed | None = None
+        """The last listing."""
+
+    def join(self, events: HostEvents) -> None:
+        """Tell another user, from now on, and what it would know if it had been there before."""
+        with self._lock:
+            self._users[events] = None
+            if self._last is not None:
+                events.add(ToolsListed(self._last.number))
+                events.add(self._last)
+            if self.supervisor is not None and self.supervisor.state is not ServerState.CREATED:
+                events.add(self._state(self.supervisor, self.supervisor.state, None, None))
+
+    def part(self, events: HostEvents) -> None:
+        """A user is gone."""
+        with self._lock:
+            self._users.pop(events, None)
 
     def listing_begins(self) -> Listing:
         number = next(self._numbers)
-        self._events.add(ToolsListed(number))
+        self._tell(ToolsListed(number))
         return Listing(number, self._clock.monotonic() + self._timeout)
 
     def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
         named = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
+        profile = None if self.supervisor is None else self.supervisor.condition.profile
+        listed = ToolsListed(listing.number, definitions, None if profile is None else WireProfile.of(profile))
         with self._lock:
             self._listed[listing.number] = named
-        profile = None if self.supervisor is None else self.supervisor.condition.profile
-        self._events.add(ToolsListed(listing.number, definitions, None if profile is None else WireProfile.of(profile)))
+            self._last = listed
+            self._tell(listed)
 
-    def checked(self, number: int) -> None:
-        """The driver has taken over a listing."""
+    def checked(self, events: HostEvents, number: int) -> None:
+        """A user has taken over a listing."""
         with self._lock:
-            self._taken_over = self._listed.pop(number, self._taken_over)
-            for older in [one for one in self._listed if one < number]:
-                del self._listed[older]
+            if events in self._users and number in self._listed:
+                self._users[events] = self._listed[number]
+            last = -1 if self._last is None else self._last.number
+            kept = [one for one in self._users.values() if one is not None]
+            for older in [one for one in self._listed if one < min(number, last)]:
+                if not any(self._listed[older] is one for one in kept):
+                    del self._listed[older]
 
     def refusal_of(self, tool: str) -> MCPError | None:
-        """A call that waited here was permitted by the definition that the driver knew."""
+        """A call that waited here was permitted by the definition that its user knew."""
         with self._lock:
-            if not self._listed:
+            if self._last is None:
                 return None
-            known, now = self._taken_over, self._listed[max(self._listed)]
-        if known is not None and known.get(tool) == now.get(tool):
-            return None
+            now = self._listed[self._last.number].get(tool)
+            # It is not known whose call it is. Those that have the call sent again lose nothing but time.
+            if all(known is not None and known.get(tool) == now for known in self._users.values()):
+                return None
         return NotApproved(f"the definition of {tool} has changed")
 
     def last_known(self) -> KnownServer | None:
@@ -85,23 +108,30 @@ class HostHooks:
             # A fresh process may have taken the place of one that was ready.
             self._reached(ServerState.READY, None, event.generation)
         fields = {name: getattr(event, name) for name in event.__struct_fields__ if name != "server"}
-        self._events.add(EventHappened(type(event).__name__, fields))
+        self._tell(EventHappened(type(event).__name__, fields))
 
     def _reached(self, state: ServerState, reason: str | None, generation: int) -> None:
-        if self.supervisor is None:
-            return
-        condition = self.supervisor.condition
-        self._events.add(
-            StateReached(
-                state=state,
-                reason=reason,
-                generation=generation,
-                pid=condition.pid,
-                last_error=condition.last_error,
-                retry_in=condition.retry_in,
-                restarts=condition.restarts,
-                recyclings=condition.recyclings,
-                last_recycling=condition.last_recycling,
-                profile=None if condition.profile is None else WireProfile.of(condition.profile),
-            )
+        if self.supervisor is not None:
+            self._tell(self._state(self.supervisor, state, reason, generation))
+
+    def _state(
+        self, supervisor: Supervisor, state: ServerState, reason: str | None, generation: int | None
+    ) -> StateReached:
+        condition = supervisor.condition
+        return StateReached(
+            state=state,
+            reason=condition.last_error if generation is None else reason,
+            generation=condition.generation if generation is None else generation,
+            pid=condition.pid,
+            last_error=condition.last_error,
+            retry_in=condition.retry_in,
+            restarts=condition.restarts,
+            recyclings=condition.recyclings,
+            last_recycling=condition.last_recycling,
+            profile=None if condition.profile is None else WireProfile.of(condition.profile),
         )
+
+    def _tell(self, event: HostEvent) -> None:
+        with self._lock:
+            for events in self._users:
+                events.add(event)

@@ -7,6 +7,7 @@ server is ready. All that happens to the hosts comes to the one thread of `Clust
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
 from gaia.mcp.client.cluster.lease import HostClock
-from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink
+from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink, OnAnswer
 from gaia.mcp.client.cluster.placed_calls import Gate, PlacedCalls
 from gaia.mcp.client.cluster.placed_status import PlacedCondition
 from gaia.mcp.client.cluster.placement import Placement
@@ -61,6 +62,7 @@ _KILL_SECONDS = 10.0
 """That the engine has to end a host, before it is left alone."""
 STOP_SECONDS = _STOP_SECONDS + 2 * _KILL_SECONDS
 """Within which nothing is left of a server without a drain."""
+_ATTEMPTS, _ATTEMPT_SECONDS = 20, 0.2
 _LOOK_SECONDS = 0.05
 _REPLACE_SECONDS = 120.0
 
@@ -124,6 +126,12 @@ class PlacedServer:
         self._was_started = False
         # Below is what the loop's thread alone changes.
         self._closing: str | None = None
+        self._user = uuid.uuid4().hex
+        """By which hosts know this client, among others that may use the same server."""
+        self._left_attempts = _ATTEMPTS
+        """To find or start a shared host, which others may be ending."""
+        self._leaving: str | None = None
+        """The incarnation that is not needed any more."""
         self._is_draining = False
         """The host finishes its calls, and is stopped then."""
         self._is_starting = False
@@ -265,8 +273,13 @@ class PlacedServer:
         if self._closing is not None:
             return
         self._move_to(ServerState.STARTING)
-        self._is_starting = True
         self._expect_host()
+        self._start_host()
+
+    def _start_host(self) -> None:
+        if self._closing is not None:
+            return
+        self._is_starting = True
 
         def started() -> None:
             try:
@@ -293,14 +306,14 @@ class PlacedServer:
         self._is_starting = False
         self._link = link
         if self._closing is not None:
-            self._kill()
+            self._end_host(self._closing)
             return
         self._greet(settings)
 
     def _greet(self, settings: HostSettings) -> None:
         assert self._link is not None, "it was started"
         self._context.observer.redact = Redactor(settings.launch.secrets)
-        settings = msgspec.structs.replace(settings, keep_trying=self.condition.keep_trying)
+        settings = msgspec.structs.replace(settings, keep_trying=self.condition.keep_trying, user=self._user)
         self._link.greet(
             encode(settings), lambda answer, failure: self._received(lambda now: self._greeted(answer, failure, now))
         )
@@ -353,6 +366,12 @@ class PlacedServer:
     def _greeted(self, answer: Any, failure: BaseException | None, now: float) -> None:
         if self._closing is not None:
             return
+        if failure is not None and self._is_shared and self._left_attempts:
+            # Others have just ended it.
+            self._left_attempts -= 1
+            self._link = None
+            self._loop.alarm(_ATTEMPT_SECONDS, self._start_host)
+            return
         if failure is not None:
             self.condition.keep_trying = False
             self._fail(f"its actor is gone: {failure}")
@@ -372,6 +391,7 @@ class PlacedServer:
             self._listings.clear()
             self.condition.host_greeted(greeting, self._link)
         self._incarnation, self._is_silent = greeting.incarnation, False
+        self._left_attempts = _ATTEMPTS
         self._host_clock.heard(greeting.clock, now)
         logger.debug("host_greeted", server=self.name, node=greeting.node, pid=greeting.pid)
         self._poll()
@@ -590,6 +610,11 @@ class PlacedServer:
     # The end.
 
     @property
+    def _is_shared(self) -> bool:
+        """Whether other programs may use the same host."""
+        return self._context.placement.lifetime == "detached"
+
+    @property
     def _is_ending(self) -> bool:
         """Whether nothing matters any more of what the host tells."""
         return self._closing is not None and not self._is_draining
@@ -599,7 +624,7 @@ class PlacedServer:
             if self._is_draining and drain <= 0 and self._link is not None:
                 self._is_draining = False
                 self.call_queue.end_flights()
-                self._link.tell("stop")
+                self._tell_end(self._link, 0.0, lambda *_: None)
             return
         was_ended = self._all_done.is_open
         self._closing = reason
@@ -616,25 +641,41 @@ class PlacedServer:
         if self._is_starting:
             return
         link, incarnation = self._link, self._incarnation
+        self._leaving = incarnation
         if not self._is_draining:
             self._incarnation = None
-        if link is None:
+        if link is None or (incarnation is None and self._is_shared):
+            # A shared host that was not greeted ends by itself, unless others use it.
             self._ended()
         elif incarnation is None:
             self._kill()
         else:
-            killed = False
+            has_ended = False
 
-            def kill_once() -> None:
-                nonlocal killed
-                if not killed:
-                    killed = True
+            def end_once(is_needed: bool) -> None:
+                nonlocal has_ended
+                if not has_ended:
+                    has_ended = True
                     self._is_draining, self._incarnation = False, None
                     self.call_queue.end_flights()
-                    self._kill()
+                    if is_needed:
+                        self._ended()
+                    else:
+                        self._kill()
 
-            link.tell("stop", drain, on_answer=lambda *_: self._loop.post(kill_once))
-            self._loop.alarm(_STOP_SECONDS + drain, kill_once)
+            def answered(is_last: Any, failure: BaseException | None) -> None:
+                # Others may be using a shared host, unless it says that there are none.
+                is_needed = self._is_shared and is_last is not True and not isinstance(failure, HostGone)
+                self._loop.post(lambda: end_once(is_needed))
+
+            self._tell_end(link, drain, answered)
+            self._loop.alarm(_STOP_SECONDS + drain, lambda: end_once(self._is_shared))
+
+    def _tell_end(self, link: HostLink, drain: float, on_answer: OnAnswer) -> None:
+        if self._is_shared:
+            link.tell("leave", self._leaving, drain, on_answer=on_answer)
+        else:
+            link.tell("stop", drain, on_answer=on_answer)
 
     def _kill(self) -> None:
         link = self._link

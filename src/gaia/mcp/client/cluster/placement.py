@@ -74,6 +74,15 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
                 raise ValueError(f'resources: {name} has a key of its own; give it as "{key}" of the placement')
         if self.memory is not None:
             memory_bytes(self.memory)
+        self._check_number_and_lifetime()
+        if not 1 <= self.max_pending <= MAX_PENDING:
+            raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
+        if not is_number(self.lease) or not _MIN_LEASE <= self.lease <= _MAX_LEASE:
+            raise ValueError(f"lease: must be from {_MIN_LEASE} to {_MAX_LEASE} seconds, got {self.lease!r}")
+        if self.address is not None and not self.address.strip():
+            raise ValueError("address: is empty; leave it out, or give the address of the cluster's head node")
+
+    def _check_number_and_lifetime(self) -> None:
         if type(self.replicas) is int and not 1 <= self.replicas <= _MAX_REPLICAS:
             raise ValueError(f"replicas: must be from 1 to {_MAX_REPLICAS}, got {self.replicas}")
         if self.most_replicas > 1 and not self.stateless:
@@ -81,14 +90,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
                 'replicas: more than one needs "stateless": true, which says that the server remembers nothing from '
                 "one call to the next"
             )
+        if self.lifetime == "detached" and self.most_replicas > 1:
+            raise ValueError('replicas: a server with "lifetime": "detached" has one; programs share its process')
         if self.name is not None and (self.lifetime != "detached" or not self.name.strip()):
             raise ValueError('name: is for "lifetime": "detached", and must not be empty')
-        if not 1 <= self.max_pending <= MAX_PENDING:
-            raise ValueError(f"maxPending: must be from 1 to {MAX_PENDING}, got {self.max_pending}")
-        if not is_number(self.lease) or not _MIN_LEASE <= self.lease <= _MAX_LEASE:
-            raise ValueError(f"lease: must be from {_MIN_LEASE} to {_MAX_LEASE} seconds, got {self.lease!r}")
-        if self.address is not None and not self.address.strip():
-            raise ValueError("address: is empty; leave it out, or give the address of the cluster's head node")
 
     @property
     def most_replicas(self) -> int:

@@ -32,6 +32,9 @@ _NO_CLUSTER = (
 NAMESPACE = "gaia-mcp"
 """Of all actors for placed servers, so that they are found."""
 
+_SHARED = "shared"
+"""In the name of an actor that several programs use: there is one of that name."""
+
 _CONTROL_THREADS = 4
 _POLL_THREADS = 2
 """One that waits, and one for the next poll, which ends it."""
@@ -52,8 +55,10 @@ def _actor_class() -> type:
     class PlacedServerHost:
         """Ray shows the name of this class, and of the server; it never sees its command."""
 
-        def __init__(self) -> None:
+        def __init__(self, is_shared: bool) -> None:
+            self._is_shared = is_shared
             self._context = ray.get_runtime_context()
+            self._process = uuid.uuid4().hex
             self._host: Any = None
             self._problem: BaseException | None = None
             self._loading = threading.Thread(target=self._load, daemon=True)
@@ -68,9 +73,19 @@ def _actor_class() -> type:
                     self._context.get_node_id(),
                     on_over=lambda: os._exit(1),
                     resources=self._context.get_assigned_resources(),
+                    on_unused=self._on_unused if self._is_shared else None,
                 )
             except BaseException as error:  # noqa: BLE001 - of what is installed on the node
                 self._problem = error
+
+        def _on_unused(self) -> None:
+            # Only one of its own tasks can end an actor for good. It may run in another process by then.
+            self._context.current_actor.end.options(concurrency_group="control").remote(self._process)
+
+        def end(self, process: str) -> None:
+            """End the actor for good, if it is still in that process."""
+            if process == self._process:
+                ray.actor.exit_actor()
 
         def tell(self, method: str, *arguments: Any) -> Any:
             """Any message for the host, by the name of its method."""
@@ -96,7 +111,6 @@ class RayEngine:
             "max_restarts": -1,
             "max_task_retries": 0,
             "namespace": NAMESPACE,
-            "name": actor_name(name, uuid.uuid4().hex[:12]),
             "concurrency_groups": {
                 "calls": placement.max_pending,
                 "control": _CONTROL_THREADS,
@@ -107,7 +121,16 @@ class RayEngine:
             options["memory"] = int(demand["memory"])
         if placement.runtime_env is not None:
             options["runtime_env"] = placement.runtime_env
-        return RayLink(ray.remote(**options)(_actor_class()).remote(), placement)
+        is_shared = placement.lifetime == "detached"
+        if is_shared:
+            options |= {
+                "name": actor_name(placement.name or name, _SHARED),
+                "lifetime": "detached",
+                "get_if_exists": True,
+            }
+        else:
+            options["name"] = actor_name(name, uuid.uuid4().hex[:12])
+        return RayLink(ray.remote(**options)(_actor_class()).remote(is_shared), placement)
 
 
 def join(address: str | None, *, is_asked_for: bool = False) -> None:

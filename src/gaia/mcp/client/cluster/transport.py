@@ -9,7 +9,7 @@ from gaia.mcp.client.cluster.link import Engine
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.transports.base import MCPTransport
-from gaia.mcp.errors import ConfigError, StartFailed
+from gaia.mcp.errors import StartFailed
 
 __all__ = ["PlacedTransport"]
 
@@ -24,12 +24,7 @@ class PlacedTransport(MCPTransport):
         launch: Callable[[], Launch],
         engine: Callable[[], Engine] | None = None,
     ) -> None:
-        """`timeout` is in seconds. `launch` is asked at each start of a host, and fills in variables.
-
-        Raises ConfigError for what cannot be placed yet.
-        """
-        if placement.lifetime != "driver":
-            raise ConfigError('placement.lifetime: "detached" is not supported yet; remove the key')
+        """`timeout` is in seconds. `launch` is asked at each start of a host, and fills in variables."""
         self.placement = placement
         self.timeout = timeout
         self.launch = launch

@@ -82,6 +82,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """Of gaia-mcp, which must be the same on both sides."""
     name: str
+    user: str = ""
+    """The same for all settings of one client of the driver, and for no others."""
     driver: str = ""
     """The program, for people: what it is called, where it runs."""
     launch: Launch
@@ -98,6 +100,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_timeout: float
     recycling: RecyclingLimits
     drain_timeout: float
+    demand: dict[str, float] = {}
+    """What it occupies of its node. All users of a shared server have to agree on it."""
     lease: float = 30.0
     """How long the host may act without having been asked for events."""
     standby: bool

@@ -1,20 +1,12 @@
-import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import orjson
 import psutil
 import pytest
 
-from gaia import __version__
-from gaia.mcp.client.cluster.host import ServerHost
 from gaia.mcp.client.cluster.wire import (
-    AskedCall,
-    Greeting,
-    HostEvent,
-    HostSettings,
     Launch,
     Progressed,
     Reply,
@@ -22,63 +14,11 @@ from gaia.mcp.client.cluster.wire import (
     ToolsListed,
     decode_events,
     decode_greeting,
-    decode_reply,
-    encode,
 )
-from gaia.mcp.client.rpc.clock import Clock, SystemClock
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.policy import RestartPolicy
-from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.testing import FakeClock
+from tests.hosts import Driver
 from tests.waiting import PATIENCE, wait_until
-
-
-class Driver:
-    """Talks to one host as the driver does, without an engine in between."""
-
-    def __init__(self, server: dict[str, Any], clock: Clock | None = None) -> None:
-        self.over = threading.Event()
-        self.clock = clock or SystemClock()
-        self.host = ServerHost("node-1", self.clock, self.over.set)
-        self.settings = HostSettings(
-            version=__version__,
-            name="it",
-            launch=Launch(command=server["command"], args=server["args"]),
-            timeout=PATIENCE,
-            capabilities={},
-            question_timeout=PATIENCE,
-            protocol="auto",
-            probe_timeout=5,
-            policy=RestartPolicy(initial_delay=0.01),
-            health_interval=30,
-            health_timeout=10,
-            recycling=RecyclingLimits(),
-            drain_timeout=5,
-            standby=False,
-        )
-        self.incarnation = ""
-        self.events: list[HostEvent] = []
-        self._numbers = itertools.count(1)
-
-    def greet(self, **changed: Any) -> Greeting:
-        greeting = decode_greeting(self.host.greet(encode(msgspec.structs.replace(self.settings, **changed))))
-        self.incarnation = greeting.incarnation
-        return greeting
-
-    def wait_for(self, state: ServerState, times: int = 1) -> StateReached:
-        while True:
-            found = [one for one in self.events if isinstance(one, StateReached) and one.state is state]
-            if len(found) >= times:
-                return found[-1]
-            self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
-
-    def call(self, tool: str, number: int | None = None, *, sent: float | None = None, **arguments: Any) -> Reply:
-        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-        number = number or next(self._numbers)
-        sent = self.clock.monotonic() if sent is None else sent
-        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, orjson.dumps(message))
-        return decode_reply(self.host.call(encode(asked)))
-
 
 LEASE = 30.0
 

@@ -86,7 +86,7 @@ class TestConnecting:
 
     def test_it_is_ready_as_soon_as_there_is_a_place(self, place: Place, demo_server: dict[str, Any]) -> None:
         engine = LocalEngine(has_place=False)
-        client = place(demo_server, engine, 0.05)
+        client = place(demo_server, engine, 2)
         assert not client.connect(keep_trying=True)
         assert client.call_tool("add", {})["error_type"] == "server_unavailable"
         # Its server has this time to get ready, too.
@@ -185,8 +185,8 @@ class TestLease:
         assert client.connect()
         link, pid = link_of(engine), client.status.pid
         # Only the driver's own time will be over.
-        lease = engine.hosts[0]._lease
-        assert lease is not None
+        (user,) = engine.hosts[0]._users.values()
+        lease = user.lease
         lease.end()
         lease.seconds, lease._deadline = 3.0, float("inf")
         link.cut_off()

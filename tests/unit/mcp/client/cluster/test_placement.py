@@ -19,7 +19,6 @@ class TestKeys:
             replicas={"min": 1, "max": 8, "targetInFlight": 2},
             strategy="spread",
             stateless=True,
-            lifetime="detached",
             runtimeEnv={"pip": ["playwright"]},
             address="head:6379",
             maxPending=8,
@@ -31,15 +30,20 @@ class TestKeys:
             replicas=Replicas(min=1, max=8, target_in_flight=2),
             strategy="spread",
             stateless=True,
-            lifetime="detached",
             runtime_env={"pip": ["playwright"]},
             address="head:6379",
             max_pending=8,
         )
 
+    def test_those_of_a_shared_server(self) -> None:
+        placement = configured(lifetime="detached", name="team-browser").placement
+        assert placement == Placement(lifetime="detached", name="team-browser")
+
     @pytest.mark.parametrize(
         ("keys", "problem"),
         [
+            ({"lifetime": "detached", "replicas": 2, "stateless": True}, "replicas"),
+            ({"name": "team-browser"}, "name"),
             ({"engine": "slurm"}, "placement.engine"),
             ({"strategy": "random"}, "placement.strategy"),
             ({"cpus": 1}, "cpus"),

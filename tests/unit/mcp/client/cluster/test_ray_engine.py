@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 
 from gaia.mcp.client.cluster.placement import Placement
@@ -32,8 +34,30 @@ class TestJoining:
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", fail)
-        with pytest.raises(StartFailed, match=r"head:6379 cannot be joined: no answer"):
-            ray_engine.RayEngine().start("it", Placement(address="head:6379"))
+        with pytest.raises(StartFailed, match=r"ray://head cannot be joined: no answer"):
+            ray_engine.RayEngine().start("it", Placement(address="ray://head"))
+
+    def test_ray_does_not_look_for_a_cluster_where_nothing_listens(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        joined: list[object] = []
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", lambda **options: joined.append(options))
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            with pytest.raises(StartFailed, match=f"127.0.0.1:{port} cannot be joined"):
+                ray_engine.join(f"127.0.0.1:{port}")
+        assert joined == []
+
+    def test_an_address_that_is_asked_for_comes_before_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        joined: list[object] = []
+        monkeypatch.setenv("RAY_ADDRESS", "ray://of-the-variable")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", lambda address, **_: joined.append(address))
+        monkeypatch.setattr(ray_engine, "_log_messages", lambda: None)
+        ray_engine.join("ray://given", is_asked_for=True)
+        ray_engine.join("ray://given")
+        assert joined == ["ray://given", "ray://of-the-variable"]
 
 
 class TestWhyNotPlaced:

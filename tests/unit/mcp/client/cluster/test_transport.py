@@ -5,7 +5,6 @@ from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_transport import transport_for
-from gaia.mcp.errors import ConfigError
 
 
 def transport(**placement: object) -> PlacedTransport:
@@ -21,13 +20,6 @@ class TestFourMethods:
             placed.send_request("ping")
         assert not placed.is_connected()
         placed.disconnect()
-
-
-class TestNotYet:
-    @pytest.mark.parametrize("keys", [{"replicas": 2, "stateless": True}, {"lifetime": "detached"}])
-    def test_what_is_not_supported_is_refused(self, keys: dict[str, object]) -> None:
-        with pytest.raises(ConfigError, match="not supported yet"):
-            transport(**keys)
 
 
 class TestLaunch:

@@ -1,0 +1,49 @@
+"""On a host: a call for one of its users, on its way to the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from gaia.mcp.client.cluster.host_features import refusal_of
+from gaia.mcp.client.cluster.host_user import HostUser
+from gaia.mcp.client.cluster.wire import Answer, AskedCall, Logged
+from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
+from gaia.mcp.errors import SessionLost
+
+__all__ = ["BoundRequest", "CallOwner"]
+
+
+class CallOwner:
+    """The `RequestOwner` of one call: its client is the user, or has sent the call through it."""
+
+    def __init__(self, user: HostUser, asked: AskedCall, client_key: Hashable | None) -> None:
+        self.client_key = client_key
+        self.capabilities: Mapping[str, Any] = user.declared if asked.capabilities is None else asked.capabilities
+        self.log_level = asked.log_level
+        self._user = user
+        self._number = asked.number
+
+    def logged(self, params: dict[str, Any]) -> None:
+        self._user.events.add(Logged(self._number, params))
+
+    def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
+        """Have the user answer, which knows for whom it has made the call. For servers with several users."""
+
+        def answered(given: Answer) -> None:
+            refusal = None if given.result is not None else refusal_of(given)
+            answer(given.result, refusal)
+
+        return self._user.questions.put(method, params, answered)
+
+
+class BoundRequest(RelayedRequest, kw_only=True):
+    """A call that is for one start of the server alone."""
+
+    is_meant_for_this: Callable[[], bool]
+
+    def begin_write(self) -> bool:
+        if not self.is_meant_for_this():
+            self.finish(error=SessionLost("the server was started again before the call could be written"))
+            return False
+        return super().begin_write()
