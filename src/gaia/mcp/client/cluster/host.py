@@ -153,7 +153,7 @@ class ServerHost:
             self._users[user.incarnation] = user
             if self._unused is not None:
                 self._unused.end()
-            self._hooks.join(user.events)
+            self._hooks.join(user.events, user.lease)
             self._subscribe()
             user.lease.watch(lambda: self._lease_is_over(user), f"mcp-{settings.name}-lease")
         if supervisor is None:

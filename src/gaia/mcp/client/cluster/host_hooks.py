@@ -7,6 +7,7 @@ from typing import Any
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.cluster.host_events import HostEvents
+from gaia.mcp.client.cluster.lease import Lease
 from gaia.mcp.client.cluster.wire import EventHappened, HostEvent, KnownTools, StateReached, ToolsListed, WireProfile
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
@@ -35,17 +36,18 @@ class HostHooks:
         self._numbers = itertools.count(1)
         self._lock = reentrant_lock()
         """Owns the rest. Held while users are told, so that each is told everything in one order."""
-        self._users: dict[HostEvents, dict[str, Any] | None] = {}
-        """With the definitions that each has checked last, by tool."""
+        self._users: dict[HostEvents, Lease] = {}
+        self._checked: dict[HostEvents, dict[str, Any]] = {}
+        """The definitions that users have checked last, by tool."""
         self._listed: dict[int, dict[str, Any]] = {}
         """The definitions by tool, of listings that some user may still check, by their numbers."""
         self._last: ToolsListed | None = None
         """The last listing."""
 
-    def join(self, events: HostEvents) -> None:
+    def join(self, events: HostEvents, lease: Lease) -> None:
         """Tell another user, from now on, and what it would know if it had been there before."""
         with self._lock:
-            self._users[events] = None
+            self._users[events] = lease
             if self._last is not None:
                 events.add(ToolsListed(self._last.number))
                 events.add(self._last)
@@ -56,6 +58,7 @@ class HostHooks:
         """A user is gone."""
         with self._lock:
             self._users.pop(events, None)
+            self._checked.pop(events, None)
 
     def listing_begins(self) -> Listing:
         number = next(self._numbers)
@@ -75,22 +78,26 @@ class HostHooks:
         """A user has taken over a listing."""
         with self._lock:
             if events in self._users and number in self._listed:
-                self._users[events] = self._listed[number]
-            last = -1 if self._last is None else self._last.number
-            kept = [one for one in self._users.values() if one is not None]
-            for older in [one for one in self._listed if one < min(number, last)]:
-                if not any(self._listed[older] is one for one in kept):
-                    del self._listed[older]
+                self._checked[events] = self._listed[number]
+            if len(self._checked) == len(self._users):
+                last = 0 if self._last is None else self._last.number
+                self._listed = {one: named for one, named in self._listed.items() if one >= min(number, last)}
 
     def refusal_of(self, tool: str) -> MCPError | None:
-        """A call that waited here was permitted by the definition that its user knew."""
+        """A call that waited here was permitted by the definition that its user knew, and may be too late by now.
+
+        It is not known whose call it is. What others send again for that loses nothing but time.
+        """
         with self._lock:
-            if self._last is None:
-                return None
-            now = self._listed[self._last.number].get(tool)
-            # It is not known whose call it is. Those that have the call sent again lose nothing but time.
-            if all(known is not None and known.get(tool) == now for known in self._users.values()):
-                return None
+            leases, last = list(self._users.values()), self._last
+            now = None if last is None else self._listed[last.number].get(tool)
+            is_known = last is None or all(
+                events in self._checked and self._checked[events].get(tool) == now for events in self._users
+            )
+        if any(lease.is_over for lease in leases):
+            return NotApproved("the lease is over")
+        if is_known:
+            return None
         return NotApproved(f"the definition of {tool} has changed")
 
     def last_known(self) -> KnownServer | None:

@@ -29,11 +29,17 @@ def place(engine: LocalEngine) -> Iterator[Place]:
     engines: list[Any] = []
 
     def make(
-        server: dict[str, Any], engine: Any = engine, timeout: float = PATIENCE, lease: float = 30, **options: Any
+        server: dict[str, Any],
+        engine: Any = engine,
+        timeout: float = PATIENCE,
+        lease: float = 30,
+        placement: Placement | None = None,
+        **options: Any,
     ) -> MCPClient:
         engines.append(engine)
-        launch = Launch(command=server["command"], args=server["args"])
-        transport = PlacedTransport(Placement(lease=lease), timeout, lambda: launch, lambda: engine)
+        launch = Launch(command=server["command"], args=server["args"], env=server.get("env"))
+        placement = placement or Placement(lease=lease)
+        transport = PlacedTransport(placement, timeout, lambda: launch, lambda: engine)
         client = MCPClient("it", transport, **options)
         clients.append(client)
         return client
@@ -86,11 +92,11 @@ class TestConnecting:
 
     def test_it_is_ready_as_soon_as_there_is_a_place(self, place: Place, demo_server: dict[str, Any]) -> None:
         engine = LocalEngine(has_place=False)
-        client = place(demo_server, engine, 2)
+        client = place(demo_server, engine, 0.05)
+        # What its server has to get ready is another matter.
+        client.transport.timeout = PATIENCE  # type: ignore[attr-defined]
         assert not client.connect(keep_trying=True)
         assert client.call_tool("add", {})["error_type"] == "server_unavailable"
-        # Its server has this time to get ready, too.
-        client.transport.timeout = PATIENCE  # type: ignore[attr-defined]
         link_of(engine).renew()
         assert wait_until(client.is_connected)
         assert add(client, timeout=PATIENCE) == {"sum": 3}
@@ -129,6 +135,20 @@ class TestLosingAHost:
         assert wait_until(lambda: any(isinstance(event, Restarted) for event in events))
         assert (client.status.restarts, client.status.generation) == (1, 2)
         old.stop()
+
+    def test_a_greeting_that_is_lost_is_repeated(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        link_of(engine).greetings_to_lose = 3
+        old = link_of(engine).lose()
+        link_of(engine).renew()
+        assert old is not None
+        old.stop()
+        assert wait_until(lambda: client.status.generation == 2)
+        assert add(client) == {"sum": 3}
+        assert link_of(engine).greetings_to_lose == 0
 
     def test_a_call_that_was_sent_fails(
         self, place: Place, engine: LocalEngine, fault_server: Callable[..., dict[str, Any]]
@@ -194,6 +214,78 @@ class TestLease:
         link.heal()
         assert wait_until(client.is_connected)
         assert add(client) == {"sum": 3}
+        assert client.status.pid == pid
+
+
+SHARED = Placement(lifetime="detached")
+
+
+class TestShared:
+    def test_the_last_one_that_disconnects_ends_it(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        first, second = (place(demo_server, placement=SHARED) for _ in range(2))
+        assert first.connect()
+        assert second.connect()
+        pid = first.status.pid
+        assert pid == second.status.pid
+        first.disconnect()
+        assert add(second) == {"sum": 3}
+        second.disconnect()
+        assert pid is not None
+        assert not psutil.pid_exists(pid)
+        assert [link.is_gone for link in engine.links] == [False, True]
+
+    def test_it_is_started_again_after_the_last_one_has_left(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server, placement=SHARED)
+        for _ in range(2):
+            assert client.connect()
+            assert add(client) == {"sum": 3}
+            client.disconnect()
+        assert len(engine.hosts) == 2
+
+    def test_one_that_comes_while_it_ends_has_it_started_again(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        first, second = (place(demo_server, placement=SHARED) for _ in range(2))
+        assert first.connect()
+        link_of(engine).kill()
+        # It finds the actor that has just been killed.
+        found = [link_of(engine)]
+        start = engine.start
+
+        def start_once(name: str, placement: Placement) -> LocalLink:
+            return found.pop() if found else start(name, placement)
+
+        engine.start = start_once  # type: ignore[method-assign]
+        assert second.connect(), second.last_error
+        assert add(second) == {"sum": 3}
+        assert found == []
+
+    def test_another_configuration_is_refused(self, place: Place, demo_server: dict[str, Any]) -> None:
+        first = place(demo_server, placement=SHARED)
+        assert first.connect()
+        second = place({**demo_server, "env": {"TOKEN": "s3cret"}}, placement=SHARED)
+        assert not second.connect()
+        assert "with another configuration, which differs in: env;" in str(second.last_error)
+        assert add(first) == {"sum": 3}
+
+    def test_one_whose_time_was_over_is_taken_up_again(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server, placement=Placement(lifetime="detached", lease=1))
+        other = place(demo_server, placement=Placement(lifetime="detached", lease=1))
+        assert client.connect()
+        assert other.connect()
+        pid = client.status.pid
+        link = engine.links[0]
+        link.cut_off()
+        assert wait_until(lambda: len(engine.hosts[0]._users) == 1)
+        link.heal()
+        assert add(client, timeout=PATIENCE) == {"sum": 3}
+        assert len(engine.hosts[0]._users) == 2
         assert client.status.pid == pid
 
 
