@@ -22,6 +22,8 @@ _HIDDEN = ("object_store_memory", "node:")
 """Resources of each node that nothing is placed by."""
 
 _MIB = 1024 * 1024
+_UNIT = 0.0001
+"""The least amount that Ray counts; what it tells is a little off."""
 
 
 class UserReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ def shortage(demand: Mapping[str, float], nodes: Sequence[NodeRoom], free: Mappi
                 f"{name!r}, and none of the {len(nodes)} nodes {has}"
             )
     for name, amount in demand.items():
-        if free.get(name, 0) < amount:
+        if free.get(name, 0) + _UNIT / 2 < amount:
             return (
                 f"all of the resource {name!r} is in use: it needs {amount_text(name, amount)}, and "
                 f"{amount_text(name, free.get(name, 0))} is left in the Ray cluster"
@@ -136,4 +138,4 @@ def shortage(demand: Mapping[str, float], nodes: Sequence[NodeRoom], free: Mappi
 def node_shortages(demand: Mapping[str, float], node: NodeRoom) -> list[str]:
     """The resources of which a node has less left than `demand`."""
     left = node.total if node.free is None else node.free
-    return [name for name, amount in demand.items() if left.get(name, 0) < amount]
+    return [name for name, amount in demand.items() if left.get(name, 0) + _UNIT / 2 < amount]
