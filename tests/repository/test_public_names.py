@@ -60,6 +60,7 @@ PUBLIC_NAMES = {
         "NotConnected",
         "NotOffered",
         "Overloaded",
+        "PinnedClient",
         "PlacementStatus",
         "PromptsChanged",
         "ResourceContents",
@@ -127,7 +128,7 @@ PUBLIC_NAMES = {
         "record",
         "replay",
     },
-    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "EventStream"},
+    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "AsyncPinnedClient", "EventStream"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
         "AuthorizationRequest",
