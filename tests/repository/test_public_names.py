@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,7 @@ PUBLIC_NAMES = {
         "NotConnected",
         "NotOffered",
         "Overloaded",
+        "PinnedClient",
         "PlacementStatus",
         "PromptsChanged",
         "ResourceContents",
@@ -127,7 +130,7 @@ PUBLIC_NAMES = {
         "record",
         "replay",
     },
-    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "EventStream"},
+    "gaia.mcp.aio": {"AsyncMCPClient", "AsyncMCPClientManager", "AsyncPinnedClient", "EventStream"},
     "gaia.mcp.doctor": {"Check", "Diagnosis", "Verdict", "diagnose", "diagnose_all"},
     "gaia.mcp.client": {
         "AuthorizationRequest",
@@ -264,6 +267,21 @@ def test_the_client_imports_nothing_heavy(package: str) -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (run.returncode, run.stderr, run.stdout.split()) == (0, "", [])
+
+
+@pytest.mark.process
+def test_a_program_that_places_no_server_does_not_pay_for_placement(demo_server: dict[str, Any]) -> None:
+    program = (
+        "import json, sys; from gaia.mcp.client import MCPClientManager;"
+        "manager = MCPClientManager({'it': json.loads(sys.argv[1])});"
+        "manager.load_from_config(); print(manager.call_tool('mcp_it_add', {'a': 1, 'b': 2}).is_error);"
+        "manager.disconnect_all();"
+        "print(*sorted(name for name in sys.modules if name == 'ray' or '.cluster' in name or '.placing' in name))"
+    )
+    argv = [sys.executable, "-c", program, json.dumps(demo_server)]
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE)
+    checked = [f"gaia.mcp.client.cluster{name}" for name in ("", ".placement", ".transport")]
+    assert (run.returncode, run.stdout.split()) == (0, ["False", *checked])
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

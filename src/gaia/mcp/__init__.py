@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client.config_changes import AppliedConfig
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
+    from gaia.mcp.client.pinned_client import PinnedClient
     from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
     from gaia.mcp.client.protocol.sampling import SamplingRequest
     from gaia.mcp.client.supervision.caller import CallFuture
@@ -115,6 +116,7 @@ __all__ = [
     "NotConnected",
     "NotOffered",
     "Overloaded",
+    "PinnedClient",
     "PlacementStatus",
     "PromptsChanged",
     "RecyclingLimits",
@@ -184,6 +186,7 @@ _HOMES = {
     "NotConnected": "gaia.mcp.errors",
     "NotOffered": "gaia.mcp.errors",
     "Overloaded": "gaia.mcp.errors",
+    "PinnedClient": "gaia.mcp.client.pinned_client",
     "PlacementStatus": "gaia.mcp.client.supervision.status",
     "PromptsChanged": "gaia.mcp.client.supervision.events",
     "ResourceContents": "gaia.mcp.client.tool_result",

@@ -7,5 +7,6 @@ same engine, on threads of its own, and no thread waits for a call.
 from gaia.mcp.aio.client import AsyncMCPClient
 from gaia.mcp.aio.event_stream import EventStream
 from gaia.mcp.aio.manager import AsyncMCPClientManager
+from gaia.mcp.aio.pinned_client import AsyncPinnedClient
 
-__all__ = ["AsyncMCPClient", "AsyncMCPClientManager", "EventStream"]
+__all__ = ["AsyncMCPClient", "AsyncMCPClientManager", "AsyncPinnedClient", "EventStream"]

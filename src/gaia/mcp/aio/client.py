@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from gaia.mcp.aio.calls import call_tool, run, submit_tool
 from gaia.mcp.aio.event_stream import EventStream
+from gaia.mcp.aio.pinned_client import AsyncPinnedClient
 from gaia.mcp.aio.threads import in_thread, stopping, until_done
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.client_options import ClientSettings
@@ -277,6 +278,10 @@ class AsyncMCPClient:
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return await call_tool(self.sync.tool_calls, tool_name, arguments, options)
+
+    def pinned(self) -> AsyncPinnedClient:
+        """A handle that stays with one replica of a server on a cluster; see `MCPClient.pinned`."""
+        return AsyncPinnedClient(self.sync.pinned())
 
     def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., Coroutine[Any, Any, ToolResult]]:
         """A coroutine function that calls `tool` with its keyword arguments."""

@@ -8,9 +8,11 @@ from typing import TypedDict
 
 import msgspec
 
+from gaia import __version__
 from gaia.daemon_pool import DaemonPool
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
+from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
@@ -25,7 +27,7 @@ from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.telemetry.content import ContentPolicy
 
-__all__ = ["ClientOptions", "ClientSettings", "SharedServices", "settings_of", "threads_for"]
+__all__ = ["ClientOptions", "ClientSettings", "SharedServices", "identity_of", "settings_of", "threads_for"]
 
 
 _STEP_THREADS = 4
@@ -210,3 +212,8 @@ def threads_for(owner: str) -> Threads:
         "server_request_threads": CallbackPool(owner, "server-requests"),
         "steps": DaemonPool(f"mcp-{owner}-steps", _STEP_THREADS, is_engine=True),
     }
+
+
+def identity_of(options: ClientOptions) -> ClientIdentity:
+    """What the servers of a client are told of it."""
+    return ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)

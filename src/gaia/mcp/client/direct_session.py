@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from gaia.log import get_logger
 from gaia.mcp.client.observation.request_spans import Observer
@@ -72,6 +72,9 @@ class DirectSession:
 
     keeps_trying = False
     waits_in_caller = True
+
+    def bind(self) -> NoReturn:
+        raise NotOffered(f"server {self.name!r} is not placed on a cluster, and has no replicas")
 
     def connect(self, *, keep_trying: bool = False) -> bool:
         """`keep_trying` has no effect: no thread of ours uses the transport."""

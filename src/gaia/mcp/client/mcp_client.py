@@ -16,6 +16,7 @@ from gaia.mcp.client.client_options import ClientOptions, ClientSettings, Shared
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.features import ServerFeatures
 from gaia.mcp.client.observation.request_spans import Observer
+from gaia.mcp.client.pinned_client import PinnedClient
 from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.pinning.lock_file import PinKind, ServerPins, pins_of_text
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
@@ -469,6 +470,25 @@ class MCPClient:
         """
         options = CallOptions(timeout, on_progress, reset_timeout_on_progress, max_timeout)
         return self.tool_calls.submit(tool_name, arguments, options)
+
+    def pinned(self) -> PinnedClient:
+        """A handle that stays with one replica of a server on a cluster, for work that needs what a server remembers.
+
+        It is a context manager. Several handles share the replicas evenly. Raises NotOffered for a server that has no
+        `placement`, ServerUnavailable if none of its replicas is ready, and NotConnected without `connect`.
+        """
+        session = self._session.bind()
+        services = self._services
+        trips = RoundTrips(
+            session,
+            self._server_requests,
+            ResponseCache(services.clock),
+            self._observer,
+            services.clock,
+            services.steps,
+        )
+        features = ServerFeatures(trips, self.subscriptions, self._new_gate("prompts"))
+        return PinnedClient(session, self.tool_calls.over(trips), features)
 
     def create_tool_wrapper(self, tool: MCPTool) -> Callable[..., ToolResult]:
         """A function that calls `tool` with its keyword arguments, for an agent's registry."""

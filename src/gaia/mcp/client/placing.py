@@ -8,22 +8,16 @@ import sys
 from pathlib import Path
 
 from gaia import __version__
-from gaia.mcp.client.client_options import ClientOptions
+from gaia.mcp.client.client_options import ClientOptions, identity_of
 from gaia.mcp.client.cluster.placed_server import PlacedContext
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.cluster.wire import HostSettings, KnownTools, WireProfile
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.protocol.era import ClientIdentity
 from gaia.mcp.client.supervision.context import SupervisionHooks
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 
-__all__ = ["identity_of", "placed_context"]
-
-
-def identity_of(options: ClientOptions) -> ClientIdentity:
-    """What the servers of a client are told of it."""
-    return ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
+__all__ = ["placed_context"]
 
 
 def placed_context(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gaia.log import get_logger
@@ -14,7 +15,6 @@ from gaia.mcp.client.authorization.addresses import is_loopback
 from gaia.mcp.client.authorization.config import AuthConfig, NoLogin, OnAuthorization
 from gaia.mcp.client.authorization.configured import ConfiguredAuthorization
 from gaia.mcp.client.cluster.transport import PlacedTransport
-from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.config_variables import expand, secrets, variables_in
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.transports.base import ChannelTransport
@@ -22,6 +22,9 @@ from gaia.mcp.client.transports.command import argument_vector
 from gaia.mcp.client.transports.environment import INHERITED
 from gaia.mcp.client.transports.stdio import StdioTransport
 from gaia.mcp.redaction import secret_values, sounds_secret
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.cluster.wire import Launch
 
 __all__ = ["secret_in_arguments", "transport_for"]
 
@@ -138,6 +141,9 @@ def _secrets(server: ServerConfig, values: ServerConfig) -> list[str]:
 
 
 def _launch_elsewhere(server: ServerConfig) -> Launch:
+    # Programs that place no server do not load it.
+    from gaia.mcp.client.cluster.wire import Launch
+
     args, env, secrets_ = _launch(server)
     return Launch(
         command=server.command or "",

@@ -6,16 +6,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gaia.locks import reentrant_lock
-from gaia.mcp.client.client_options import ClientOptions, SharedServices
-from gaia.mcp.client.cluster.placed_server import PlacedServer
-from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
+from gaia.mcp.client.client_options import ClientOptions, SharedServices, identity_of
 from gaia.mcp.client.cluster.transport import PlacedTransport
 from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
-from gaia.mcp.client.placing import identity_of, placed_context
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.call import ProgressSink
@@ -30,19 +27,22 @@ from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.server_control import ServerContext, ServerControl
 from gaia.mcp.client.supervision.server_requests import ServerRequests
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.status import PlacementStatus, ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
-from gaia.mcp.errors import MCPError, NotConnected
+from gaia.mcp.errors import MCPError, NotConnected, NotOffered
 
-__all__ = ["Session", "SupervisedSession", "new_session", "supervision_context"]
+if TYPE_CHECKING:
+    from gaia.mcp.client.cluster.bound_calls import BoundCalls
+
+__all__ = ["BoundSession", "Requests", "Session", "SupervisedSession", "new_session", "supervision_context"]
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """In these states `connect` has nothing to do."""
 
 
-class Session(Protocol):
-    """One client's way to its server. Thread-safe. A request without a `timeout` gets the transport's own."""
+class Requests(Protocol):
+    """What requests need of a session. Thread-safe. A request without a `timeout` gets the transport's own."""
 
     @property
     def profile(self) -> ServerProfile | None: ...
@@ -55,11 +55,45 @@ class Session(Protocol):
     def waits_in_caller(self) -> bool:
         """Whether `submit` waits for the answer in its own thread."""
 
+    def is_connected(self) -> bool: ...
+
+    @property
+    def request(self) -> Callable[[ClientRequest], Outcome]:
+        """Make a request and wait for its result object. Raises `MCPError`."""
+
+    def subscriptions_changed(self) -> None:
+        """The client wants other changes or log messages of the server than before (`Subscriptions`)."""
+
+    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
+        """Make a request without waiting, for `future`; see `Caller.submit`."""
+
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        """Make a request for a client of a gateway; see `Caller.relay`. Raises NotConnected.
+
+        Raises NotOffered if the transport cannot do this.
+        """
+
+    def watch(self, input_requests: InputRequests) -> None:
+        """End the requests for input at their deadline."""
+
+
+class Session(Requests, Protocol):
+    """One client's way to its server."""
+
     @property
     def state(self) -> ServerState: ...
 
     @property
     def last_error(self) -> str | None: ...
+
+    def bind(self) -> BoundSession:
+        """A way to the present process of one replica. Raises NotOffered if the server is not placed on a cluster."""
 
     def connect(self, *, keep_trying: bool = False) -> bool: ...
 
@@ -99,37 +133,54 @@ class Session(Protocol):
         For finalizers: takes no lock. False if there is nothing to stop, or that has been asked for.
         """
 
-    def is_connected(self) -> bool: ...
-
     def status(self, tool_count: int) -> ServerStatus: ...
-
-    @property
-    def request(self) -> Callable[[ClientRequest], Outcome]:
-        """Make a request and wait for its result object. Raises `MCPError`."""
-
-    def subscriptions_changed(self) -> None:
-        """The client wants other changes or log messages of the server than before (`Subscriptions`)."""
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification if the server is ready; otherwise do nothing."""
 
-    def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
-        """Make a request without waiting, for `future`; see `Caller.submit`."""
 
-    def relay(
-        self,
-        request: ClientRequest,
-        owner: RequestOwner,
-        on_done: Callable[[RelayedRequest], None],
-        on_progress: ProgressSink | None,
-    ) -> Relay:
-        """Make a request for a client of a gateway; see `Caller.relay`. Raises NotConnected.
+class BoundSession:
+    """The requests of a handle that stays with one replica. Implements `Requests`."""
 
-        Raises NotOffered if the transport cannot do this.
-        """
+    waits_in_caller = False
+
+    def __init__(self, session: Requests, calls: BoundCalls, clock: Clock) -> None:
+        self._session = session
+        self._calls = calls
+        self._caller: Caller[BoundCalls] = Caller(calls, clock, session.timeout)
+        self.request = self._caller.request
+        self.submit = self._caller.submit
+        self.relay = self._caller.relay
+
+    @property
+    def profile(self) -> ServerProfile | None:
+        return self._session.profile
+
+    @property
+    def timeout(self) -> float:
+        return self._caller.timeout
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        """Where the replica runs."""
+        return self._calls.placement
+
+    @property
+    def is_lost(self) -> bool:
+        return self._calls.is_lost
+
+    def close(self) -> None:
+        """Take no requests any more."""
+        self._calls.close()
+
+    def is_connected(self) -> bool:
+        return not self.is_lost
+
+    def subscriptions_changed(self) -> None:
+        self._session.subscriptions_changed()
 
     def watch(self, input_requests: InputRequests) -> None:
-        """End the requests for input at their deadline."""
+        self._calls.watch(input_requests)
 
 
 class SupervisedSession:
@@ -142,6 +193,7 @@ class SupervisedSession:
         self._name = context.name
         self._context = context
         self._new_supervisor = new_supervisor
+        self._clock = clock
         self._caller: Caller[ServerControl] = Caller(self._new_supervisor(), clock, context.timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
         self.request = self._caller.request
@@ -211,6 +263,17 @@ class SupervisedSession:
             except BaseException:
                 supervisor.request_stop()
                 raise
+
+    def bind(self) -> BoundSession:
+        from gaia.mcp.client.cluster.placed_server import PlacedServer
+        from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
+
+        supervisor = self._supervisor
+        if not isinstance(supervisor, PlacedServer | ReplicatedServer):
+            raise NotOffered(
+                f'server {self._name!r} is not placed on a cluster: only a server with a "placement" has replicas'
+            )
+        return BoundSession(self, supervisor.bind(), self._clock)
 
     def replace(self) -> bool | None:
         supervisor = self._supervisor
@@ -334,6 +397,11 @@ def new_session(
     """
     clock = services.clock
     if isinstance(transport, PlacedTransport):
+        # Programs that place no server do not load them.
+        from gaia.mcp.client.cluster.placed_server import PlacedServer
+        from gaia.mcp.client.cluster.replicated_server import ReplicatedServer
+        from gaia.mcp.client.placing import placed_context
+
         require_seconds("timeout", transport.timeout)
         placed = placed_context(name, transport, options, hooks, server_requests, observer)
         if transport.placement.most_replicas > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -69,6 +70,17 @@ class ToolCalls:
         self._newest = 0
         """The number of the request whose answer is in the catalog, or that the client forgot last."""
         self._on_event = on_event
+
+    @property
+    def trips(self) -> RoundTrips:
+        """Makes the requests."""
+        return self._trips
+
+    def over(self, trips: RoundTrips) -> ToolCalls:
+        """The same tools, with the same filters and pins, called in another way."""
+        other = copy.copy(self)
+        other._trips = trips
+        return other
 
     def adopt(self, options: ClientOptions, services: SharedServices, on_event: Callable[[Event], None]) -> None:
         """Other settings hold from now on: for calls at once, and for what is listed from the next listing on."""

@@ -45,7 +45,7 @@ logger = get_logger(__name__)
 class Gate:
     """Calls may go to one incarnation of a host."""
 
-    __slots__ = ("clock", "differing", "in_flight", "incarnation", "link", "start")
+    __slots__ = ("clock", "differing", "handles", "in_flight", "incarnation", "link", "start")
 
     def __init__(self, link: HostLink, incarnation: str, clock: HostClock, start: int = 0) -> None:
         """`start` is the number of the server's start on that host."""
@@ -54,7 +54,9 @@ class Gate:
         self.clock = clock
         self.start = start
         self.in_flight = 0
-        """How many calls are on their way. Owned by the lock of the calls, as is the next one."""
+        """How many calls are on their way. Owned by the lock of the calls."""
+        self.handles = 0
+        """How many handles stay with it. Owned by the same lock."""
         self.differing: Collection[str] = ()
         """Tools whose definitions at this host are others than those that the client goes by."""
 
@@ -176,6 +178,28 @@ class PlacedCalls:
             call.finish(error=error)
         elif flight is not None:
             self._send(flight)
+
+    def is_open(self, incarnation: str, start: int) -> bool:
+        """Whether calls may go to this start of the server."""
+        gate = self._gates.get(incarnation)
+        return gate is not None and gate.start == start
+
+    def bind(self) -> Gate:
+        """Choose a gate for calls that cannot go elsewhere, until `unbind`: one with few of such handles.
+
+        Raises NotConnected or ServerUnavailable if there is none.
+        """
+        with self._lock:
+            error = self._refusal()
+            if error is None and self._gates:
+                gate = min(self._gates.values(), key=lambda gate: (gate.handles, gate.in_flight))
+                gate.handles += 1
+                return gate
+        raise error or ServerUnavailable(f"server {self._server!r} is not ready; try again when it is")
+
+    def unbind(self, gate: Gate) -> None:
+        with self._lock:
+            gate.handles -= 1
 
     def session_lost(self, reason: str) -> SessionLost:
         return SessionLost(f"the replica of server {self._server!r} that this handle stays with is lost: {reason}")

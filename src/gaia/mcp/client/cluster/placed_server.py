@@ -17,6 +17,7 @@ from gaia import log
 from gaia.exception_text import exception_text
 from gaia.locks import Latch
 from gaia.log import get_logger
+from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import Alarm, cluster_loop
 from gaia.mcp.client.cluster.lease import HostClock
 from gaia.mcp.client.cluster.link import Engine, HostGone, HostLink, OnAnswer
@@ -48,6 +49,7 @@ from gaia.mcp.client.supervision.context import Listing, SupervisionHooks
 from gaia.mcp.client.supervision.event_loop import Waiting
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.server_requests import ServerRequest, ServerRequests
+from gaia.mcp.client.supervision.status import PlacementStatus
 from gaia.mcp.errors import MCPError
 from gaia.mcp.redaction import Redactor
 from gaia.telemetry import metrics
@@ -110,14 +112,18 @@ class PlacedServer:
         self._loop = cluster_loop
         self._is_replica = calls is not None
         self._on_ended = on_ended
-        self.call_queue: PlacedCalls | ReplicaCalls = calls or PlacedCalls(
-            context.name,
-            context.max_pending,
-            context.placement.max_pending,
-            cluster_loop,
-            context.hooks.refusal_of,
-            lambda incarnation, failure: self._loop.post(lambda: self.host_lost(incarnation, failure)),
-        )
+        self.call_queue: PlacedCalls | ReplicaCalls
+        if calls is not None:
+            self.call_queue = calls
+        else:
+            self.call_queue = PlacedCalls(
+                context.name,
+                context.max_pending,
+                context.placement.max_pending,
+                cluster_loop,
+                context.hooks.refusal_of,
+                lambda incarnation, failure: self._loop.post(lambda: self.host_lost(incarnation, failure)),
+            )
         self.next_id = self.call_queue.next_id
         self.condition = PlacedCondition(context.name, self.call_queue)
         self._settled = Latch()
@@ -211,6 +217,20 @@ class PlacedServer:
 
     def request_stop(self, drain: float = 0.0) -> None:
         self._loop.post(lambda: self._close(DISCONNECTED, drain))
+
+    def bind(self) -> BoundCalls:
+        """A way to the server that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
+        assert isinstance(self.call_queue, PlacedCalls), "it is no replica"
+        return BoundCalls(self.call_queue, self.call_queue.bind(), self.placement)
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        """Where it runs; None while it has no place."""
+        return self.condition.placement
+
+    def has(self, incarnation: str) -> bool:
+        """Whether this is its present host."""
+        return self._incarnation == incarnation
 
     def relist(self) -> None:
         """Have the server asked for its tools again."""

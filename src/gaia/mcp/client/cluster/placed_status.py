@@ -34,7 +34,8 @@ class PlacedCondition:
         self._earlier_starts = 0
         """On hosts before the present one."""
         self._earlier_restarts = 0
-        self._placement: PlacementStatus | None = None
+        self.placement: PlacementStatus | None = None
+        """Where it runs; None while it has no place."""
         self._hosts = 0
         self._host: StateReached | None = None
         self._retry_at: float | None = None
@@ -48,7 +49,7 @@ class PlacedCondition:
         self.incarnation, self.node = greeting.incarnation, greeting.node
         self._earlier_starts, self._earlier_restarts, self._host = self.generation, self.restarts, None
         self._hosts += 1
-        self._placement = PlacementStatus(
+        self.placement = PlacementStatus(
             node=greeting.node,
             node_id=greeting.node_id,
             actor=None if link is None else link.actor_id,
@@ -68,7 +69,7 @@ class PlacedCondition:
 
     def host_lost(self, reason: str) -> None:
         self.last_error = reason
-        self._host = self._retry_at = self._ready_since = self._placement = None
+        self._host = self._retry_at = self._ready_since = self.placement = None
 
     def ready(self, *, after_loss: bool) -> None:
         """The server is ready, and `after_loss` the first time since a host was lost."""
@@ -100,5 +101,5 @@ class PlacedCondition:
             protocol_version=None if profile is None else profile.protocol_version,
             recyclings=0 if host is None else host.recyclings,
             last_recycling=None if host is None else host.last_recycling,
-            placement=self._placement,
+            placement=self.placement,
         )

@@ -16,6 +16,7 @@ from gaia import log
 from gaia.locks import Latch
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.autoscaling import Autoscaling
+from gaia.mcp.client.cluster.bound_calls import BoundCalls
 from gaia.mcp.client.cluster.cluster_loop import cluster_loop
 from gaia.mcp.client.cluster.placed_calls import PlacedCalls
 from gaia.mcp.client.cluster.placed_server import DISCONNECTED, DROPPED, STOP_SECONDS, PlacedContext, PlacedServer
@@ -149,6 +150,12 @@ class ReplicatedServer:
         self.is_forked = True
         self.call_queue.after_fork()
 
+    def bind(self) -> BoundCalls:
+        """A way to one replica that does not outlive its present process. Raises NotConnected or ServerUnavailable."""
+        gate = self.call_queue.bind()
+        there = (one.placement for one in self.condition.replicas.values() if one.has(gate.incarnation))
+        return BoundCalls(self.call_queue, gate, next(there, None))
+
     def wake(self) -> None:
         """Start the servers that are at rest, as calls would."""
         for one in self.condition.replicas.values():
@@ -263,10 +270,9 @@ class ReplicatedServer:
         """A replica has listed its tools."""
         if number not in self._replicas or self._closing is not None:
             return
-        is_change = bool(self._definitions.differing(number))
         if self._definitions.listed(number, definitions):
             self._go_by(definitions)
-            if is_change and number not in self._asked_again:
+            if number not in self._asked_again:
                 self._ask_others()
         self._asked_again.discard(number)
         self._compare()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from gaia.mcp.client.cluster.link import Engine
 from gaia.mcp.client.cluster.placement import Placement
-from gaia.mcp.client.cluster.wire import Launch
 from gaia.mcp.client.transports.base import MCPTransport
 from gaia.mcp.errors import StartFailed
+
+if TYPE_CHECKING:
+    from gaia.mcp.client.cluster.link import Engine
+    from gaia.mcp.client.cluster.wire import Launch
 
 __all__ = ["PlacedTransport"]
 

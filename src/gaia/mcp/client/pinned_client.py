@@ -1,0 +1,88 @@
+"""`PinnedClient`: calls that all go to the same replica of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gaia.mcp.client.features import ServerFeatures
+from gaia.mcp.client.round_trips import RoundTrips
+from gaia.mcp.client.session import BoundSession
+from gaia.mcp.client.supervision.caller import CallFuture
+from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
+from gaia.mcp.client.supervision.status import PlacementStatus
+from gaia.mcp.client.tool_calls import ToolCalls
+from gaia.mcp.client.tool_result import ToolResult
+
+__all__ = ["PinnedClient"]
+
+
+class PinnedClient:
+    """Stays with one replica of a server, for work that the server remembers from one call to the next.
+
+    `MCPClient.pinned` makes it, as a context manager. All methods may be called from any thread. When the replica's
+    process ends, for whatever reason, what it remembered is gone: from then on every call is `SessionLost`. A call that
+    was under way then has the delivery ``unknown``, and is never repeated. The client itself goes on with the others.
+    """
+
+    def __init__(self, session: BoundSession, tool_calls: ToolCalls, features: ServerFeatures) -> None:
+        """For `MCPClient`; the parts make their requests through `session`."""
+        self.tool_calls = tool_calls
+        """The part that calls tools."""
+        self.features = features
+        """The part that reads resources and prompts, as exchanges."""
+        self._session = session
+
+    @property
+    def trips(self) -> RoundTrips:
+        """Makes the requests."""
+        return self.tool_calls.trips
+
+    @property
+    def placement(self) -> PlacementStatus | None:
+        """Where the replica runs."""
+        return self._session.placement
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the replica cannot be reached; a call would be `SessionLost`."""
+        return self._session.is_lost
+
+    def close(self) -> None:
+        """Accept no calls any more; those under way go on. Nothing happens to the replica."""
+        self._session.close()
+
+    def __enter__(self) -> PinnedClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult:
+        """Call a tool at the replica; see `MCPClient.call_tool`. ``error_type`` is ``session_lost`` if that is lost."""
+        return self.tool_calls.call(tool_name, arguments, CallOptions(timeout, on_progress))
+
+    def submit_tool(
+        self,
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CallFuture:
+        """Like `call_tool`, without waiting; see `MCPClient.submit_tool`."""
+        return self.tool_calls.submit(tool_name, arguments, CallOptions(timeout, on_progress))
+
+    def read_resource(self, uri: str) -> dict[str, Any]:
+        """See `MCPClient.read_resource`. Raises SessionLost."""
+        return self.trips.run(self.features.read_resource(uri))
+
+    def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
+        """See `MCPClient.get_prompt`. Raises SessionLost."""
+        return self.trips.run(self.features.get_prompt(name, arguments))
