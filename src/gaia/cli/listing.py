@@ -198,7 +198,8 @@ def _rows_of(servers: MCPConfig, statuses: dict[str, ServerStatus], seconds: flo
             rows.append(_row(servers, name, "starting", error=status.last_error, waited=seconds))
         else:
             tools = status.tool_count if status.state.value == "ready" else None
-            rows.append(_row(servers, name, status.state.value, tools=tools, error=status.last_error))
+            row = _row(servers, name, status.state.value, tools=tools, error=status.last_error)
+            rows.append(row | {"node": None if status.placement is None else status.placement.node})
     return rows
 
 
@@ -216,7 +217,7 @@ def _row(
     entry = servers.get_server(name)
     kept = {"sandbox": entry.get("sandbox", False), "standby": bool(entry.get("standby", False))}
     found = {"name": name, "state": state, "tools": tools, "source": source and str(source), "error": error}
-    return {**found, "waited": waited, **kept}
+    return {**found, "waited": waited, **kept, "node": None}
 
 
 @with_options("trust", "config", "as_json", "trace", "debug")

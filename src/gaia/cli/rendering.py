@@ -70,7 +70,10 @@ def status_table(
     what does not fit is cut off.
     """
     figures_of = ("generation", "restarts", "in flight", "queued", "p50", "p95")
-    table = plain_table("name", "state", *figures_of, right=figures_of)
+    looks = list(looks)
+    # Most programs place no server.
+    are_placed = any(status.placement is not None for status, _ in looks)
+    table = plain_table("name", "state", *(["node"] if are_placed else []), *figures_of, right=figures_of)
     table.expand = live
     if live:
         table.add_column("round trips", no_wrap=True, min_width=_SPARKS)
@@ -86,6 +89,7 @@ def status_table(
         table.add_row(
             text(one_line(status.name)),
             text(status.state.value, _style_of(status.state.value)),
+            *([text(one_line(_node_of(status)))] if are_placed else []),
             *(text(figure) for figure in (*figures, *latencies)),
             *drawn,
             text(one_line(_or_nothing(status.last_error))),
@@ -178,8 +182,17 @@ def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
 def _state_of(row: Mapping[str, Any]) -> str:
     waited = row.get("waited")
     state = row["state"] if waited is None else f"{row['state']} after {waited:g} s"
+    state = f"{state} on node {one_line(row['node'])}" if row.get("node") else state
     state = f"{state}, in a sandbox" if row.get("sandbox") else state
     return f"{state}, with a stand-by" if row.get("standby") else state
+
+
+def _node_of(status: ServerStatus) -> str:
+    """Where it runs; with replicas, on how many nodes."""
+    nodes = {one.placement.node_id: one.placement.node for one in status.replicas if one.placement is not None}
+    if len(nodes) > 1:
+        return f"{len(status.replicas)} replicas on {len(nodes)} nodes"
+    return _NOTHING if status.placement is None else status.placement.node
 
 
 def _style_of(state: str) -> str:

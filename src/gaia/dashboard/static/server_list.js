@@ -58,6 +58,7 @@ function update(element, server) {
   const facts = [];
   if (server.tool_count) facts.push(server.tool_count === 1 ? "1 tool" : `${server.tool_count} tools`);
   if (server.restarts) facts.push(server.restarts === 1 ? "1 restart" : `${server.restarts} restarts`);
+  if (server.placement) facts.push(`on ${server.placement.node}`);
   const load = [];
   if (server.in_flight) load.push(`${server.in_flight} in flight`);
   if (server.queued) load.push(`${server.queued} queued`);

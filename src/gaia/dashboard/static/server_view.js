@@ -130,6 +130,19 @@ function standbyText(standby) {
   return `${standby.state}${pid}${next}${error}`;
 }
 
+function placeText(place) {
+  if (!place) return null;
+  const short = (identifier) => (identifier || "?").slice(0, 8);
+  const hosts = place.hosts > 1 ? `, host number ${place.hosts}` : "";
+  return `node ${place.node} (${short(place.node_id)}), actor ${short(place.actor)}, host process ${place.host_pid}${hosts}`;
+}
+
+function replicaText(replica) {
+  const where = placeText(replica.placement) || "no place";
+  const error = replica.last_error && replica.state !== "ready" ? `: ${replica.last_error}` : "";
+  return `${replica.replica}: ${replica.state}, ${replica.in_flight} in flight, ${where}${error}`;
+}
+
 function serverFacts(server) {
   const info = server.server_info || {};
   const fact = (name, value, wide) => value === null || value === undefined || value === "" ? null
@@ -138,6 +151,8 @@ function serverFacts(server) {
     fact("Server", [info.name, info.version].filter(Boolean).join(" ")),
     fact("Protocol", server.protocol_version),
     fact("Process", server.pid),
+    fact("Placed on", (server.replicas || []).length ? null : placeText(server.placement), true),
+    ...(server.replicas || []).map((replica) => fact("Replica", replicaText(replica), true)),
     fact("Stand-by", standbyText(server.standby)),
     fact("Ready since", server.ready_since === null ? null : clock(server.ready_since)),
     fact("Generation", server.generation),

@@ -14,6 +14,7 @@ from gaia.mcp.client.config_variables import expand
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.server_config import ServerConfig, remarks_on_keys, without_name
+from gaia.mcp.doctor.cluster import check_cluster
 from gaia.mcp.doctor.denials import check_sandbox
 from gaia.mcp.doctor.diagnosis import (
     Check,
@@ -33,10 +34,20 @@ from gaia.mcp.doctor.programs import check_program
 from gaia.mcp.doctor.tool_checks import check_names, check_schemas, colliding, names_of
 from gaia.mcp.errors import ConfigError
 
-__all__ = ["COMMAND_CHECKS", "NOT_REACHED", "URL_CHECKS", "diagnose", "diagnose_all", "judge", "remarks_on_keys"]
+__all__ = [
+    "COMMAND_CHECKS",
+    "NOT_REACHED",
+    "PLACED_CHECKS",
+    "URL_CHECKS",
+    "diagnose",
+    "diagnose_all",
+    "judge",
+    "remarks_on_keys",
+]
 
 _TALK = ("handshake", "tools", "schemas", "names", "latency")
 COMMAND_CHECKS = ("config", "command", "versions", "start", "output", *_TALK)
+PLACED_CHECKS = ("config", "cluster", "nodes", "place", *_TALK)
 URL_CHECKS = ("config", "address", "connection", "http", *_TALK)
 
 NOT_REACHED = "not reached"
@@ -112,8 +123,9 @@ class _Examination:
     def _complete(self) -> Iterator[Check]:
         """Every check of this kind of server once, in order; those that were not reached are skipped."""
         by_url = isinstance(self._config, dict) and self._config.get("url") and not self._config.get("command")
-        missing = list(URL_CHECKS if by_url else COMMAND_CHECKS)
-        if not by_url and isinstance(self._config, dict) and self._config.get("sandbox"):
+        is_placed = isinstance(self._config, dict) and isinstance(self._config.get("placement"), dict)
+        missing = list(URL_CHECKS if by_url else PLACED_CHECKS if is_placed else COMMAND_CHECKS)
+        if not (by_url or is_placed) and isinstance(self._config, dict) and self._config.get("sandbox"):
             missing.insert(missing.index("start"), "sandbox")
         for check in self._checks():
             while missing[0] != check.name:
@@ -133,9 +145,11 @@ class _Examination:
             yield failed("config", without_name(error.message, name), "Mend the entry in its file.")
             return
         yield _check_config(config, server)
-        stdio = server.transport == "stdio"
+        stdio = server.transport == "stdio" and server.placement is None
         preparations: Iterable[Check] = ()
-        if stdio:
+        if server.placement is not None:
+            preparations = check_cluster(expanded, server.placement)
+        elif stdio:
             preparations = check_program(expanded)
         elif server.in_process is None:
             preparations = check_endpoint(expanded.url or "", expanded.headers or {})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gaia.mcp.doctor import Check, Diagnosis, Verdict, diagnose, diagnose_all
-from gaia.mcp.doctor.examination import COMMAND_CHECKS, judge
+from gaia.mcp.doctor.examination import COMMAND_CHECKS, PLACED_CHECKS, judge
 from gaia.mcp.doctor.inspection import Inspection
 
 FaultServer = Callable[..., dict[str, Any]]
@@ -255,3 +255,15 @@ class TestJudge:
         seen.pings, seen.list_seconds = pings, listing
 
         assert self.judged(seen)["latency"].verdict is verdict
+
+
+def test_of_a_placed_server_the_cluster_is_examined(
+    demo_server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gaia.mcp.doctor.cluster.missing", lambda *_: "ray, which is not installed (extra 'ray')")
+    diagnosis = diagnose("demo", demo_server | {"placement": {"resources": {"browser": 1}}})
+
+    assert tuple(verdicts(diagnosis)) == PLACED_CHECKS
+    assert found(diagnosis, "cluster").verdict is Verdict.FAIL
+    assert "extra 'ray'" in found(diagnosis, "cluster").detail
+    assert found(diagnosis, "handshake").verdict is Verdict.SKIPPED

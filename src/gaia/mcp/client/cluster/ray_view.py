@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import ray
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gaia.log import get_logger
 from gaia.mcp.client.cluster.ray_engine import NAMESPACE, join, rooms
-from gaia.mcp.client.cluster.report import HostReport, NodeRoom, PlacedHost, server_of_actor
+from gaia.mcp.client.cluster.report import HostReport, NodeRoom, NodeSoftware, PlacedHost, server_of_actor
 
 __all__ = ["RayView"]
 
@@ -20,19 +21,22 @@ logger = get_logger(__name__)
 _ANSWER_SECONDS = 2.0
 """For hosts to say how they are. One without a place does not answer."""
 
+_TASK_SECONDS = 20.0
+"""For nodes to start a process and look around."""
+
 _report = msgspec.msgpack.Decoder(HostReport)
 
 
 class RayView:
     """Joins the cluster; what the program has joined already stays joined. Not thread-safe."""
 
-    def __init__(self, address: str | None = None) -> None:
-        """`address` counts if the program has not joined a cluster, before ``RAY_ADDRESS``.
+    def __init__(self, address: str | None = None, *, is_asked_for: bool = True) -> None:
+        """`address` counts if the program has not joined a cluster; one that `is_asked_for` before ``RAY_ADDRESS``.
 
         Raises `StartFailed` if there is no cluster there.
         """
         self._leaves = not ray.is_initialized()
-        join(address, is_asked_for=True)
+        join(address, is_asked_for=is_asked_for)
 
     def close(self) -> None:
         """Leave the cluster, if it was joined here."""
@@ -75,6 +79,25 @@ class RayView:
         """What is free in the whole cluster."""
         return dict(ray.available_resources())
 
+    def software(self, command: str, seconds: float = _TASK_SECONDS) -> list[NodeSoftware]:
+        """What is installed on each node that answers within `seconds`, and where `command` is there."""
+        look = ray.remote(num_cpus=0, max_retries=0)(_software())
+        asked = {}
+        for node in rooms():
+            # That node, or none.
+            affinity = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
+            asked[look.options(name="versions", scheduling_strategy=affinity).remote(command)] = node.node
+        came, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
+        found = []
+        for answer in came:
+            try:
+                python, gaia, path = ray.get(answer)
+            except RayError as error:
+                logger.debug("node_not_known", node=asked[answer], error=str(error))
+                continue
+            found.append(NodeSoftware(node=asked[answer], python=python, gaia=gaia, command=path))
+        return found
+
     def version(self) -> str:
         """Of Ray, here and on all nodes, because Ray joins no others."""
         return str(ray.__version__)
@@ -104,6 +127,22 @@ class RayView:
                 return True
             return False
         return True
+
+
+def _software() -> Any:
+    """A function that runs on nodes, which need not have gaia: Ray is given its code, and not where it is."""
+
+    def look_around(command: str) -> tuple[str, str | None, str | None]:
+        import platform
+        import shutil
+
+        try:
+            from gaia import __version__
+        except ImportError:
+            return platform.python_version(), None, shutil.which(command)
+        return platform.python_version(), __version__, shutil.which(command)
+
+    return look_around
 
 
 def _answer(answer: Any) -> HostReport | None:

@@ -9,6 +9,7 @@ import msgspec
 __all__ = [
     "HostReport",
     "NodeRoom",
+    "NodeSoftware",
     "PlacedHost",
     "UserReport",
     "actor_name",
@@ -93,6 +94,17 @@ class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
             name: (None if self.free is None else self.free.get(name, 0.0), total)
             for name, total in sorted(kept.items())
         }
+
+
+class NodeSoftware(msgspec.Struct, frozen=True, kw_only=True):
+    """What is installed on a node."""
+
+    node: str
+    python: str
+    gaia: str | None = None
+    """The version of gaia-mcp; None if it is not installed."""
+    command: str | None = None
+    """Where the command is that was asked for; None if it was not found."""
 
 
 def actor_name(server: str, unique: str) -> str:
