@@ -25,11 +25,16 @@ class LocalLink:
         """What was sent while the host is cut off."""
         self._has_ended = False
         self.is_gone = False
+        self.greetings_to_lose = 0
         self.host: ServerHost | None = new_host() if has_place else None
         self.sent: list[str] = []
         """The names of the methods, as they were sent."""
 
     def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
+        if self.greetings_to_lose:
+            self.greetings_to_lose -= 1
+            on_answer(None, HostLost("it is being started"))
+            return
         with self._lock:
             if self.host is None and not self.is_gone:
                 self._greetings.append((settings, on_answer))

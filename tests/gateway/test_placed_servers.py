@@ -81,3 +81,23 @@ def test_a_server_moves_to_a_cluster_and_back(demo_server: dict[str, Any]) -> No
             assert (place() is not None) is bool(placement)
             assert not manager.call_tool("mcp_demo_add", {"a": 1, "b": 2}).is_error
         assert manager.apply({}).removed == ("demo",)
+
+
+def test_each_session_has_a_place_of_its_own(engine: LocalEngine, demo_server: dict[str, Any]) -> None:
+    async def count(client: Client) -> Any:
+        return (await client.call_tool("counter", {})).structured_content
+
+    async def use() -> None:
+        servers = {"demo": {**demo_server, "placement": {}, "instances": "per-session"}}
+        async with (
+            running(servers) as url,
+            Client(f"{url}/mcp/demo", mode="legacy") as one,
+            Client(f"{url}/mcp/demo", mode="legacy") as other,
+        ):
+            assert await count(one) == {"value": 1}
+            assert await count(one) == {"value": 2}
+            assert await count(other) == {"value": 1}
+
+    asyncio.run(use())
+    assert len(engine.links) > 2
+    assert all(link.is_gone for link in engine.links)

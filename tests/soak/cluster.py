@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -334,7 +334,9 @@ def main() -> int:
     os.environ.pop("RAY_ADDRESS", None)
     with tempfile.TemporaryDirectory(prefix="gaia-soak-") as folder:
         soak = Soak(Path(folder), options, Console(stderr=True))
-        soak.run()
+        # Ray prints what it notices on the standard output.
+        with redirect_stdout(sys.stderr):
+            soak.run()
     if options.json:
         json.dump(asdict(soak.figures), sys.stdout, indent=2)
     else:

@@ -165,7 +165,8 @@ class ServerHost:
             if self._supervisor is not None or self._stopped:
                 return
             name, launch = settings.name, settings.launch
-            hooks = self._hooks = HostHooks(name, settings.timeout, self._clock, self._events, settings.known)
+            lease = Lease(settings.lease, self._clock)
+            hooks = self._hooks = HostHooks(name, settings.timeout, lease, self._events, settings.known)
             self._declared = settings.capabilities
             self._subscribe(settings.resources, settings.log_level)
             self._callbacks = CallbackPool(name, "server-requests")
@@ -199,8 +200,8 @@ class ServerHost:
                 )
             )
             hooks.supervisor = self._supervisor = supervisor
-            self._lease = Lease(settings.lease, self._clock)
-            self._lease.watch(self._lease_is_over, f"mcp-{name}-lease")
+            self._lease = lease
+            lease.watch(self._lease_is_over, f"mcp-{name}-lease")
         threading.Thread(
             target=supervisor.start, kwargs={"keep_trying": settings.keep_trying}, name=f"mcp-{name}-start", daemon=True
         ).start()

@@ -7,8 +7,8 @@ from typing import Any
 
 from gaia.locks import reentrant_lock
 from gaia.mcp.client.cluster.host_events import HostEvents
+from gaia.mcp.client.cluster.lease import Lease
 from gaia.mcp.client.cluster.wire import EventHappened, KnownTools, StateReached, ToolsListed, WireProfile
-from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
@@ -25,13 +25,13 @@ class NotApproved(MCPError):
 class HostHooks:
     """The `SupervisionHooks` of a host. Those of the driver's client follow, when it has fetched the events."""
 
-    def __init__(self, name: str, timeout: float, clock: Clock, events: HostEvents, known: KnownTools | None) -> None:
+    def __init__(self, name: str, timeout: float, lease: Lease, events: HostEvents, known: KnownTools | None) -> None:
         self.subscriptions = Subscriptions()
         self._known = known
         self.supervisor: Supervisor | None = None
         self._name = name
         self._timeout = timeout
-        self._clock = clock
+        self._lease = lease
         self._events = events
         self._numbers = itertools.count(1)
         self._lock = reentrant_lock()
@@ -44,7 +44,7 @@ class HostHooks:
     def listing_begins(self) -> Listing:
         number = next(self._numbers)
         self._events.add(ToolsListed(number))
-        return Listing(number, self._clock.monotonic() + self._timeout)
+        return Listing(number, self._lease.clock.monotonic() + self._timeout)
 
     def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
         named = {one["name"]: one for one in definitions if isinstance(one, dict) and isinstance(one.get("name"), str)}
@@ -61,7 +61,9 @@ class HostHooks:
                 del self._listed[older]
 
     def refusal_of(self, tool: str) -> MCPError | None:
-        """A call that waited here was permitted by the definition that the driver knew."""
+        """A call that waited here was permitted by the definition that the driver knew, and may be too late by now."""
+        if self._lease.is_over:
+            return NotApproved("the lease is over")
         with self._lock:
             if not self._listed:
                 return None

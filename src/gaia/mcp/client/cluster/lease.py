@@ -23,7 +23,7 @@ class Lease:
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds = seconds
-        self._clock = clock
+        self.clock = clock
         self._lock = reentrant_lock()
         """Owns the next two."""
         self._deadline = clock.monotonic() + seconds
@@ -35,7 +35,7 @@ class Lease:
     def is_over(self) -> bool:
         """Whether the time has passed without a renewal. That stays so."""
         with self._lock:
-            self._is_over = self._is_over or self._clock.monotonic() >= self._deadline
+            self._is_over = self._is_over or self.clock.monotonic() >= self._deadline
             return self._is_over
 
     def renew(self) -> bool:
@@ -43,12 +43,12 @@ class Lease:
         with self._lock:
             if self.is_over:
                 return False
-            self._deadline = self._clock.monotonic() + self.seconds
+            self._deadline = self.clock.monotonic() + self.seconds
             return True
 
     def is_stale(self, sent: float) -> bool:
         """Whether something that was sent at `sent`, a reading of this clock, is too old, or the lease is over."""
-        return self.is_over or self._clock.monotonic() - sent >= self.seconds
+        return self.is_over or self.clock.monotonic() - sent >= self.seconds
 
     def watch(self, on_over: Callable[[], object], name: str) -> None:
         """Have `on_over` called, on a thread of its own, when the lease is over, unless `end` was called before."""
@@ -56,7 +56,7 @@ class Lease:
         def run() -> None:
             while not self.is_over:
                 with contextlib.suppress(queue.Empty):
-                    self._clock.get(self._ended, self._deadline)
+                    self.clock.get(self._ended, self._deadline)
                     return
             on_over()
 

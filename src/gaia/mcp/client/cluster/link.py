@@ -25,7 +25,7 @@ class HostLink(Protocol):
     """The way to one host. Thread-safe; no method waits for the host."""
 
     def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
-        """Sent again and again until a host has answered, be it in years. Fails with `HostGone` only."""
+        """Sent once, and kept while the first host has no place, be it for years. Fails with `HostLost`."""
 
     def call(self, asked: bytes, on_answer: OnAnswer) -> None:
         """Sent once. Fails with `HostLost`."""

@@ -63,7 +63,8 @@ _KILL_SECONDS = 10.0
 """That the engine has to end a host, before it is left alone."""
 STOP_SECONDS = _STOP_SECONDS + 2 * _KILL_SECONDS
 """Within which nothing is left of a server without a drain."""
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.02
+_MAX_LOOK_SECONDS = 1.0
 _REPLACE_SECONDS = 120.0
 
 DISCONNECTED = "it was disconnected"
@@ -373,9 +374,13 @@ class PlacedServer:
     def _greeted(self, answer: Any, failure: BaseException | None, now: float) -> None:
         if self._closing is not None:
             return
-        if failure is not None:
+        if isinstance(failure, HostGone):
             self.condition.keep_trying = False
             self._fail(f"its actor is gone: {failure}")
+            return
+        if failure is not None:
+            # Ray would repeat it too, but in steps of a second.
+            self._greet_soon()
             return
         greeting: Greeting = decode_greeting(answer)
         if greeting.problem is not None:
@@ -383,7 +388,7 @@ class PlacedServer:
             self._fail(greeting.problem)
             return
         if greeting.is_over:
-            self._loop.alarm(_LOOK_SECONDS, self._renew)
+            self._greet_soon()
             return
         if greeting.incarnation != self.condition.incarnation:
             self._host_clock = HostClock()
@@ -482,6 +487,11 @@ class PlacedServer:
             self._move_to(ServerState.RESTARTING, reason)
         self._expect_host()
         self._renew()
+
+    def _greet_soon(self) -> None:
+        """Greet again: the longer there has been no host, the later."""
+        away = 0.0 if self._down_since is None else time.monotonic() - self._down_since
+        self._loop.alarm(min(max(_LOOK_SECONDS, away / 20), _MAX_LOOK_SECONDS), self._renew)
 
     def _renew(self) -> None:
         """Greet the next host, or this one again."""

@@ -118,8 +118,7 @@ class RayLink:
         self._call: Any = actor.tell.options(concurrency_group="calls", name="call")
         self._poll: Any = actor.tell.options(concurrency_group="poll", name="poll")
         self._tell: Any = actor.tell.options(concurrency_group="control", name="tell")
-        # Greeting twice does no harm, so Ray may repeat it until there is an actor.
-        self._greet: Any = actor.tell.options(concurrency_group="control", name="greet", max_task_retries=-1)
+        self._greet: Any = actor.tell.options(concurrency_group="control", name="greet")
 
     def greet(self, settings: bytes, on_answer: OnAnswer) -> None:
         self._send(self._greet, ("greet", settings), on_answer)
@@ -179,7 +178,8 @@ def _done(on_answer: OnAnswer, future: Any) -> None:
     failure = future.exception()
     if failure is None:
         on_answer(future.result(), None)
-    elif isinstance(failure, ActorDiedError):
+    elif isinstance(failure, ActorDiedError | RayTaskError):
+        # It would be so again: hosts raise nothing of their own.
         on_answer(None, HostGone(_first_line(failure)))
     else:
         on_answer(None, HostLost(_first_line(failure)))

@@ -87,10 +87,10 @@ class TestConnecting:
     def test_it_is_ready_as_soon_as_there_is_a_place(self, place: Place, demo_server: dict[str, Any]) -> None:
         engine = LocalEngine(has_place=False)
         client = place(demo_server, engine, 0.05)
+        # What its server has to get ready is another matter.
+        client.transport.timeout = PATIENCE  # type: ignore[attr-defined]
         assert not client.connect(keep_trying=True)
         assert client.call_tool("add", {})["error_type"] == "server_unavailable"
-        # Its server has this time to get ready, too.
-        client.transport.timeout = PATIENCE  # type: ignore[attr-defined]
         link_of(engine).renew()
         assert wait_until(client.is_connected)
         assert add(client, timeout=PATIENCE) == {"sum": 3}
@@ -129,6 +129,20 @@ class TestLosingAHost:
         assert wait_until(lambda: any(isinstance(event, Restarted) for event in events))
         assert (client.status.restarts, client.status.generation) == (1, 2)
         old.stop()
+
+    def test_a_greeting_that_is_lost_is_repeated(
+        self, place: Place, engine: LocalEngine, demo_server: dict[str, Any]
+    ) -> None:
+        client = place(demo_server)
+        assert client.connect()
+        link_of(engine).greetings_to_lose = 3
+        old = link_of(engine).lose()
+        link_of(engine).renew()
+        assert old is not None
+        old.stop()
+        assert wait_until(lambda: client.status.generation == 2)
+        assert add(client) == {"sum": 3}
+        assert link_of(engine).greetings_to_lose == 0
 
     def test_a_call_that_was_sent_fails(
         self, place: Place, engine: LocalEngine, fault_server: Callable[..., dict[str, Any]]

@@ -1,5 +1,9 @@
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
 
+from gaia.mcp.client.cluster.link import HostGone, HostLost
 from gaia.mcp.client.cluster.placement import Placement
 from gaia.mcp.errors import StartFailed
 
@@ -59,3 +63,27 @@ class TestWhyNotPlaced:
 
     def test_nothing_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "not started its actor yet" in self.reason(monkeypatch, {"CPU": 2.0}, num_cpus=1)
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("error", "kind", "text"),
+        [
+            (ray.exceptions.ActorUnavailableError("restarting", None), HostLost, "restarting"),
+            (ray.exceptions.ActorDiedError(), HostGone, "died"),
+            (
+                ray.exceptions.RayTaskError("tell", "a traceback", ImportError("no gaia")),
+                HostGone,
+                "ImportError: no gaia",
+            ),
+        ],
+    )
+    def test_what_the_driver_is_told(self, error: Exception, kind: type[HostLost], text: str) -> None:
+        told: list[Any] = []
+        future: Future[Any] = Future()
+        future.set_exception(error)
+        ray_engine._done(lambda answer, failure: told.append((answer, failure)), future)
+        ((answer, failure),) = told
+        assert answer is None
+        assert type(failure) is kind
+        assert text in str(failure)
