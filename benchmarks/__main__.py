@@ -17,13 +17,14 @@ import psutil
 
 from benchmarks import echo_server, machine, page, readme
 from benchmarks.comparison import Change, compare
-from benchmarks.contenders import ALL, FRAMEWORKS, GATEWAY_PEERS, GATEWAYS, PEERS, Contender
+from benchmarks.contenders import ALL, CLUSTERS, FRAMEWORKS, GATEWAY_PEERS, GATEWAYS, PEERS, Contender
 from benchmarks.driver_process import DriverFailed
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
 from benchmarks.measures import (
     adapters,
     awaited,
+    cluster,
     footprint,
     gateway,
     http,
@@ -50,6 +51,7 @@ _MEASURES: dict[str, Callable[[Session], None]] = {
     "recovery": recovery.measure,
     "sandbox": sandbox.measure,
     "gateway": gateway.measure,
+    "cluster": cluster.measure,
     "adapters": adapters.measure,
 }
 _PROJECT = Path(__file__).parents[1]
@@ -98,7 +100,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "action", nargs="?", choices=["run", "setup"], default="run", help="setup: only install the peers"
     )
-    names = [contender.key for contender in (*ALL, *GATEWAYS, *FRAMEWORKS)]
+    names = [contender.key for contender in (*ALL, *GATEWAYS, *CLUSTERS, *FRAMEWORKS)]
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="one measure; may be repeated")
     parser.add_argument("--contender", action="append", choices=names, help="one contender; may be repeated")
     parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the floors; installs no peers")
@@ -119,7 +121,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _measured(measures: list[str]) -> list[Contender]:
     """The contenders of these measures; no others have to be installed."""
-    apart = {"gateway": GATEWAYS, "adapters": FRAMEWORKS}
+    apart = {"gateway": GATEWAYS, "cluster": CLUSTERS, "adapters": FRAMEWORKS}
     others = ALL if set(measures) - apart.keys() else ()
     return [*others, *(each for name, contenders in apart.items() if name in measures for each in contenders)]
 

@@ -6,9 +6,12 @@ from collections.abc import Container
 from typing import NamedTuple
 
 __all__ = [
+    "ACTOR_AND_LOCAL",
     "ALL",
     "AWAITED",
     "AWAITED_TRACED",
+    "BARE_ACTOR",
+    "CLUSTERS",
     "FLOOR",
     "FRAMEWORKS",
     "GAIA",
@@ -17,13 +20,16 @@ __all__ = [
     "GATEWAY_PEERS",
     "GATEWAY_TRACED",
     "HTTP_CLIENT",
+    "LOCAL_BESIDE",
     "METERED",
+    "OBJECT_STORE",
     "OVER_HTTP",
     "OWN_SPAN",
     "PEERS",
     "PIPE_AND_HTTP",
     "PIPE_WITH_JSON",
     "PIPE_WITH_THREAD",
+    "PLACED",
     "RAW_HTTP",
     "RAW_SOCKET",
     "SANDBOXED",
@@ -32,6 +38,7 @@ __all__ = [
     "SEPARATE_GAIA",
     "SEPARATE_SDK",
     "SHOWN",
+    "SLEEP_ALONE",
     "SOCKET_WITH_JSON",
     "SPAN_AROUND_CALL",
     "STANDBY",
@@ -193,14 +200,28 @@ GATEWAY_PEERS = (
 
 GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_TRACED, *GATEWAY_PEERS)
 
+# It has gaia-mcp from this checkout, and starts a cluster by itself.
+PLACED = Contender("gaia-mcp-placed", "gaia-mcp, placed", "cluster_driver.py", ("-e", ".[ray]"))
+LOCAL_BESIDE = PLACED._replace(key="gaia-mcp-beside", title="gaia-mcp, local")
+BARE_ACTOR = PLACED._replace(key="ray-actor", title="bare actor of Ray")
+OBJECT_STORE = PLACED._replace(key="ray-object-store", title="bare actor, by the object store")
+ACTOR_AND_LOCAL = PLACED._replace(key="ray-actor-and-local", title="bare actor and local server, added up")
+SLEEP_ALONE = PLACED._replace(key="sleep-alone", title="sleep alone")
+CLUSTERS = (PLACED,)
+"""One process measures all of them."""
+
 SEPARATE_SDK = SDK._replace(key="mcp-separate", title="mcp, a client of its own in each agent")
 SEPARATE_GAIA = GAIA._replace(key="gaia-mcp-separate", title="gaia-mcp, a client of its own in each agent")
 """What a gateway saves."""
 
-_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP)
+_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP, ACTOR_AND_LOCAL, SLEEP_ALONE)
 
 SHOWN = (
     *_FLOORS,
+    BARE_ACTOR,
+    OBJECT_STORE,
+    LOCAL_BESIDE,
+    PLACED,
     GATEWAY,
     GATEWAY_TRACED,
     *GATEWAY_PEERS,

@@ -79,6 +79,10 @@ class DriverProcess:
 
     # Commands to the driver.
 
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """Any other command, of a driver that has commands of its own."""
+        return self._ask(**command)
+
     def load(self) -> float:
         """Import the contender; in seconds."""
         return float(self._ask(do="load")["seconds"])

@@ -14,6 +14,7 @@ from benchmarks.contenders import (
     GATEWAY,
     GATEWAY_PEERS,
     PEERS,
+    PLACED,
     SDK,
     SDK_TRACED,
     STANDBY,
@@ -53,13 +54,18 @@ _MIN_SHARE_OF_THE_FLOOR = (
     ("gateway: calls per second: 128 sessions", GATEWAY, 0.3),
     ("gateway, stateless clients: calls per second: 32 sessions", GATEWAY, 0.3),
     ("gateway, stateless clients: calls per second: 128 sessions", GATEWAY, 0.3),
+    *(
+        (f"cluster: calls per second of a tool that sleeps 100 ms: {replicas}", PLACED, 0.9)
+        for replicas in ("1 replica", "2 replicas", "3 replicas", "6 replicas")
+    ),
 )
 _MAX_ABOVE_THE_FLOOR = (
     ("recovery: after kill -9: next good answer", GAIA, 0.020),
     ("recovery: after kill -9 of a server that takes 1.5 s to start: next good answer", GAIA, 0.020),
     ("gateway, server killed: while it is idle: next good answer in the same session", GATEWAY, 0.050),
+    ("cluster: 64 B: p50", PLACED, 150e-6),
 )
-"""Seconds more than the floor's: what the server's own start and handshake take."""
+"""Seconds more than the floor's: what the server's own start and handshake take, or an actor and a local server."""
 
 _AT_MOST = (
     ("footprint: memory: 1 server", GAIA, 34 * _MIB),
@@ -219,7 +225,8 @@ def _bars(run: Run) -> Iterator[Finding]:
     for key, contender, least in _MIN_SHARE_OF_THE_FLOOR:
         yield from _bar(run, key, contender, _share_of_the_floor(least), f"at least {least:.0%}")
     for key, contender, most in _MAX_ABOVE_THE_FLOOR:
-        wanted = f"at most {amount(most, 'seconds')} more than the server's own start"
+        floor = "both added up" if contender is PLACED else "the server's own start"
+        wanted = f"at most {amount(most, 'seconds')} more than {floor}"
         yield from _bar(run, key, contender, _above_the_floor(most), wanted)
     for limits, sign, words in ((_AT_MOST, 1, "most"), (_AT_LEAST, -1, "least")):
         for key, contender, limit in limits:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import markdown
-from benchmarks.contenders import FRAMEWORKS, GAIA, GATEWAY, SHOWN, floor_among
+from benchmarks.contenders import FRAMEWORKS, GAIA, GATEWAY, PLACED, SHOWN, floor_among
 from benchmarks.figures import ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
@@ -18,7 +18,7 @@ from benchmarks.words import amount_with_spread
 __all__ = ["gate_table", "table", "text", "write"]
 
 
-_OURS = {GAIA.key, GATEWAY.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
+_OURS = {GAIA.key, GATEWAY.key, PLACED.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
 """What stands out in tables."""
 
 
@@ -136,6 +136,18 @@ _SECTIONS = {
         "Agents that use the same servers, small ones in Python: through one gateway, or each with a client and "
         "servers of its own. The agents' own processes are not counted. Of pages that processes share, each counts "
         "its part.",
+    ),
+    "cluster": _Words(
+        "Cluster",
+        "Servers on a Ray cluster of three nodes, which are all on this machine, in an environment of its own. "
+        "*Placed*: a call goes through an actor on a node, which hosts the supervisor, to the server. Beside it, in "
+        "the same process and the same rounds, are calls of a local server and of a bare actor with threads that "
+        "returns what it was given; what gaia-mcp adds is what a placed call takes beyond both added up. Results come "
+        "as answers of actor calls, or an actor puts them into Ray's object store and answers with the reference; "
+        "Ray itself takes answers above 100 KiB through the object store. A cold start begins with a new actor: its "
+        "*placement* until there is a process of Ray's, *actor process* until the server's process began (Python, Ray "
+        "and gaia-mcp are loaded), *server start* until that reads its input, *handshake* until its tools are listed. "
+        "Replicas are of a server with one thread whose tool sleeps 100 ms, and have 4 callers each.",
     ),
     "sandbox": _Words(
         "Sandbox",
