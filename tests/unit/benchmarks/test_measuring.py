@@ -24,6 +24,7 @@ from benchmarks.contenders import (
     PIPE_AND_HTTP,
     PIPE_WITH_JSON,
     PIPE_WITH_THREAD,
+    PLACED,
     RAW_HTTP,
     RAW_SOCKET,
     SEPARATE_GAIA,
@@ -522,11 +523,13 @@ def test_frameworks_are_installed_only_to_be_measured(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(program, "_prepared", prepared)
     monkeypatch.setattr(echo_server, "build", lambda: Path("echo-server"))
-    for words in (["--only", "latency"], ["--only", "adapters"], ["--only", "gateway"], ["--no-peers"]):
+    measures = ("latency", "adapters", "gateway", "cluster")
+    for words in (*(["--only", measure] for measure in measures), ["--no-peers"]):
         program.main(["setup", *words])
 
-    latency_only, frameworks_only, gateways_only, own = wanted
+    latency_only, frameworks_only, gateways_only, clusters_only, own = wanted
     assert latency_only == list(contenders.ALL)
     assert frameworks_only == list(contenders.FRAMEWORKS)
     assert gateways_only == list(contenders.GATEWAYS)
-    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_TRACED]
+    assert clusters_only == list(contenders.CLUSTERS)
+    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_TRACED, PLACED]

@@ -466,6 +466,14 @@ class PlacedCalls:
             self.end_flights()
         return old
 
+    def deliver_answers(self, incarnation: str) -> None:
+        """That host is lost: calls whose answers only wait for reports of progress have waited long enough."""
+        with self._lock:
+            flights = [each for each in self._flights.values() if each.gate.incarnation == incarnation]
+        for flight in flights:
+            if flight.reply is not None:
+                self._arrived(flight, flight.reply)
+
     def end_flights(self, link: HostLink | None = None, error: Callable[[Call], MCPError] | None = None) -> None:
         """End the calls that are under way, or those to one host; by default they are cancelled."""
         with self._lock:

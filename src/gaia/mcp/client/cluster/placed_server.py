@@ -490,6 +490,7 @@ class PlacedServer:
             return
         self._incarnation, self._is_silent = None, False
         self.call_queue.close()
+        self.call_queue.deliver_answers(incarnation)
         reason = f"its host on node {self.condition.node} was lost: {failure}"
         self.condition.host_lost(reason)
         if self._down_since is None:

@@ -247,7 +247,7 @@ class ReplicatedServer:
             condition.keep_trying &= any(one.condition.keep_trying for one in replicas.values())
             if not condition.keep_trying:
                 state = ServerState.FAILED
-        if self.state is ServerState.READY and state is not ServerState.READY:
+        if self.state is ServerState.READY and state in (ServerState.RESTARTING, ServerState.FAILED):
             self._down_since = time.monotonic()
         if state is ServerState.FAILED:
             reason = condition.last_error

@@ -104,6 +104,16 @@ OK = Reply(result=orjson.dumps({"content": []}))
 
 
 class TestFlights:
+    def test_an_answer_does_not_wait_for_progress_of_a_host_that_is_lost(self) -> None:
+        server = Server()
+        call = server.submit(on_progress=lambda _: None)
+        server.link.answer(0, msgspec.structs.replace(OK, progress=1))
+        assert not call.ended
+        server.calls.deliver_answers("another")
+        assert not call.ended
+        server.calls.deliver_answers("one")
+        assert call.result == {"content": []}
+
     def test_a_call_is_sent_and_answered(self) -> None:
         server = Server()
         call = server.submit()
