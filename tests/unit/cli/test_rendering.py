@@ -8,7 +8,7 @@ from rich.table import Table
 from gaia.cli import rendering, terminal
 from gaia.cli.rendering import bar, microseconds, milliseconds, sparkline
 from gaia.mcp.client.supervision.events import ServerState
-from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.client.supervision.status import PlacementStatus, ReplicaStatus, ServerStatus
 from gaia.mcp.doctor import Check, Verdict
 from gaia.mcp.doctor.examination import NOT_REACHED
 
@@ -99,6 +99,29 @@ class TestTables:
         assert row.split()[:7] == ["it", "failed", "0", "0", "0", "0", "2.00"]
         assert "#x" in live
         assert "#x" not in row
+
+    def test_where_placed_servers_run_is_shown_if_there_are_any(self, lines: Lines) -> None:
+        def on(*nodes: str) -> tuple[ReplicaStatus, ...]:
+            places = [PlacementStatus(node=node, node_id=node, host_pid=1) for node in nodes]
+            return tuple(
+                ReplicaStatus(replica=number, state=ServerState.READY, placement=place)
+                for number, place in enumerate(places, 1)
+            )
+
+        here = ServerStatus(name="here", state=ServerState.READY)
+        placed = ServerStatus(name="placed", state=ServerState.READY, placement=on("worker-1")[0].placement)
+        many = ServerStatus(name="many", state=ServerState.READY, replicas=on("worker-1", "worker-2", "worker-2"))
+
+        header, *rows = lines(rendering.status_table([(status, []) for status in (here, placed, many)]))
+        assert header.split()[:3] == ["name", "state", "node"]
+        assert [row.split()[2] for row in rows[:2]] == ["-", "worker-1"]
+        assert "3 replicas on 2 nodes" in rows[2]
+        assert "node" not in lines(rendering.status_table([(here, [])]))[0]
+
+    def test_a_placed_server_says_on_which_node_it_is(self, lines: Lines) -> None:
+        found = {"name": "it", "state": "ready", "tools": 3, "source": "f", "waited": None, "node": "worker-1"}
+
+        assert lines(rendering.server_table([found]))[1].startswith("it    ready on node worker-1 ")
 
     def test_a_step_that_failed_is_marked(self, lines: Lines) -> None:
         steps = [
