@@ -40,6 +40,30 @@ class TestJoining:
             ray_engine.RayEngine().start("it", Placement(address="head:6379"))
 
 
+class TestOptions:
+    def options(self, monkeypatch: pytest.MonkeyPatch, **placement: object) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+
+        def remote(**options: Any) -> Any:
+            given.update(options)
+            actor = FakeActor()
+            actor.remote = lambda: FakeActor()  # type: ignore[attr-defined]
+            return lambda _: actor
+
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
+        monkeypatch.setattr(ray, "remote", remote)
+        ray_engine.RayEngine().start("it", Placement(**placement))  # type: ignore[arg-type]
+        return given
+
+    def test_what_needs_nothing_is_spread_all_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = self.options(monkeypatch, strategy="spread")
+        assert (options["scheduling_strategy"], options["memory"]) == ("SPREAD", 1)
+
+    def test_nothing_is_added_to_what_needs_something(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "memory" not in self.options(monkeypatch, strategy="spread", num_cpus=1)
+        assert "memory" not in self.options(monkeypatch)
+
+
 class TestWhyNotPlaced:
     def reason(self, monkeypatch: pytest.MonkeyPatch, free: dict[str, float], **placement: object) -> str:
         nodes = [
