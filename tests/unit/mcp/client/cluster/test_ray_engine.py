@@ -47,7 +47,7 @@ class TestOptions:
         def remote(**options: Any) -> Any:
             given.update(options)
             actor = FakeActor()
-            actor.remote = lambda: FakeActor()  # type: ignore[attr-defined]
+            actor.remote = FakeActor  # type: ignore[attr-defined]
             return lambda _: actor
 
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
