@@ -72,11 +72,20 @@ class Driver:
                 return found[-1]
             self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
 
-    def call(self, tool: str, number: int | None = None, *, sent: float | None = None, **arguments: Any) -> Reply:
+    def call(
+        self,
+        tool: str,
+        number: int | None = None,
+        *,
+        sent: float | None = None,
+        start: int | None = None,
+        **arguments: Any,
+    ) -> Reply:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
         number = number or next(self._numbers)
         sent = self.clock.monotonic() if sent is None else sent
-        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, orjson.dumps(message))
+        frame = orjson.dumps(message)
+        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, frame, start)
         return decode_reply(self.host.call(encode(asked)))
 
 
@@ -88,6 +97,21 @@ def driver(demo_server: dict[str, Any]) -> Iterator[Driver]:
     driver = Driver(demo_server)
     yield driver
     driver.host.stop()
+
+
+class TestCallsForOneStart:
+    def test_only_that_start_gets_them(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        assert driver.call("add", start=1, a=1, b=2).result is not None
+        crashed = driver.call("crash", start=1).error
+        assert crashed is not None
+        assert crashed.kind == "ServerCrashed"
+        driver.wait_for(ServerState.READY, times=2)
+        lost = driver.call("add", start=1, a=1, b=2).error
+        assert lost is not None
+        assert (lost.kind, lost.state["delivery"]) == ("SessionLost", "not_sent")
+        assert driver.call("add", start=2, a=1, b=2).result is not None
 
 
 class TestGreeting:
