@@ -236,9 +236,18 @@ class Driver:
                 return found[-1]
             self.events += decode_events(self.host.poll(self.incarnation, len(self.events))).events
 
-    def call(self, tool: str, number: int | None = None, *, sent: float | None = None, **arguments: Any) -> Reply:
+    def call(
+        self,
+        tool: str,
+        number: int | None = None,
+        *,
+        sent: float | None = None,
+        start: int | None = None,
+        **arguments: Any,
+    ) -> Reply:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
         number = number or next(self._numbers)
         sent = self.clock.monotonic() if sent is None else sent
-        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, orjson.dumps(message))
+        frame = orjson.dumps(message)
+        asked = AskedCall(self.incarnation, number, PATIENCE, None, False, True, tool, sent, frame, start)
         return decode_reply(self.host.call(encode(asked)))

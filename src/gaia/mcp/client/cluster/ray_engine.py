@@ -119,6 +119,10 @@ class RayEngine:
         }
         if "memory" in demand:
             options["memory"] = int(demand["memory"])
+        elif placement.strategy == "spread" and not placement.demand:
+            # Ray begins with a random node for each actor that needs nothing, and spreads none of them then. Every node
+            # has a byte.
+            options["memory"] = 1
         if placement.runtime_env is not None:
             options["runtime_env"] = placement.runtime_env
         is_shared = placement.lifetime == "detached"

@@ -30,6 +30,21 @@ def driver(demo_server: dict[str, Any]) -> Iterator[Driver]:
     driver.host.stop()
 
 
+class TestCallsForOneStart:
+    def test_only_that_start_gets_them(self, driver: Driver) -> None:
+        driver.greet()
+        driver.wait_for(ServerState.READY)
+        assert driver.call("add", start=1, a=1, b=2).result is not None
+        crashed = driver.call("crash", start=1).error
+        assert crashed is not None
+        assert crashed.kind == "ServerCrashed"
+        driver.wait_for(ServerState.READY, times=2)
+        lost = driver.call("add", start=1, a=1, b=2).error
+        assert lost is not None
+        assert (lost.kind, lost.state["delivery"]) == ("SessionLost", "not_sent")
+        assert driver.call("add", start=2, a=1, b=2).result is not None
+
+
 class TestGreeting:
     def test_it_starts_the_server_and_tells_of_its_tools_before_it_is_ready(self, driver: Driver) -> None:
         greeting = driver.greet()
