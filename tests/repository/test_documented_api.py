@@ -63,6 +63,7 @@ INTERNAL = {
     "gaia.mcp.MCPClientManager.routes",
     "gaia.mcp.MCPError.mask",
     "gaia.mcp.MCPTool.from_listing",
+    "gaia.mcp.PinnedClient.trips",
     "gaia.mcp.SamplingRequest.from_params",
     "gaia.mcp.client.client_options.ClientOptions.features",
     "gaia.mcp.client.client_options.ClientOptions.or_else",
