@@ -17,9 +17,9 @@ from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.config_changes import AppliedConfig
-from gaia.mcp.client.mcp_client_manager import MCPClientManager, require_wait
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Goal
+from gaia.mcp.client.readiness import Goal, require_wait
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
