@@ -44,7 +44,8 @@ class Logins:
 
     def new(self) -> bool:
         """Whether there is a login that the server has not refused yet. For any thread, and quick."""
-        return self._authorization is not None and self._authorization.changed()
+        authorization = self._authorization
+        return authorization is not None and authorization.changed()
 
     @property
     def under_way(self) -> bool:
@@ -56,6 +57,12 @@ class Logins:
         """Whether there is a person to ask, who has not been asked too often."""
         interactive = self._authorization is not None and self._authorization.interactive
         return interactive and self._in_a_row < _MAX_IN_A_ROW
+
+    def adopt(self, authorization: Authorization | None) -> None:
+        """The server has another configuration, with another way to log in. No login is under way."""
+        self._authorization = authorization
+        self._in_a_row = 0
+        self.allow()
 
     def allow(self) -> None:
         """The server is about to be started, perhaps after `abort`."""
