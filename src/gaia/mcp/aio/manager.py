@@ -99,11 +99,17 @@ class AsyncMCPClientManager:
         return self
 
     async def __aenter__(self) -> AsyncMCPClientManager:
+        ends: list[asyncio.Task[None]] = []
+
+        def end() -> None:
+            ends.append(asyncio.create_task(self.disconnect_all()))
+
         try:
-            await until_done(self.sync.__enter__, lambda: stop_soon(self.sync.disconnect_all))
+            await until_done(self.sync.__enter__, end)
         except BaseException:
-            # Of what was begun after that, too.
+            # What was begun after that ends too. The servers that the first call has taken out, this one does not see.
             await self.disconnect_all()
+            await asyncio.gather(*ends)
             raise
         return self
 
