@@ -13,6 +13,7 @@ import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
 from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.result_bytes import may_have, with_members
 
 __all__ = [
     "EMPTY_RESULT",
@@ -27,7 +28,6 @@ __all__ = [
     "encode_request",
     "encode_response",
     "fragment",
-    "may_have",
     "member",
     "stateless_result",
 ]
@@ -42,9 +42,6 @@ EMPTY_RESULT = b"{}"
 _MAX_ID = 1024
 _MAX_METHOD = 1024
 """Characters."""
-
-_LONG = 8 * 1024
-"""Bytes."""
 
 Params = Mapping[str, msgspec.Raw]
 
@@ -136,7 +133,7 @@ def stateless_result(result: bytes) -> bytes:
     """A result of a server as the stateless era wants it: with a ``resultType``, "complete" if the server gave none."""
     if may_have(result, b'"resultType"') and "resultType" in _members.decode(result):
         return result
-    return _with_members(result, b'"resultType":"complete"')
+    return with_members(result, b'"resultType":"complete"')
 
 
 def cacheable_result(result: bytes) -> bytes:
@@ -144,17 +141,5 @@ def cacheable_result(result: bytes) -> bytes:
     members = _members.decode(result)
     for name, value in (("ttlMs", b"0"), ("cacheScope", b'"private"')):
         if name not in members:
-            result = _with_members(result, b'"' + name.encode() + b'":' + value)
+            result = with_members(result, b'"' + name.encode() + b'":' + value)
     return result
-
-
-def may_have(encoded: bytes, name: bytes) -> bool:
-    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
-    # A long one is decoded in less time than it is searched.
-    return len(encoded) >= _LONG or name in encoded or b"\\u00" in encoded
-
-
-def _with_members(result: bytes, members: bytes) -> bytes:
-    """An object of JSON with more members, which it does not have, in front."""
-    rest = result.lstrip()[1:].lstrip()
-    return b"{%b%b%b" % (members, b"" if rest[:1] == b"}" else b",", rest)
