@@ -13,7 +13,7 @@ from gaia.mcp.gateway.clients.client_messages import cacheable_result
 from gaia.mcp.gateway.clients.pending_request import PendingRequest
 from gaia.mcp.gateway.instances.handles import with_handle
 from gaia.mcp.gateway.methods.call_control import Target, pass_on, record_unknown
-from gaia.mcp.gateway.upstream.rounds import OnEnd, ParkedCall, Relayed
+from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed
 from gaia.mcp.gateway.views.known_servers import KnownServer
 
 __all__ = ["RESOURCE_NOT_FOUND", "fail", "refuse_unknown", "relay"]
@@ -46,7 +46,7 @@ def relay(
     """Pass a request on with other `params`. `failed` takes errors; without it they go to the client."""
     owner, handle = server.owner_of(request)
 
-    def send(on_end: OnEnd) -> ParkedCall | None:
+    def send(on_end: OnEnd) -> OngoingCall | None:
         try:
             upstream = server.upstream_of(owner)
         except Overloaded as error:

@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.client_request import CallOptions, ClientReques
 from gaia.mcp.errors import JsonRpcError, MCPError
 from gaia.mcp.gateway.upstream.client_side import ClientSide
 from gaia.mcp.gateway.upstream.relayed_call import RelayedCall
-from gaia.mcp.gateway.upstream.rounds import OnEnd, ParkedCall, Relayed, Rounds
+from gaia.mcp.gateway.upstream.rounds import OnEnd, OngoingCall, Relayed, Rounds
 from gaia.mcp.gateway.upstream.sealing import SealBroken
 from gaia.mcp.gateway.upstream.server_link import ServerLink
 from gaia.telemetry import spans
@@ -35,7 +35,7 @@ class Upstream:
         self._link: ServerLink | None = None
         """From the first request on."""
 
-    def request(self, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd) -> ParkedCall | None:
+    def request(self, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd) -> OngoingCall | None:
         """Pass a request on. `on_end` is called once, perhaps before this returns, unless the call is cancelled.
 
         `params` may have members that are JSON already (`orjson.Fragment`), without any line end. None if the request
