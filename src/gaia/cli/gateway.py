@@ -191,7 +191,7 @@ def _print_client_config(
         sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
         return
     # An address that means all of this machine's is none that a client can connect to.
-    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104
+    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
     named = http.allow_hosts[0] if http.allow_hosts else f"[{host}]" if ":" in host else host
     sys.stdout.write(config_for_url(program, f"http://{named}:{http.port}/mcp", with_token=with_token))
 

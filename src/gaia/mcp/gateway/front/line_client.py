@@ -100,7 +100,7 @@ class LineClient:
 
     def _cancelled(self, message: ClientMessage) -> None:
         if message.method == "notifications/cancelled":
-            identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]
+            identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
             request = None if identifier is None else self._requests.get(identifier)
             if request is not None:
                 request.cancel("cancelled by the client")

@@ -23,7 +23,7 @@ def take_message(session: Session, message: ClientMessage) -> None:
     if message.method is None:
         _take_response(session, message)
     elif message.method == "notifications/cancelled":
-        identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]
+        identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
         request = None if identifier is None else session.requests.get(identifier)
         # The specification forbids to cancel the first one.
         if request is not None and request.method != "initialize":
