@@ -230,3 +230,4 @@ def test_metrics_are_in_the_format_of_prometheus(home: Path, tmp_path: Path, fau
     assert 'gaia_gateway_server_calls_total{server="it"} 1.0' in lines
     assert 'gaia_gateway_server_up{server="it"} 1.0' in lines
     assert 'gaia_gateway_sessions{client=""} 1.0' in lines
+    assert 'gaia_gateway_calls_total{client="",outcome="ok",server="it"} 1.0' in lines

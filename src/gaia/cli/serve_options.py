@@ -32,6 +32,8 @@ AgentT = TypeVar("AgentT")
 
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+
+
 def _hosts(given: list[str] | None) -> list[str] | None:
     for name in given or ():
         if not _HOST.fullmatch(name):

@@ -177,9 +177,7 @@ def test_a_host_that_is_no_name_is_refused(
 
 
 @pytest.mark.parametrize("name", ["gw.example.com", "gw", "10.0.0.1", "::1", "[fe80::1]"])
-def test_a_name_or_an_address_is_a_host(
-    name: str, invoke: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
+def test_a_name_or_an_address_is_a_host(name: str, invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
     configure()
     # The name of the gateway is refused later.
     assert "name: must be" in invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name).stderr
