@@ -36,11 +36,15 @@ def test_a_client_that_starts_the_gateway_gets_the_configuration(
     invoke: Callable[..., Any], configure: Callable[..., Path]
 ) -> None:
     file = configure()
-    shown = invoke("gateway", "--stdio", "--config", file, "--print-client-config", "vscode")
+    audit = file.with_name("audit.jsonl")
+    shown = invoke("gateway", "--stdio", "--config", file, "--audit", audit, "--print-client-config", "vscode")
 
     entry = json.loads(shown.stdout)["servers"]["gaia"]
     assert Path(entry.pop("command")).name == "gaia"
-    assert entry == {"type": "stdio", "args": ["mcp", "gateway", "--stdio", "--config", str(file)]}
+    assert entry == {
+        "type": "stdio",
+        "args": ["mcp", "gateway", "--stdio", "--config", str(file), "--audit", str(audit)],
+    }
 
 
 def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
