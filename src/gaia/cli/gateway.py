@@ -81,7 +81,7 @@ def gateway_http_options(
 
 
 _HTTP_ONLY = frozenset(
-    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "audit"}
+    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name"}
 )
 
 
@@ -114,7 +114,9 @@ def gateway(
             error_type="usage",
         )
     if print_client_config is not None:
-        _print_client_config(print_client_config, http, options, stdio=stdio, with_token=clients is not None)
+        _print_client_config(
+            print_client_config, http, options, stdio=stdio, with_token=clients is not None, audit=audit
+        )
         return
 
     def run() -> None:
@@ -139,7 +141,7 @@ def gateway(
                     # They may be added while the gateway runs.
                     say_that_there_are_none(config, console=terminal.err())
                 if stdio:
-                    serve = _over_stdio(sources, http)
+                    serve = _over_stdio(sources, http, audit)
                 else:
                     serve = _over_http(sources, http, max_sessions=max_sessions, name=name, audit=audit)
             serve()
@@ -174,20 +176,28 @@ def _over_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> C
     return lambda: service.run(http, lambda url: say(f"{url}/mcp"))
 
 
-def _over_stdio(sources: GatewaySources, http: HttpOptions) -> Callable[[], None]:
+def _over_stdio(sources: GatewaySources, http: HttpOptions, audit: Path | None) -> Callable[[], None]:
     from gaia.mcp.gateway import Gateway
     from gaia.mcp.gateway.stdio import serve_stdio
 
-    gateway = Gateway(sources.config)
-    return lambda: serve_stdio(gateway, grace=http.shutdown_grace)
+    gateway = Gateway(sources.config, audit=audit)
+    return lambda: serve_stdio(gateway, sources.of(gateway), grace=http.shutdown_grace)
 
 
 def _print_client_config(
-    program: ClientProgram, http: HttpOptions, options: Options, *, stdio: bool, with_token: bool
+    program: ClientProgram,
+    http: HttpOptions,
+    options: Options,
+    *,
+    stdio: bool,
+    with_token: bool,
+    audit: Path | None,
 ) -> None:
     terminal.say(f"For {FILES[program]}:", "dim", console=terminal.err())
     if stdio:
         config = [] if options.config_file is None else ["--config", str(options.config_file.absolute())]
+        if audit is not None:
+            config += ["--audit", str(audit.absolute())]
         sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
         return
     # An address that means all of this machine's is none that a client can connect to.

@@ -72,7 +72,7 @@ class DirectProtocol(HttpToolsProtocol):
         """The headers on which the guard's answer depends, of the last request that it let pass."""
         self._passed_whole: tuple[object, ...] | None = None
         """All of its head, which many clients repeat."""
-        self._responder: DirectResponder | None = None
+        self.responder: DirectResponder | None = None
         """Of the request that is being answered."""
         self._queue: deque[tuple[str, str, dict[bytes, bytes], bytes, bool]] = deque()
         """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
@@ -90,7 +90,7 @@ class DirectProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.remove(self)
         self._queue.clear()
-        responder, self._responder = self._responder, None
+        responder, self.responder = self.responder, None
         if responder is not None:
             responder.lost()
         super().connection_lost(exc)
@@ -147,8 +147,8 @@ class DirectProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops: what is under way is finished."""
-        if self._responder is not None:
-            self._responder.keeps_alive = False
+        if self.responder is not None:
+            self.responder.keeps_alive = False
         else:
             super().shutdown()
 
@@ -251,11 +251,11 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _may_answer(self) -> bool:
         """Whether the next request may be answered: there is room for its response, and none that comes before it."""
-        return self._responder is None and self._stalled_since is None and not self._is_on_usual_way()
+        return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
 
     def _is_free(self) -> bool:
         """Whether what is written now is the response to the request that is being read."""
-        return self._responder is None and not self._queue and not self._is_on_usual_way()
+        return self.responder is None and not self._queue and not self._is_on_usual_way()
 
     def _is_on_usual_way(self) -> bool:
         """Whether the usual way has not come to its end yet."""
@@ -264,7 +264,7 @@ class DirectProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _take_usual_way(self) -> None:
-        if self._responder is not None or self._queue:
+        if self.responder is not None or self._queue:
             # Answers have to come in the order of the requests, which only one of the two ways can see to.
             self._is_direct = self._is_refused = True
             self.transport.close()
@@ -311,7 +311,7 @@ class DirectProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _handle(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, keeps_alive: bool) -> None:
-        self._responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
+        self.responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
         address = None if self.client is None else self.client[0]
         try:
             responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
@@ -321,7 +321,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def answered(self, *, keeps_alive: bool) -> None:
         """The response is complete."""
-        self._responder = None
+        self.responder = None
         self.server_state.total_requests += 1
         if not keeps_alive:
             self.transport.close()

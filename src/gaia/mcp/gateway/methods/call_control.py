@@ -133,8 +133,7 @@ class _ControlledCall:
         if self._checks.audit is None:
             on_end(relayed)
             return
-        outcome = error.error_type if error is not None else "tool_error" if relayed.is_error else "ok"
-        self._record(outcome, _delivery(error), len(relayed.result), lambda: on_end(relayed))
+        self._record(relayed.outcome, _delivery(error), len(relayed.result), lambda: on_end(relayed))
 
     def cancel(self, reason: str) -> None:
         """The client does not want the answer any more."""

@@ -41,6 +41,13 @@ class Relayed(msgspec.Struct, frozen=True):
     is_error: bool = False
     """The result says that a tool has failed."""
 
+    @property
+    def outcome(self) -> str:
+        """One word: ``ok``, ``tool_error``, or the error type."""
+        if self.error is not None:
+            return self.error.error_type
+        return "tool_error" if self.is_error else "ok"
+
 
 OnEnd = Callable[[Relayed], None]
 
