@@ -187,7 +187,8 @@ class ToolCalls:
     ) -> ClientRequest:
         """A `tools/call`, unless it is not allowed. Every tool call passes here.
 
-        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then.
+        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
+        JSON already (`orjson.Fragment`).
         """
         require_tool_name(tool_name)
         if arguments is None:

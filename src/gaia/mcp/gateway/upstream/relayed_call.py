@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -142,8 +143,12 @@ class RelayedCall:
     def _observed(self, call: RelayedRequest) -> None:
         observation = call.observer
         if observation is not None:
-            has_details = call.error is None and observation.span is not None
-            observation.ended(call.error, orjson.loads(call.raw) if has_details else {"isError": call.facts.is_error})
+            result: Mapping[str, Any] = {"isError": call.facts.is_error}
+            if call.error is None and observation.records:
+                # What cannot be decoded, such as a number that no double is as large as, is the client's affair.
+                with contextlib.suppress(ValueError):
+                    result = orjson.loads(call.raw)
+            observation.ended(call.error, result)
 
     def _check(self, call: RelayedRequest) -> None:
         """Look whether the result is what the tool has promised, if the call is to fail of that."""
