@@ -61,6 +61,8 @@ class DirectProtocol(HttpToolsProtocol):
         self._is_direct = False
         """The request that is being read goes to the handler."""
         self._path = ""
+        self._head: list[tuple[bytes, bytes]] = []
+        """Its headers."""
         self._body: bytes | bytearray = b""
         self._unfinished = 0
         """Bytes since the head has begun, or since the last part of the body."""
@@ -178,11 +180,6 @@ class DirectProtocol(HttpToolsProtocol):
         self._is_refused = False
         self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers come behind the body, when the headers have been checked.
-        if self.waiting is Waiting.HEAD:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             # It is read again, see `_parse`.
@@ -195,6 +192,8 @@ class DirectProtocol(HttpToolsProtocol):
             and self._handler.takes(path)
             and self.parser.get_http_version() == "1.1"
         )
+        # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
+        self._head, self.headers = self.headers, []
         if not self._is_direct:
             self._take_usual_way()
             return
@@ -232,7 +231,7 @@ class DirectProtocol(HttpToolsProtocol):
             request = (
                 self.parser.get_method().decode("ascii"),
                 self._path,
-                dict(self.headers),
+                dict(self._head),
                 bytes(self._body),
                 self._keeps_alive,
             )
@@ -270,29 +269,30 @@ class DirectProtocol(HttpToolsProtocol):
             self._is_direct = self._is_refused = True
             self.transport.close()
             return
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, expects = self.url, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
+        self.headers.extend(self._head)
         self.waiting = Waiting.BODY
         super().on_headers_complete()
+        self.headers = []
 
     def _refusal(self, method: str, path: str) -> Refused | None:
         """What the guard says. It is not asked again about what it let pass on this connection just before."""
-        whole = (method, path, self.headers)
+        whole = (method, path, self._head)
         if whole == self._passed_whole:
             return None
         size, total, about = 0, 0, []
-        for name, value in self.headers:
+        for name, value in self._head:
             total += len(name) + len(value)
             if name == b"content-length":
                 # The parser refuses what is no number.
                 size = int(value)
             elif name in _GUARDED:
                 about.append(value)
-        passed = (method, path, len(self.headers), total // _HEADER_STEP, *about)
+        passed = (method, path, len(self._head), total // _HEADER_STEP, *about)
         if passed != self._passed:
-            refused = self._guard.refusal(method, path, self.headers)
+            refused = self._guard.refusal(method, path, self._head)
             if refused is not None:
                 return refused
             self._passed = passed
