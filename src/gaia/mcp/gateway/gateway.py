@@ -18,7 +18,6 @@ from gaia.mcp.client.config import MCPConfig
 from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.gateway.access.access import Access
 from gaia.mcp.gateway.access.audit import Audit
-from gaia.mcp.gateway.access.audit_file import AuditFile
 from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
 from gaia.mcp.gateway.access.principal import Principal
 from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
@@ -132,6 +131,9 @@ class Gateway:
             self.endpoint.access = self._pages.access = self.access
             self._servers.checks.limits = self.access.limits
         if self._audit_file is not None:
+            # Not above: it takes half a megabyte, and most gateways have none.
+            from gaia.mcp.gateway.access.audit_file import AuditFile
+
             self._audit = self._servers.checks.audit = Audit(AuditFile(self._audit_file), self._loop)
         self._servers.start(running_loop_inbox())
         self._tick()
