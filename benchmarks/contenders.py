@@ -14,6 +14,7 @@ __all__ = [
     "GAIA",
     "GATEWAY",
     "GATEWAYS",
+    "GATEWAY_GUARDED",
     "GATEWAY_PEERS",
     "GATEWAY_TRACED",
     "HTTP_CLIENT",
@@ -173,6 +174,13 @@ GATEWAY = Contender("gateway", "gaia-mcp", "gateway_driver.py", ("-e", ".[gatewa
 GATEWAY_TRACED = Contender(
     "gateway-traced", "gaia-mcp, traced", "gateway_driver.py", ("-e", ".[gateway,otel]"), ("gaia", "--traced")
 )
+GATEWAY_GUARDED = Contender(
+    "gateway-guarded",
+    "gaia-mcp, with clients, limits and audit",
+    "gateway_driver.py",
+    ("-e", ".[gateway]"),
+    ("gaia", "--guarded"),
+)
 _SDK_GATEWAY = (*_SDK, "uvicorn", "uvloop", "httptools", "opentelemetry-sdk>=1.30")
 GATEWAY_PEERS = (
     Contender("mcp-gateway", "mcp, server and client", "gateway_driver.py", _SDK_GATEWAY, ("mcp",)),
@@ -191,7 +199,7 @@ GATEWAY_PEERS = (
 )
 """The official SDK's server in front of its own client answers with JSON, the others as they do by default."""
 
-GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_TRACED, *GATEWAY_PEERS)
+GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED, *GATEWAY_PEERS)
 
 SEPARATE_SDK = SDK._replace(key="mcp-separate", title="mcp, a client of its own in each agent")
 SEPARATE_GAIA = GAIA._replace(key="gaia-mcp-separate", title="gaia-mcp, a client of its own in each agent")
@@ -202,6 +210,7 @@ _FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP)
 SHOWN = (
     *_FLOORS,
     GATEWAY,
+    GATEWAY_GUARDED,
     GATEWAY_TRACED,
     *GATEWAY_PEERS,
     SEPARATE_GAIA,

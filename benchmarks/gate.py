@@ -12,6 +12,7 @@ from benchmarks.contenders import (
     FLOOR,
     GAIA,
     GATEWAY,
+    GATEWAY_GUARDED,
     GATEWAY_PEERS,
     PEERS,
     SDK,
@@ -60,6 +61,16 @@ _MAX_ABOVE_THE_FLOOR = (
     ("gateway, server killed: while it is idle: next good answer in the same session", GATEWAY, 0.050),
 )
 """Seconds more than the floor's: what the server's own start and handshake take."""
+
+_MAX_TIMES_ANOTHER_ROW = (
+    (
+        "gateway, runaway client: calls of another client: p99 beside it",
+        "gateway, runaway client: calls of another client: p99 alone",
+        GATEWAY_GUARDED,
+        2.0,
+    ),
+)
+"""Two rows of the same contender."""
 
 _AT_MOST = (
     ("footprint: memory: 1 server", GAIA, 34 * _MIB),
@@ -221,6 +232,8 @@ def _bars(run: Run) -> Iterator[Finding]:
     for key, contender, most in _MAX_ABOVE_THE_FLOOR:
         wanted = f"at most {amount(most, 'seconds')} more than the server's own start"
         yield from _bar(run, key, contender, _above_the_floor(most), wanted)
+    for key, other, contender, most in _MAX_TIMES_ANOTHER_ROW:
+        yield from _bar(run, key, contender, _times_another_row(run, other, contender, most), f"at most {most:g} times")
     for limits, sign, words in ((_AT_MOST, 1, "most"), (_AT_LEAST, -1, "least")):
         for key, contender, limit in limits:
             row = run.find(key)
@@ -273,6 +286,17 @@ def _above_the_floor(most: float) -> _Judge:
         pairs = zip(values, row.values[floor.key], strict=False)
         more = statistics.median(figure - start for figure, start in pairs)
         return f"{amount(more, 'seconds')} more", more <= most
+
+    return judged
+
+
+def _times_another_row(run: Run, other: str, contender: Contender, most: float) -> _Judge:
+    def judged(_: Row, values: list[float]) -> tuple[str, bool] | None:
+        row = run.find(other)
+        if row is None or not row.values.get(contender.key):
+            return None
+        times = ratio(values, row.values[contender.key])
+        return f"{times:.2f} times {row.column}", times <= most
 
     return judged
 
