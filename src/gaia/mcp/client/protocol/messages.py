@@ -32,7 +32,6 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
-    "encode_value",
     "is_tool_error",
     "optional",
     "required",
@@ -292,11 +291,6 @@ def encode_result(identifier: RequestId, result: dict[str, Any]) -> bytes:
 
 def encode_error(identifier: RequestId, code: int, message: str) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}})
-
-
-def encode_value(value: dict[str, Any]) -> bytes:
-    """An object that was decoded here, without a line end."""
-    return _encode(value).removesuffix(b"\n")
 
 
 def _encode(message: dict[str, Any]) -> bytes:
