@@ -121,10 +121,13 @@ class Supervised:
     def listing_begins(self) -> Listing:
         return Listing(0, self.clock.monotonic())
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         with self._happened:
-            self.listings.append(definitions)
+            self.listings.append(definitions or [])
             self._happened.notify_all()
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tools_listed(definitions, self.listing_begins())
 
     def refusal_of(self, tool: str) -> MCPError | None:
         return None

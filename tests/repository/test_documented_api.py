@@ -54,6 +54,7 @@ INTERNAL = {
     "gaia.mcp.MCPClient.request_disconnect",
     "gaia.mcp.MCPClient.shares_clock_with",
     "gaia.mcp.MCPClient.tools_listed",
+    "gaia.mcp.MCPClient.tools_remembered",
     "gaia.mcp.MCPClient.wake",
     "gaia.mcp.MCPClientManager.all_ready",
     "gaia.mcp.MCPClientManager.new_instance",

@@ -27,7 +27,9 @@ class HookedClient(Protocol):
 
     def listing_begins(self) -> Listing: ...
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None: ...
+
+    def tools_remembered(self, definitions: list[Any]) -> None: ...
 
     def refusal_of(self, tool_name: str, /) -> MCPError | None: ...
 
@@ -49,9 +51,13 @@ class WeakHooks:
         client = self._client()
         return Listing(0, 0.0) if client is None else client.listing_begins()
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         if (client := self._client()) is not None:
             client.tools_listed(definitions, listing)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        if (client := self._client()) is not None:
+            client.tools_remembered(definitions)
 
     def refusal_of(self, tool: str) -> MCPError | None:
         client = self._client()

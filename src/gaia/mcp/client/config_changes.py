@@ -49,16 +49,19 @@ class Origin:
         self.source = source
         # Without a restart policy of its own it has that of the manager.
         self._meaning = (self.server, "restart" in entry, source)
+        self._identity = identity_of(self.server, source)
+        self.memory = ServerMemory(None if source is None else self._identity)
+        """What is known of the server from earlier starts; from those of earlier processes only if it is of a file."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin) and self._meaning == other._meaning
 
     __hash__ = None  # type: ignore[assignment]  # an entry has lists in it
 
-    @property
-    def memory(self) -> ServerMemory:
-        """What is known of the server from earlier starts; from those of earlier processes only if it is of a file."""
-        return ServerMemory(None if self.source is None else identity_of(self.server))
+    def follow(self, earlier: Origin) -> None:
+        """It takes the place of `earlier`: what is known of the server is so still, unless it is another one now."""
+        if self._identity == earlier._identity and self.server.in_process is earlier.server.in_process:
+            self.memory = earlier.memory
 
 
 class Changes:

@@ -484,9 +484,12 @@ class MCPClientManager:
         return client.last_error or "it was disconnected meanwhile"
 
     def _reconfigure(self, name: str, client: MCPClient, successor: MCPClient, origin: Origin) -> str | None:
-        if self._origins.get(client) == origin:
+        earlier = self._origins.get(client)
+        if earlier == origin:
             # An earlier change, which had not ended yet, has come to the same.
             return None
+        if earlier is not None:
+            origin.follow(earlier)
         successor.join(self._services_for(name, client, origin), self._defaults)
         error = client.reconfigure(successor)
         if client.transport is successor.transport:

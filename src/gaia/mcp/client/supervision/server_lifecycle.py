@@ -130,18 +130,23 @@ class ServerLifecycle:
         """
         self._recovery.keep_trying = self.condition.keep_trying = keep_trying
         self._logins.allow()
-        hooks = self._context.hooks
-        known = hooks.last_known() if self._context.lazy else None
-        if known is None:
+        if not self._is_known():
             self.condition.move_to(ServerState.STARTING)
             self._open()
             return
         # A start that fails later is not the application's to notice.
         self._recovery.keep_trying = self.condition.keep_trying = True
-        self.condition.profile, tools = known
-        hooks.tools_listed(tools, hooks.listing_begins())
         self.condition.move_to(ServerState.EXITED, _LAZY)
         self._on_settled()
+
+    def _is_known(self) -> bool:
+        """Whether the server is lazy and it is known what it offers, which is listed then."""
+        known = self._context.hooks.last_known() if self._context.lazy else None
+        if known is None:
+            return False
+        self.condition.profile, tools = known
+        self._context.hooks.tools_remembered(tools)
+        return True
 
     def call_waiting(self) -> None:
         """A call came for a server that does not run, or is on trial."""
@@ -330,7 +335,7 @@ class ServerLifecycle:
             self._replacements.ask(drain, on_done, "reconfigured", asked_in, context)
             return
         self._adopt(context)
-        if self.condition.state is ServerState.EXITED and context.lazy:
+        if self.condition.state is ServerState.EXITED and self._is_known():
             on_done(None)
             return
         self._replacements.await_start(on_done, "reconfigured", asked_in)
