@@ -146,12 +146,16 @@ class RelayedCall:
             observation.ended(call.error, orjson.loads(call.raw) if has_details else {"isError": call.facts.is_error})
 
     def _check(self, call: RelayedRequest) -> None:
-        """Look whether the result is what the tool has promised, if the call is to fail of that."""
+        """Look whether the result is what the tool has promised: before it is passed on, if the call fails of that."""
         assert self._request is not None, "it was sent"
         check, link = self._request.check, self._link
         relayed = Relayed(call.take(), call.error, call.facts.is_error is True)
-        if check is None or call.error is not None or not link.client.tool_calls.outputs.fails_calls:
+        if check is None or call.error is not None:
             self._end(relayed)
+            return
+        if not link.client.tool_calls.outputs.fails_calls:
+            self._end(relayed)
+            link.checks.add(check, relayed.result)
             return
         end = link.on_loop(self._end)
 

@@ -300,7 +300,9 @@ class TestAskingAStatelessClient:
 
 
 @pytest.mark.parametrize(("mode", "fails"), [("error", True), ("warn", False)])
-def test_a_result_that_does_not_fit_its_schema_fails_only_if_that_is_wanted(mode: str, fails: bool) -> None:
+def test_a_result_that_does_not_fit_its_schema_is_logged_and_fails_only_if_that_is_wanted(
+    mode: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 
     def add() -> dict[str, str]:
@@ -314,6 +316,7 @@ def test_a_result_that_does_not_fit_its_schema_fails_only_if_that_is_wanted(mode
                 assert isinstance(relayed.error, InvalidResponse)
             else:
                 assert orjson.loads(relayed.result)["structuredContent"] == {"sum": "three"}
+            assert await in_thread(wait_until, lambda: "output_invalid" in caplog.text, PATIENCE)
 
     asyncio.run(use())
 
