@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
+from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.long_strings import LONG, loads
 
 __all__ = [
@@ -52,6 +53,9 @@ _LONG_LINE = 16 * 1024
 """Bytes that take longer to count than the members of an ordinary answer."""
 
 _END_LINE = orjson.OPT_APPEND_NEWLINE
+
+_END = 1024
+"""Bytes of a line that are searched for the id of an answer."""
 
 _MAX_ID = 1024
 """Characters."""
@@ -206,7 +210,10 @@ def _decode_leniently(line: bytes) -> Any:
     try:
         # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
         return _encodable(json.loads(line.decode("utf-8", "replace")))
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        # The request that it answers must not wait for its deadline.
+        raise NestedTooDeep(OversizedLine(len(line), line[:_END], line[-_END:]).answered_id()) from error
+    except ValueError as error:
         raise NotAMessage(str(error)) from error
 
 
