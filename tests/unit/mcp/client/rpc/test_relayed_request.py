@@ -38,6 +38,8 @@ class Owner:
     def logged(self, params: Json) -> None:
         self.logs.append(params)
 
+    def refusal(self, tool: str) -> None: ...
+
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         raise NotImplementedError
 
