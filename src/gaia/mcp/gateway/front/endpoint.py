@@ -195,10 +195,10 @@ class Endpoint:
     def _post_in_session(
         self, post: _Post, message: ClientMessage, meta: Mapping[str, Any], *, accepts_messages: bool
     ) -> HttpExchange:
-        headers: Headers = []
+        headers: list[tuple[bytes, bytes]] = []
         if message.method == "initialize":
             session = self._open_session(post, message)
-            headers = [(_SESSION, session.id.encode())]
+            headers.append((_SESSION, session.id.encode()))
         else:
             session = self._session(post)
         if message.id is None or message.method is None:
@@ -207,7 +207,15 @@ class Endpoint:
             return _NOTHING
         require_unused(session, message)
         reply = HttpReply(post.responder, self._keep_alive, headers, accepts_messages=accepts_messages)
-        return _exchange(begin_request(session, message, meta, reply, post.address))
+        request = begin_request(
+            session, message, meta, reply, post.address, lambda: self._end_unopened(session, headers)
+        )
+        return _exchange(request)
+
+    def _end_unopened(self, session: Session, headers: list[tuple[bytes, bytes]]) -> None:
+        """The `initialize` has failed, or its client has gone: no client knows of the session."""
+        headers.clear()
+        self._sessions.end(session)
 
     def _open_session(self, post: _Post, message: ClientMessage) -> Session:
         if message.id is None or _SESSION in post.headers:
