@@ -166,7 +166,7 @@ def _over_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> C
 
     manager = ServiceManager.of_environment()
     try:
-        gateway = Gateway(sources.config, clients=sources.clients, **settings)
+        gateway = Gateway(sources.config, clients=sources.clients, max_body=http.max_body, **settings)
     except ValueError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     say = announce("MCP gateway")

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.serving.direct_connections import DirectConnections
-from gaia.serving.direct_handler import DirectExchange, DirectHandler, Headers
+from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
 from gaia.serving.guards import Guard, Refused
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
@@ -218,7 +218,10 @@ class DirectProtocol(HttpToolsProtocol):
                     # Bodies may come in many small parts, each of which would have all copied.
                     self._body = bytearray(self._body)
                 self._body += body
-            refused = self._guard.too_large(len(self._body))
+            size = len(self._body)
+            refused = self._guard.too_large(size)
+            if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
+                refused = self._handler.refusal(self._path, dict(self.headers))
             if refused is not None:
                 self._refuse(refused)
 
@@ -303,7 +306,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""
-        self._is_refused = True
+        self._is_refused, self._body = True, b""
         if self._is_free():
             responder = DirectResponder(self, keeps_alive=False)
             responder.finish(refused.status, [_JSON, *refused.headers], orjson.dumps(refused.body))

@@ -34,6 +34,7 @@ from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
 from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
+from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
 
 __all__ = ["Gateway"]
 
@@ -64,6 +65,7 @@ class Gateway:
         name: str | None = None,
         clients: ClientsFile | str | os.PathLike[str] | None = None,
         audit: str | os.PathLike[str] | None = None,
+        max_body: int = DEFAULT_MAX_BODY,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -79,11 +81,14 @@ class Gateway:
 
         `audit` is the file to which a line is written for each call.
 
+        A body of more than `max_body` bytes, or one that takes a minute to come, is refused.
+
         Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
         """
         if name is not None and not _NAME.fullmatch(name):
             raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
         self.name = name
+        self._max_body = max_body
         self.is_draining = False
         """Whether it is about to end, see `drain`."""
         self._started = time.monotonic()
@@ -252,7 +257,9 @@ class Gateway:
             if self._loop is None:
                 # Before the start there is no access control, and nothing is known of the servers.
                 raise RuntimeError(_NOT_STARTED)
-            await serve_request(self.endpoint, scope, receive, send)
+            await serve_request(
+                self.endpoint, scope, receive, send, max_body=self._max_body, body_seconds=HttpOptions.body_timeout
+            )
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
 
