@@ -89,9 +89,14 @@ class KnownServer:
         return self.client.capabilities
 
     @property
-    def logs_by_request(self) -> bool:
-        """Whether it logs what each request asks for, to the client of that request: it is of the stateless era."""
+    def speaks_stateless(self) -> bool:
+        """Whether it is of the stateless era, as far as is known."""
         return self.client.trips.is_stateless
+
+    @property
+    def logs_by_request(self) -> bool:
+        """Whether it logs what each request asks for, to the client of that request."""
+        return self.speaks_stateless
 
     def owner_of(self, request: OwnedRequest) -> tuple[Hashable, Handle | None]:
         """Whose process a request goes to, and the handle to tell its client of, if that is new.
