@@ -118,9 +118,11 @@ def gateway(
         return
 
     def run() -> None:
+        from gaia.cli.service_log import log_without_waiting
         from gaia.serving.extra import require
 
         require(*_MODULES, extra="gateway")
+        log_without_waiting()
         with contextlib.ExitStack() as held:
             with _collector_paused():
                 from gaia.cli.gateway_sources import GatewaySources
