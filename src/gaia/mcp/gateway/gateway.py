@@ -31,6 +31,7 @@ from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
+from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
@@ -66,6 +67,7 @@ class Gateway:
         clients: ClientsFile | str | os.PathLike[str] | None = None,
         audit: str | os.PathLike[str] | None = None,
         max_body: int = DEFAULT_MAX_BODY,
+        state_key: bytes | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -81,9 +83,12 @@ class Gateway:
 
         `audit` is the file to which a line is written for each call.
 
+        `state_key` are 32 secret random bytes. Gateways with the same key, behind one load balancer, accept what one of
+        them gave a client to send with the next round of a request (``requestState``); without it, each only its own.
+
         A body of more than `max_body` bytes, or one that takes a minute to come, is refused.
 
-        Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
+        Nothing is started yet. Raises ValueError for a configuration, a name or a key that cannot be used.
         """
         if name is not None and not _NAME.fullmatch(name):
             raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
@@ -95,7 +100,7 @@ class Gateway:
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
         """The manager of the servers."""
-        self._servers = KnownServers(self.manager)
+        self._servers = KnownServers(self.manager, StateSeal(state_key))
         self._changes = Changes(self._servers)
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval

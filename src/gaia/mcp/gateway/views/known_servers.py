@@ -31,6 +31,7 @@ from gaia.mcp.gateway.instances.instances import InstancePool
 from gaia.mcp.gateway.instances.owners import InstanceOwners, OwnedRequest
 from gaia.mcp.gateway.log_levels import LOG_LEVELS, severity
 from gaia.mcp.gateway.upstream.rounds import Rounds
+from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.upstream.upstream import Upstream
 from gaia.mcp.gateway.views.known_list import KnownList
 
@@ -149,9 +150,10 @@ class KnownServer:
 class KnownServers:
     """All servers of a manager, in its order. Belongs to the gateway's event loop."""
 
-    def __init__(self, manager: MCPClientManager) -> None:
+    def __init__(self, manager: MCPClientManager, seal: StateSeal | None = None) -> None:
+        """`seal` is for what clients keep between two rounds; None: one that no other gateway has."""
         self.manager = manager
-        self._rounds = Rounds()
+        self._rounds = Rounds(seal)
         self.checks = Checks()
         """What calls pass on their way to servers."""
         self._version = 0

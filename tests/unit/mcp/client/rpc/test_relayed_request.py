@@ -27,6 +27,7 @@ STATELESS = NegotiatedProtocol(
 
 class Owner:
     client_key = None
+    is_away = False
 
     def __init__(self, log_level: str | None = None) -> None:
         self.capabilities: Mapping[str, Any] = {"roots": {"listChanged": True}, "elicitation": {"form": {}}}
@@ -35,6 +36,9 @@ class Owner:
 
     def logged(self, params: Json) -> None:
         self.logs.append(params)
+
+    def give_way(self) -> None:
+        raise NotImplementedError
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         raise NotImplementedError
