@@ -21,7 +21,7 @@ from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.serving.direct_connections import DirectConnections
 from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
-from gaia.serving.guards import Guard, Refused
+from gaia.serving.guards import Guard, Refused, repeated
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 
@@ -294,7 +294,10 @@ class DirectProtocol(HttpToolsProtocol):
             elif name in _GUARDED:
                 about.append(value)
         passed = (method, path, len(self.headers), total // _HEADER_STEP, *about)
-        if passed != self._passed:
+        if passed == self._passed:
+            if (refused := repeated(self.headers)) is not None:
+                return refused
+        else:
             refused = self._guard.refusal(method, path, self.headers)
             if refused is not None:
                 return refused

@@ -300,6 +300,21 @@ def test_a_body_that_grows_too_large_is_refused() -> None:
     run(test, max_body=100)
 
 
+@pytest.mark.parametrize("name", ["Host", "Mcp-Name"])
+def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
+    """Not even after a request with as many headers that was let pass."""
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"{}", "Mcp-Name: one", "X-Name: two")
+        assert (await client.answer())[0] == 200
+        client.post("/mcp", b"{}", "Mcp-Name: one", f"{name.lower()}: localhost")
+        assert (await client.answer())[0] == 400
+        assert len(handler.seen) == 1
+
+    run(test)
+
+
 def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
     large = b"x" * (UNCHECKED_BYTES + 1)
 

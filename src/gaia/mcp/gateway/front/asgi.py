@@ -11,7 +11,7 @@ import orjson
 
 from gaia.mcp.gateway.front.endpoint import Endpoint, HttpExchange
 from gaia.serving.direct_handler import JSON, UNCHECKED_BYTES, Headers
-from gaia.serving.guards import Refused
+from gaia.serving.guards import Refused, repeated
 
 __all__ = ["Receive", "Scope", "Send", "serve_request"]
 
@@ -64,7 +64,7 @@ class _ClientGone(Exception):
     """The client has closed the connection before the end of its request."""
 
 
-class _BodyRefused(Exception):
+class _RequestRefused(Exception):
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.message)
         self.refused = refused
@@ -79,13 +79,15 @@ async def serve_request(
     headers: dict[bytes, bytes] = dict(scope["headers"])
     exchange: HttpExchange | None = None
     try:
+        if (twice := repeated(scope["headers"])) is not None:
+            raise _RequestRefused(twice)
         async with asyncio.timeout(body_seconds):
             body = await _body(receive, max_body, lambda: endpoint.refusal(path, headers))
     except _ClientGone:
         return
     except TimeoutError:
         _refuse(responder, Refused(408, f"The body has not come within {body_seconds:g} seconds"))
-    except _BodyRefused as problem:
+    except _RequestRefused as problem:
         _refuse(responder, problem.refused)
     else:
         address = scope["client"][0] if scope.get("client") else None
@@ -118,7 +120,7 @@ async def serve_request(
 
 
 async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
-    """Raises `_ClientGone`, and `_BodyRefused` for more than `most` bytes, or if `refusal` says why of a large one."""
+    """Raises `_ClientGone`, and `_RequestRefused` for more than `most` bytes, or if `refusal` says why of a large one."""
     body: bytes | bytearray = b""
     is_large = False
     while True:
@@ -128,11 +130,11 @@ async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | Non
         part: bytes = message.get("body", b"")
         size = len(body) + len(part)
         if size > most:
-            raise _BodyRefused(Refused(413, f"The body is larger than {most} bytes"))
+            raise _RequestRefused(Refused(413, f"The body is larger than {most} bytes"))
         if size > UNCHECKED_BYTES and not is_large:
             is_large = True
             if (refused := refusal()) is not None:
-                raise _BodyRefused(refused)
+                raise _RequestRefused(refused)
         if not message.get("more_body"):
             return bytes(body + part) if body else part
         if isinstance(body, bytes):
