@@ -92,6 +92,11 @@ async def serve_request(
     else:
         address = scope["client"][0] if scope.get("client") else None
         exchange = endpoint.handle(scope["method"], path, headers, body, responder, address)
+    await _respond(responder, exchange, receive, send)
+
+
+async def _respond(responder: _AsgiResponder, exchange: HttpExchange | None, receive: Receive, send: Send) -> None:
+    """Send what the endpoint says, until its end or that of the client. `exchange` is None for a refused request."""
     gone: asyncio.Task[None] | None = None
     is_gone = False
 
@@ -120,7 +125,7 @@ async def serve_request(
 
 
 async def _body(receive: Receive, most: int, refusal: Callable[[], Refused | None]) -> bytes:
-    """Raises `_ClientGone`, and `_RequestRefused` for more than `most` bytes, or if `refusal` says why of a large one."""
+    """Raises `_ClientGone`, and `_RequestRefused`: more than `most` bytes, or a large one that `refusal` is against."""
     body: bytes | bytearray = b""
     is_large = False
     while True:
