@@ -8,7 +8,7 @@ import msgspec
 
 from gaia.mcp.client.protocol.messages import encode_value
 
-__all__ = ["NO_FACTS", "ResultFacts", "decode_answer", "facts_of", "result_bytes"]
+__all__ = ["NO_FACTS", "ResultFacts", "decode_answer", "facts_of", "may_have", "result_bytes"]
 
 
 class _Envelope(msgspec.Struct):
@@ -72,3 +72,8 @@ def facts_of(result: bytes) -> ResultFacts:
 def result_bytes(result: dict[str, Any]) -> bytes:
     """A result that had to be decoded, because its line had to be repaired."""
     return encode_value(result)
+
+
+def may_have(encoded: bytes, name: bytes) -> bool:
+    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
+    return name in encoded or b"\\u00" in encoded

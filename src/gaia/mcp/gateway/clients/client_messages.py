@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, RequestId
+from gaia.mcp.client.protocol.raw_answers import may_have
 from gaia.mcp.gateway.request_refused import RequestRefused
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "encode_request",
     "encode_response",
     "fragment",
-    "may_have",
     "member",
     "stateless_result",
 ]
@@ -142,11 +142,6 @@ def cacheable_result(result: bytes) -> bytes:
         if name not in members:
             result = _with_members(result, b'"' + name.encode() + b'":' + value)
     return result
-
-
-def may_have(encoded: bytes, name: bytes) -> bool:
-    """Whether JSON may have a member of this name, which is given in quotation marks. It may be written in escapes."""
-    return name in encoded or b"\\u00" in encoded
 
 
 def _with_members(result: bytes, members: bytes) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from gaia.mcp.client.protocol.messages import INVALID_PARAMS
-from gaia.mcp.gateway.clients.client_messages import may_have
+from gaia.mcp.client.protocol.raw_answers import may_have
 from gaia.mcp.gateway.request_refused import RequestRefused
 
 __all__ = ["HANDLE_KEY", "Handle", "Handles", "with_handle"]
