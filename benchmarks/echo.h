@@ -179,6 +179,9 @@ static Answer tool_answer(const Request *request) {
                      literal("}],\"isError\":false}"));
 }
 
+/* Whether the tool is not marked as safe to repeat. */
+static bool is_unmarked;
+
 /* Whether `message` has an answer, which its parts point into. */
 static bool find_answer(Span message, Answer *answer) {
     Request request = {0};
@@ -199,10 +202,11 @@ static bool find_answer(Span message, Answer *answer) {
                       request.protocol_version.at == NULL ? literal("\"2025-11-25\"") : request.protocol_version,
                       literal(",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"c-echo\",\"version\":\"1\"}}"));
     else if (equals(request.method, "\"tools/list\""))
-        *answer =
-            fixed_answer(request.id, ",\"result\":{\"tools\":[{\"name\":\"echo\",\"description\":\"Return the text.\","
-                                     "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\"}},"
-                                     "\"required\":[\"text\"]},\"annotations\":{\"readOnlyHint\":true}}]}");
+        *answer = answer_of(request.id,
+                            literal(",\"result\":{\"tools\":[{\"name\":\"echo\",\"description\":\"Return the text.\","
+                                    "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\"}},"
+                                    "\"required\":[\"text\"]},\"annotations\":{\"readOnlyHint\":"),
+                            literal(is_unmarked ? "false" : "true"), literal("}}]}"));
     else
         *answer = fixed_answer(request.id, ",\"error\":{\"code\":-32601,\"message\":\"unknown method\"}");
     return true;

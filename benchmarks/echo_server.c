@@ -1,7 +1,8 @@
 /*
  * An MCP echo server over stdio whose own time is next to nothing, so that a benchmark of a client measures the client.
  *
- * `echo_server SECONDS` takes so long to start: it does not read before.
+ * `echo_server SECONDS` takes so long to start: it does not read before. With `--unmarked` after that, its tool does not
+ * say that it is safe to repeat.
  */
 
 #include <errno.h>
@@ -91,6 +92,7 @@ static void sleep_for(double seconds) {
 int main(int count, char **arguments) {
     if (count > 1)
         sleep_for(atof(arguments[1]));
+    is_unmarked = count > 2 && strcmp(arguments[2], "--unmarked") == 0;
     for (;;) {
         if (end == capacity)
             make_room();

@@ -11,6 +11,9 @@ from benchmarks.contenders import (
     AWAITED_TRACED,
     FLOOR,
     GAIA,
+    GATEWAY,
+    GATEWAY_GUARDED,
+    GATEWAY_PEERS,
     PEERS,
     SDK,
     SDK_TRACED,
@@ -41,12 +44,33 @@ _MAX_TIMES_THE_FLOOR = (
     ("http: JSON answers, 64 B, two cores: p50", GAIA, 6.0),
     ("http: JSON answers, 64 B, one core: p50", GAIA, 6.0),
     ("tracing: added to the p50 of a call of 64 B: one core", TRACED, 2.5),
+    ("gateway: 64 B: p50", GATEWAY, 4.0),
+    ("gateway: 64 KiB: p50", GATEWAY, 4.0),
+    ("gateway, stateless clients: 64 B: p50", GATEWAY, 4.0),
+    ("gateway, stateless clients: 64 KiB: p50", GATEWAY, 4.0),
+)
+_MIN_SHARE_OF_THE_FLOOR = (
+    ("gateway: calls per second: 32 sessions", GATEWAY, 0.3),
+    ("gateway: calls per second: 128 sessions", GATEWAY, 0.3),
+    ("gateway, stateless clients: calls per second: 32 sessions", GATEWAY, 0.3),
+    ("gateway, stateless clients: calls per second: 128 sessions", GATEWAY, 0.3),
 )
 _MAX_ABOVE_THE_FLOOR = (
     ("recovery: after kill -9: next good answer", GAIA, 0.020),
     ("recovery: after kill -9 of a server that takes 1.5 s to start: next good answer", GAIA, 0.020),
+    ("gateway, server killed: while it is idle: next good answer in the same session", GATEWAY, 0.050),
 )
 """Seconds more than the floor's: what the server's own start and handshake take."""
+
+_MAX_TIMES_ANOTHER_ROW = (
+    (
+        "gateway, runaway client: calls of another client: p99 beside it",
+        "gateway, runaway client: calls of another client: p99 alone",
+        GATEWAY_GUARDED,
+        2.0,
+    ),
+)
+"""Two rows of the same contender."""
 
 _AT_MOST = (
     ("footprint: memory: 1 server", GAIA, 34 * _MIB),
@@ -57,10 +81,21 @@ _AT_MOST = (
     ("tracing: added to the p50 of a call of 64 B: one core", UNSAMPLED, 10e-6),
     ("recovery: after kill -9: next good answer", STANDBY, 0.010),
     ("recovery: after kill -9 of a server that takes 1.5 s to start: next good answer", STANDBY, 0.010),
+    ("gateway: 64 B: p99", GATEWAY, 0.6e-3),
+    ("gateway, stateless clients: 64 B: p99", GATEWAY, 0.6e-3),
+    ("gateway: start: first good answer", GATEWAY, 0.3),
+    ("gateway: memory: 32 sessions", GATEWAY, 60e6),
+    ("gateway: memory: 128 sessions", GATEWAY, 75e6),
+    ("gateway, server killed with calls: with 32 calls under way: until all clients are told", GATEWAY, 0.050),
 )
 _AT_LEAST = (
     ("throughput: 1 server, two cores: 32 callers", GAIA, 20_000.0),
     ("http: JSON answers, calls per second: 32 callers", GAIA, 6_000.0),
+    (
+        "gateway, server killed with calls: what is said of 32 calls: clients told whether it may have acted",
+        GATEWAY,
+        32.0,
+    ),
 )
 _MIN_TIMES_AS_GOOD_AS_THE_SDK = (
     ("http: JSON answers, 64 B, two cores: p50", GAIA, SDK, 10.0),
@@ -103,6 +138,18 @@ EXPLAINED = {
         "A small guard process, and one forked from it for each server, end all that servers started, also when the "
         "program is killed. No peer has that. Pages that processes share count in parts."
     ),
+    "gateway: memory": (
+        "What is resident of a small guard process, and of one forked from it for each server, counts here as a whole, "
+        "and most of it is pages that they share with one another and with the gateway. No peer has that."
+    ),
+    "gateway, server killed: while it is idle": (
+        "Before the next process starts, the guard process of the killed one has ended all that it left running. The "
+        "peer that is ahead starts another one at the next call, and leaves what the first one started."
+    ),
+    "gateway, server killed with calls: with 32 calls under way": (
+        "An error says how the process ended and whether it may have acted, so clients are told when its end is known. "
+        "Peers say that a connection was closed."
+    ),
 }
 """Rows in which peers may be ahead, by the beginning of their keys, and why."""
 
@@ -111,7 +158,22 @@ _SPANS = (
     "the time is spans, the less is left that differs. The rows without tracing show what the calls take."
 )
 
+_WAKING = (
+    "A call wakes the gateway, the server, the gateway again and the client, where each of the two exchanges of the "
+    "floor wakes two processes that may share a core. On one core, where nothing has to wake up, see the row."
+)
+_CROWDED = (
+    "The client and the gateway share the machine's cores, and the floor's server takes next to nothing of them. See "
+    "the processor time of a call."
+)
+
 _CAUSES = {
+    ("gateway: 64 B: p50", GATEWAY): _WAKING,
+    ("gateway, stateless clients: 64 B: p50", GATEWAY): _WAKING,
+    ("gateway: calls per second: 32 sessions", GATEWAY): _CROWDED,
+    ("gateway: calls per second: 128 sessions", GATEWAY): _CROWDED,
+    ("gateway, stateless clients: calls per second: 32 sessions", GATEWAY): _CROWDED,
+    ("gateway, stateless clients: calls per second: 128 sessions", GATEWAY): _CROWDED,
     ("latency: 64 B, two cores: p50", GAIA): (
         "A call wakes three threads one after the other (the server's, the reader, the caller) where the raw pipe "
         "wakes two, so the ratio on two cores follows what a wake-up costs on the machine."
@@ -184,12 +246,17 @@ _Judge = Callable[[Row, list[float]], tuple[str, bool] | None]
 def _bars(run: Run) -> Iterator[Finding]:
     for key, contender, most in _MAX_TIMES_THE_FLOOR:
         yield from _bar(run, key, contender, _times_the_floor(most), f"at most {most:g} times")
+    for key, contender, least in _MIN_SHARE_OF_THE_FLOOR:
+        yield from _bar(run, key, contender, _share_of_the_floor(least), f"at least {least:.0%}")
     for key, contender, most in _MAX_ABOVE_THE_FLOOR:
         wanted = f"at most {amount(most, 'seconds')} more than the server's own start"
         yield from _bar(run, key, contender, _above_the_floor(most), wanted)
+    for key, other, contender, most in _MAX_TIMES_ANOTHER_ROW:
+        yield from _bar(run, key, contender, _times_another_row(run, other, contender, most), f"at most {most:g} times")
     for limits, sign, words in ((_AT_MOST, 1, "most"), (_AT_LEAST, -1, "least")):
         for key, contender, limit in limits:
-            unit = "calls/s" if sign < 0 else "bytes" if limit > _MIB else "seconds"
+            row = run.find(key)
+            unit = "" if row is None else row.unit
             yield from _bar(run, key, contender, _absolute(limit, sign), f"at {words} {amount(limit, unit)}")
     for key, contender, sdk, least in _MIN_TIMES_AS_GOOD_AS_THE_SDK:
         wanted = f"at least {least:g} times as good as {sdk.title}"
@@ -219,6 +286,17 @@ def _times_the_floor(most: float) -> _Judge:
     return judged
 
 
+def _share_of_the_floor(least: float) -> _Judge:
+    def judged(row: Row, values: list[float]) -> tuple[str, bool] | None:
+        floor = floor_among(row.values)
+        if floor is None:
+            return None
+        share = ratio(values, row.values[floor.key])
+        return f"{share:.0%} of the {floor.title}", share >= least
+
+    return judged
+
+
 def _above_the_floor(most: float) -> _Judge:
     def judged(row: Row, values: list[float]) -> tuple[str, bool] | None:
         floor = floor_among(row.values)
@@ -227,6 +305,17 @@ def _above_the_floor(most: float) -> _Judge:
         pairs = zip(values, row.values[floor.key], strict=False)
         more = statistics.median(figure - start for figure, start in pairs)
         return f"{amount(more, 'seconds')} more", more <= most
+
+    return judged
+
+
+def _times_another_row(run: Run, other: str, contender: Contender, most: float) -> _Judge:
+    def judged(_: Row, values: list[float]) -> tuple[str, bool] | None:
+        row = run.find(other)
+        if row is None or not row.values.get(contender.key):
+            return None
+        times = ratio(values, row.values[contender.key])
+        return f"{times:.2f} times {row.column}", times <= most
 
     return judged
 
@@ -252,20 +341,21 @@ def _as_good_as(other: Contender, least: float) -> _Judge:
 
 def _rivalries(run: Run) -> Iterator[Finding]:
     for row in run.rows:
-        rivals = [peer for peer in PEERS if peer.key in row.values]
-        if GAIA.key not in row.values or not rivals:
+        ours, peers = (GATEWAY, GATEWAY_PEERS) if GATEWAY.key in row.values else (GAIA, PEERS)
+        rivals = [peer for peer in peers if peer.key in row.values]
+        if ours.key not in row.values or not rivals:
             continue
-        times, best = max((_times_behind(row, peer.key), peer) for peer in rivals)
+        times, best = max((_times_behind(row, ours.key, peer.key), peer) for peer in rivals)
         explanation = next((why for key, why in EXPLAINED.items() if row.key.startswith(key)), "")
-        found = f"{1 / times:.2f} times as good as {best.title}" if times > 0 else f"as good as {best.title}"
+        found = f"{1 / times:.2f} times as good as {best.title}" if times > 0 else f"ahead of {best.title}"
         yield Finding(row.key, found, "ahead of every peer", times < 1, explanation if times >= 1 else "")
 
 
-def _times_behind(row: Row, peer: str) -> float:
+def _times_behind(row: Row, ours: str, peer: str) -> float:
     """Over 1 if the peer is better."""
-    gaia, rival = row.values[GAIA.key], row.values[peer]
+    gaia, rival = row.values[ours], row.values[peer]
     if row.more_is_better:
-        return ratio(rival, gaia)
+        gaia, rival = rival, gaia
     if statistics.median(rival) == 0:
         return float("inf") if statistics.median(gaia) > 0 else 1.0
     return ratio(gaia, rival)

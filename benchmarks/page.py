@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import markdown
-from benchmarks.contenders import FRAMEWORKS, GAIA, SHOWN, floor_among
+from benchmarks.contenders import FRAMEWORKS, GAIA, GATEWAY, SHOWN, floor_among
 from benchmarks.figures import ratio
 from benchmarks.gate import Finding, judge
 from benchmarks.plots import plot
@@ -18,7 +18,7 @@ from benchmarks.words import amount_with_spread
 __all__ = ["gate_table", "table", "text", "write"]
 
 
-_OURS = {GAIA.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
+_OURS = {GAIA.key, GATEWAY.key, *(each.key for each in FRAMEWORKS if each.arguments[-1] == "adapter")}
 """What stands out in tables."""
 
 
@@ -103,6 +103,46 @@ _SECTIONS = {
         "Frameworks differ in how much they do around a call. The server is killed between two calls, and the tool is "
         "called repeatedly, without any recovery code; at the first good answer the server is killed again. The second "
         "restart of a supervised server in a row waits for its backoff.",
+    ),
+    "gateway": _Words(
+        "Gateway",
+        "Clients of the handshake era before gateways of which each has a server over stdio behind it, written in C "
+        "and of the same era. One raw client calls all of them: it writes a ready-made request, and of the answer it "
+        "looks at the id and the text. The floor is what a gateway would take that costs nothing: this client's "
+        "exchange with a server in C over HTTP, and an exchange through a raw pipe, added up; for calls per second "
+        "it is the server over HTTP alone. The system places the processes, so figures jump with what it costs to "
+        "wake a core; on *one core* they follow the code. Each session has one call under way. *Traced*: with a "
+        "tracer that records every call and discards it. *With clients, limits and audit*: each call shows a token, "
+        "passes limits of its client, the server and the tool, and has a line in a file. Processor time is that of the "
+        "gateway's processes, and memory what is resident of them, both without the server.",
+    ),
+    "gateway, stateless clients": _Words(
+        "Gateway, stateless clients",
+        "The same with clients of revision 2026-07-28, before the same server of the handshake era. A session is a "
+        "connection here.",
+    ),
+    "gateway, runaway client": _Words(
+        "Gateway, a runaway client",
+        "A client calls one call after the other: alone, and while another client calls in each of 32 sessions as soon "
+        "as it has an answer. The limits of that one are 4 calls at once and 200 per second; what is above waits at "
+        "the gateway.",
+    ),
+    "gateway, server killed": _Words(
+        "Gateway, a server is killed",
+        "The server is killed with `kill -9` while nothing is under way, and a client calls repeatedly in the session "
+        "that it has. The floor is what the server needs for its start, its handshake and an answer.",
+    ),
+    "gateway, server killed with calls": _Words(
+        "Gateway, a server is killed with calls",
+        "The server has a call of each of 32 sessions and has answered none when it is killed with `kill -9`. Its tool "
+        "is not marked as safe to repeat, so each client has to be told. The second table counts the answers that say "
+        "whether the server may have acted.",
+    ),
+    "gateway, many agents": _Words(
+        "Gateway, many agents",
+        "Agents that use the same servers, small ones in Python: through one gateway, or each with a client and "
+        "servers of its own. The agents' own processes are not counted. Of pages that processes share, each counts "
+        "its part.",
     ),
     "sandbox": _Words(
         "Sandbox",

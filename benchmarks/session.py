@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 
-from benchmarks.contenders import FRAMEWORKS, Contender
+from benchmarks.contenders import FRAMEWORKS, GATEWAYS, Contender
 from benchmarks.driver_process import DriverFailed, DriverProcess
 from benchmarks.environments import CannotInstall
 from benchmarks.results import Run
@@ -39,8 +39,10 @@ class Session:
         self.run = run
         self.effort = effort
         self.server = server
-        self._contenders = [each for each in contenders if each not in FRAMEWORKS]
+        apart = {*FRAMEWORKS, *GATEWAYS}
+        self._contenders = [each for each in contenders if each not in apart]
         self.frameworks = [each for each in contenders if each in FRAMEWORKS]
+        self.gateways = [each for each in contenders if each in GATEWAYS]
         self._began = time.monotonic()
 
     def able(self, section: str, among: Sequence[Contender] | None = None) -> list[Contender]:

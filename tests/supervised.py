@@ -14,7 +14,7 @@ from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.caller import Caller, CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.client_request import CallOptions, ClientRequest, OnProgress
-from gaia.mcp.client.supervision.context import Listing, SupervisionContext
+from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, GaveUp, Restarted, ServerState, StateChanged
 from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
@@ -59,6 +59,9 @@ class Supervised:
         standby: bool = False,
         recycling: RecyclingLimits = NO_LIMITS,
         drain_timeout: float = 30.0,
+        lazy: bool = False,
+        idle_stop: float | None = None,
+        known: KnownServer | None = None,
     ) -> None:
         """A server of the handshake era, or a `stateless` one; the client knows, unless `protocol` says "auto".
 
@@ -83,6 +86,8 @@ class Supervised:
             standby=standby,
             recycling=recycling,
             drain_timeout=drain_timeout,
+            lazy=lazy,
+            idle_stop=idle_stop,
             hooks=self,
             server_requests=self.server_requests,
             clock=self.clock,
@@ -92,6 +97,11 @@ class Supervised:
         self.supervisor = Supervisor(self.context)
         self.caller = Caller(self.supervisor, clock, timeout)
         self._threads = ThreadPoolExecutor(64, "test-caller")
+        self.adoptions: list[SupervisionContext] = []
+        """What was adopted, on the supervisor's thread."""
+        self.known = known
+        self.unsafe: set[str] = set()
+        """Tools that must not be repeated any more."""
         self._happened = threading.Condition()
         """Owns everything below."""
         self.events: list[Event] = []
@@ -113,13 +123,25 @@ class Supervised:
     def listing_begins(self) -> Listing:
         return Listing(0, self.clock.monotonic())
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         with self._happened:
-            self.listings.append(definitions)
+            self.listings.append(definitions or [])
             self._happened.notify_all()
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tools_listed(definitions, self.listing_begins())
 
     def refusal_of(self, tool: str) -> MCPError | None:
         return None
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        return tool not in self.unsafe
+
+    def adopted(self, context: SupervisionContext) -> None:
+        self.adoptions.append(context)
+
+    def last_known(self) -> KnownServer | None:
+        return self.known
 
     def happened(self, event: Event) -> None:
         with self._happened:

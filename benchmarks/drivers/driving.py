@@ -124,6 +124,8 @@ def drive(contender: Contender) -> None:
         "crowd": getattr(contender, "crowd", lambda **asked: _crowd(contender, **asked)),
         # One that does not recover may start its server again, which shows how much of a recovery that is.
         "recover": getattr(contender, "recover", lambda pid, give_up: _recover(contender, pid, give_up)),
+        # What only some are asked.
+        **getattr(contender, "further_commands", {}),
     }
     answers = _take_stdout()
     for line in sys.stdin:

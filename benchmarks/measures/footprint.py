@@ -11,7 +11,7 @@ from benchmarks.contenders import FLOOR, GAIA
 from benchmarks.driver_process import DriverProcess
 from benchmarks.session import Session
 
-__all__ = ["measure"]
+__all__ = ["measure", "own_share"]
 
 SECTION = "footprint"
 FLEET = "start and end"
@@ -55,7 +55,7 @@ def _servers(servers: int) -> str:
     return f"{servers} server{'s' * (servers > 1)}"
 
 
-def _own_share(process: psutil.Process) -> int:
+def own_share(process: psutil.Process) -> int:
     """Bytes, where pages that several processes share count in parts: processes forked from one share most of them."""
     return int(getattr(process.memory_full_info(), "pss", process.memory_info().rss))
 
@@ -64,7 +64,7 @@ def _add(session: Session, driver: DriverProcess, servers: int) -> None:
     process = driver.process
     figures = {
         "memory": process.memory_info().rss,
-        "memory of its helpers": sum(map(_own_share, driver.helpers())),
+        "memory of its helpers": sum(map(own_share, driver.helpers())),
         "threads": process.num_threads(),
         "descriptors": process.num_fds(),
     }

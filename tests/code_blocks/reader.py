@@ -127,7 +127,7 @@ class Reader:
         if block.language == "console":
             commands = [self._with_free_ports(command) for command in commands_of(block)]
             # A command that needs Ctrl-C is alone; others share a shell, and so its variables.
-            scripts = commands if block.value("until") else ["\n".join(commands)]
+            scripts = list(map(self._with_free_port, commands)) if block.value("until") else ["\n".join(commands)]
             return [["bash", "-e", "-o", "pipefail", "-c", each] for each in scripts]
         self.chain = [*self.chain, block] if block.value("continues") is not None else [block]
         # Each line stands where it stands in the page, so that a traceback names it.
@@ -219,6 +219,11 @@ class Reader:
             return match[1] + self.ports[match[2]]
 
         return _PORT.sub(free, text)
+
+    def _with_free_port(self, command: str) -> str:
+        """`command`, not listening at the port that is used by default: other examples run at the same time."""
+        listens = command.startswith("gaia mcp gateway") and "--port" not in command
+        return self._with_free_ports(f"{command} --port 8765") if listens else command
 
     # Files.
 

@@ -132,12 +132,15 @@ class ConformanceAgent(MCPAgent, Agent):
     def _register_tools(self) -> None:
         pass
 
+    changes = 0
+    """How often tools or prompts were changed."""
+
     def get_mcp_tool_definitions(self) -> list[dict[str, Any]]:
         names = [name for name in vars(type(self)) if name.startswith("test_")]
         return [
             {
                 "name": name,
-                "description": str(getattr(self, name).__doc__),
+                "description": f"{getattr(self, name).__doc__} Version {self.changes}.",
                 "inputSchema": self.ARGUMENTS.get(name, {"type": "object", "properties": {}}),
             }
             for name in [*names, "json_schema_2020_12_tool"]
@@ -219,12 +222,14 @@ class ConformanceAgent(MCPAgent, Agent):
         return text("done")
 
     def test_trigger_tool_change(self, context: MCPContext) -> dict[str, Any]:
-        """Say that the tools changed."""
+        """Change a tool, and say so."""
+        self.changes += 1
         self.notify_mcp_change("tools")
         return text("changed")
 
     def test_trigger_prompt_change(self, context: MCPContext) -> dict[str, Any]:
-        """Say that the prompts changed."""
+        """Change a prompt, and say so."""
+        self.changes += 1
         self.notify_mcp_change("prompts")
         return text("changed")
 
@@ -318,7 +323,7 @@ class ConformanceAgent(MCPAgent, Agent):
             return {"name": name, "description": f"The {name}", "required": True}
 
         return [
-            {"name": "test_simple_prompt", "description": "Without arguments"},
+            {"name": "test_simple_prompt", "description": f"Without arguments. Version {self.changes}."},
             {
                 "name": "test_prompt_with_arguments",
                 "description": "With two arguments",

@@ -82,4 +82,4 @@ def test_contributors_are_told_of_every_environment(environments: set[str]) -> N
     table = re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|.*\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     rows = {name for names in table for name in re.findall(r"[\w-]+", names)}
 
-    assert rows == environments | {"py313", "py314"}
+    assert rows == environments | {"py314"}

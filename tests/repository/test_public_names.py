@@ -27,6 +27,7 @@ PUBLIC_NAMES = {
     "gaia.mcp.server": {"serve_http", "serve_stdio"},
     "gaia.mcp": {
         "AnswerLost",
+        "AppliedConfig",
         "AudioContent",
         "AuthorizationRequest",
         "CallCancelled",
@@ -110,6 +111,7 @@ PUBLIC_NAMES = {
         "text_for_model",
     },
     "gaia.dashboard": {"Dashboard"},
+    "gaia.mcp.gateway": {"Gateway"},
     "gaia.testing": {
         "CassetteMismatch",
         "FakeCall",

@@ -197,4 +197,5 @@ def test_a_port_that_is_taken_is_told_in_words(served: Served) -> None:
     )
     assert run.returncode == 1
     assert "cannot listen" in run.stderr
+    assert "--port takes another one" in " ".join(run.stderr.split())
     assert "Traceback" not in run.stderr

@@ -25,3 +25,15 @@ def test_a_short_one(pytestconfig: pytest.Config) -> None:
     assert figures["lost"] == 0
     assert figures["calls"] == sum(figures["outcomes"].values()) > 20
     assert sum(figures["kills"].values()) == sum(one["count"] for one in figures["recoveries"].values())
+
+
+def test_a_short_one_through_a_gateway(home: Path, pytestconfig: pytest.Config) -> None:
+    seed = str(pytestconfig.getoption("chaos_seed"))
+    size = ["--kills", "5", "--clients", "8", "--servers", "2"]
+    command = [sys.executable, "-m", "tests.soak.gateway", *size, "--seed", seed, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=4 * PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["wrong"] == []
+    assert figures["calls"] == sum(figures["told"].values()) > 20
+    assert figures["recovery"]["count"] > 0

@@ -15,10 +15,13 @@ from gaia.cli.command_errors import unknown_name
 from gaia.cli.offerings import tool_details, tool_sections
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import server_table
+from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, rows_of
 from gaia.cli.servers import complete_name, connected, files_of, waiting_for
 from gaia.cli.trusting import load_to_start
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.supervision.status import ServerStatus
@@ -47,17 +50,22 @@ ListTimeoutOption = Annotated[
 @with_options("trust", "config", "as_json", "trace", "debug")
 def list_servers(
     options: Options,
+    url: UrlArgument = None,
     connect: Annotated[
         bool, typer.Option("--connect/--no-connect", help="Start each server to see how it is, or only read the files.")
     ] = True,
     timeout: ListTimeoutOption = _LIST_SECONDS,
+    token: TokenOption = None,
 ) -> None:
     """List the configured servers: state, number of tools, and the file each comes from.
 
     All are started at once to see how they are, and stopped again; disabled ones are not. A server that is not ready
     within five seconds (--timeout) is shown as starting. The exit status says nothing about the servers: it is 0 if
-    there is a list.
+    there is a list. With the URL of a gateway, the list is about its servers, and none is started.
     """
+    if url is not None:
+        _list_gateway(url, token, options)
+        return
     if not connect:
         if "timeout" in options.given:
             raise typer.BadParameter(
@@ -79,6 +87,16 @@ def list_servers(
             manager.disconnect_all()
 
 
+def _list_gateway(url: str, token: str | None, options: Options) -> None:
+    status = fetch_status(url, token)
+    rows = rows_of(status)
+    if options.json:
+        terminal.print_json({"servers": rows})
+        return
+    terminal.show(server_table(rows))
+    _show_errors(rows)
+
+
 def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> None:
     if options.json:
         terminal.print_json({"servers": rows})
@@ -87,19 +105,23 @@ def _show(servers: MCPConfig, rows: list[dict[str, Any]], options: Options) -> N
         say_that_there_are_none(servers)
         return
     terminal.show(server_table(rows))
-    for row in rows:
-        if row["error"] is not None:
-            terminal.say(f"{terminal.one_line(row['name'])}: {row['error']}", "red")
+    _show_errors(rows)
     late = [row["name"] for row in rows if row["waited"] is not None]
     if late:
         command = options.command("doctor", late[0])
         terminal.say(f"--timeout SECONDS waits longer for those that are starting; {command} finds out more.", "dim")
 
 
-def say_that_there_are_none(servers: MCPConfig) -> None:
-    """For commands about all servers."""
-    terminal.say(f"No servers are configured in {files_of(servers)}")
-    terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim")
+def _show_errors(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if row["error"] is not None:
+            terminal.say(f"{terminal.one_line(row['name'])}: {row['error']}", "red")
+
+
+def say_that_there_are_none(servers: MCPConfig, console: Console | None = None) -> None:
+    """For commands about all servers. To standard output unless there is a `console`."""
+    terminal.say(f"No servers are configured in {files_of(servers)}", console=console)
+    terminal.say('Add one: gaia mcp add time "uvx mcp-server-time"', "dim", console=console)
 
 
 def _rows_read(servers: MCPConfig) -> list[dict[str, Any]]:

@@ -6,22 +6,23 @@ import io
 import logging
 import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
 from gaia import __version__
-from gaia.cli import api, mcp_commands
 from gaia.cli.command_errors import INTERRUPTED, CommandFailed, report
+from gaia.cli.lazy_group import LazyGroup, LazySubgroup, Offers
 from gaia.cli.options import Options
 from gaia.mcp.errors import MCPError
 
 __all__ = ["app", "main"]
 
 
-class RootGroup(TyperGroup):
+class RootGroup(LazyGroup):
     """Turns what a command raises into an exit status and a sentence."""
+
+    offers: ClassVar[Offers] = {"mcp": LazySubgroup("gaia.cli.mcp_commands"), "api": LazySubgroup("gaia.cli.api")}
 
     def invoke(self, ctx: Any) -> Any:
         options = ctx.ensure_object(Options)
@@ -37,8 +38,6 @@ class RootGroup(TyperGroup):
 
 # Plain help is twice as fast as rich's panels, and examples in it need no escaping.
 app = typer.Typer(cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.add_typer(mcp_commands.app, name="mcp")
-app.add_typer(api.app, name="api")
 
 
 def _print_version(wanted: bool) -> None:

@@ -52,6 +52,8 @@ class Options:
     """When the command began: a reading of the monotonic clock."""
     given: frozenset[str] = frozenset()
     """The parameters of the command that stand on its command line, which those of the environment do not."""
+    subcommand: str | None = None
+    """The command of this one that is to be run; None if it is the last one."""
     verbatim: bool = False
     """Whether the words of the command stand after ``--``: they are taken as they are."""
 
@@ -146,6 +148,7 @@ def with_options(*shared: str, **parts: Callable[..., Any]) -> Callable[[Callabl
             options.given = frozenset(
                 name for name, source in sources.items() if source and source.name == "COMMANDLINE"
             )
+            options.subcommand = ctx.invoked_subcommand
             options.add(**{name: given.pop(name) for name in shared})
             made = {
                 name: parts[name](**{parameter.name: given.pop(parameter.name) for parameter in taken})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import socket
 from collections.abc import Callable
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
@@ -14,6 +18,7 @@ from gaia.serving.options import HttpOptions, UnsafeOptions
 __all__ = [
     "HTTP_ONLY",
     "AllowHostOption",
+    "AllowOriginOption",
     "HostOption",
     "PortOption",
     "ThreadsOption",
@@ -27,10 +32,47 @@ AgentT = TypeVar("AgentT")
 
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+
+
+def _hosts(given: list[str] | None) -> list[str] | None:
+    for name in given or ():
+        if not _HOST.fullmatch(name):
+            raise typer.BadParameter(
+                f"expected a host name without scheme, port and path, such as gw.example.com, got {name!r}"
+            )
+    return given
+
+
+_HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
+"""A name, an IPv4 address, or an IPv6 address, in brackets or not."""
+
 AllowHostOption = Annotated[
-    list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.")
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="Another host name of this server.", callback=_hosts),
+]
+
+
+def _origins(given: list[str] | None) -> list[str] | None:
+    for origin in given or ():
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}" or not parts.netloc:
+            raise typer.BadParameter(
+                f"expected an origin as browsers send it, such as https://a.example, got {origin!r}"
+            )
+    return given
+
+
+AllowOriginOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.", callback=_origins),
 ]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="How many calls run at once.")]
+
+_NO_ADDRESS = "--host takes an address or a host name of this machine, such as 127.0.0.1; 0.0.0.0 means all of them."
+_LISTEN_HINTS = {
+    errno.EADDRINUSE: "Another program listens there; --port takes another one.",
+    errno.EADDRNOTAVAIL: _NO_ADDRESS,
+}
 
 _UNSAFE_HINT = "See --token (or GAIA_SERVE_TOKEN) and --allow-anonymous."
 
@@ -45,9 +87,7 @@ def http_options(
         ),
     ] = None,
     allow_host: AllowHostOption = None,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Web pages that may call.")
-    ] = None,
+    allow_origin: AllowOriginOption = None,
     allow_anonymous: Annotated[
         bool, typer.Option("--allow-anonymous", help="Listen beyond this machine without a token.")
     ] = False,
@@ -96,7 +136,9 @@ def run_server(run: Callable[[], None], options: Options, unsafe_hint: str = _UN
     except ServingUnavailable as error:
         raise CommandFailed(str(error), exit_code=USAGE, error_type="extra_missing") from error
     except OSError as error:
-        raise CommandFailed(f"cannot listen: {error}", error_type="cannot_listen") from error
+        # The error of a name that is not found has a number of another kind.
+        hint = _NO_ADDRESS if isinstance(error, socket.gaierror) else _LISTEN_HINTS.get(error.errno or 0)
+        raise CommandFailed(f"cannot listen: {error}", hint=hint, error_type="cannot_listen") from error
 
 
 def announce(what: str) -> Callable[[str], None]:

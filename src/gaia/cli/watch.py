@@ -13,6 +13,7 @@ from gaia.cli import terminal
 from gaia.cli.listing import say_that_there_are_none
 from gaia.cli.options import Options, with_options
 from gaia.cli.rendering import status_table
+from gaia.cli.running_gateway import TokenOption, UrlArgument, fetch_status, summary_of
 from gaia.cli.servers import waiting_for
 from gaia.cli.trusting import load_to_start
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.client.config import MCPConfig
     from gaia.mcp.client.supervision.status import ServerStatus
+    from gaia.mcp.gateway.operations.status import GatewayStatus
     from gaia.mcp.ping import PingMonitor
 
 __all__ = ["watch"]
@@ -37,15 +39,22 @@ IntervalOption = Annotated[
 @with_options("trust", "config", "as_json", "trace", "debug")
 def watch(
     options: Options,
+    url: UrlArgument = None,
     once: Annotated[bool, typer.Option("--once", help="Print one table when all have started, and exit.")] = False,
     interval: IntervalOption = 0.5,
+    token: TokenOption = None,
 ) -> None:
     """Start all servers that are not disabled, and watch them until Ctrl-C, which stops them.
 
     Shows for each its state, generation, restarts, calls in flight and queued, latencies and last error. The latencies
     are those of a small question that each server is asked once a second. With --json every look is one line with a
     JSON object. Where standard output is no terminal, it is --once.
+
+    With the URL of a gateway, its servers are shown, with the latencies of its calls, and none is started or stopped.
     """
+    if url is not None:
+        _watch_gateway(url, token, interval, options, once=once or not (options.json or sys.stdout.isatty()))
+        return
     from gaia.mcp.client import MCPClientManager
     from gaia.mcp.ping import PingMonitor
 
@@ -67,6 +76,40 @@ def watch(
                     print(json.dumps(_document(_looks(manager, monitor))), flush=True)
                     time.sleep(interval)
             _watch_live(manager, monitor, interval)
+
+
+def _watch_gateway(url: str, token: str | None, interval: float, options: Options, *, once: bool) -> None:
+    def look() -> GatewayStatus:
+        return fetch_status(url, token)
+
+    first = look()
+    if options.json:
+        while True:
+            document = first.to_builtins()
+            if once:
+                terminal.print_json(document)
+                return
+            print(json.dumps(document), flush=True)
+            time.sleep(interval)
+            first = look()
+    if once:
+        terminal.show(status_table([_Look(status, []) for status in first.servers]))
+        terminal.say(summary_of(first), "dim")
+        return
+    from rich.console import Group
+    from rich.live import Live
+
+    console = terminal.out()
+    ascii_only = console.options.ascii_only
+
+    def drawn(status: GatewayStatus) -> Group:
+        table = status_table([_Look(one, []) for one in status.servers], ascii_only=ascii_only)
+        return Group(table, terminal.text(summary_of(status), "dim"))
+
+    with Live(drawn(first), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            live.update(drawn(look()), refresh=True)
 
 
 class _Look(NamedTuple):

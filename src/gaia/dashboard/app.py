@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from gaia.dashboard import responses, servers
+from gaia.dashboard.gateway_watch import GatewayWatch
 from gaia.dashboard.live_updates import UpdateBuffer, UpdateStream
 from gaia.dashboard.log_store import LogStore
 from gaia.dashboard.server_content import ServerContent
@@ -46,20 +47,22 @@ class DashboardApp:
     open_paths = frozenset(_PAGE)
     """Need no token: the page is the same for every user, and a browser cannot send a token for it."""
 
-    def __init__(self, manager: MCPClientManager) -> None:
+    def __init__(self, manager: MCPClientManager, gateway: GatewayWatch | None = None) -> None:
+        """With a `gateway`, the page is about that, and the servers of `manager` are its servers under their names."""
         self._manager = manager
+        self._gateway = gateway
         buffer = UpdateBuffer()
         self._spans = SpanStore(buffer)
         self._logs = LogStore()
         self._timeline = servers.Timeline(buffer)
         self._unsubscribe: Callable[[], None] | None = None
         self._threads = WorkerThreads(_MAX_THREADS, _MAX_WAITING)
-        self.stream = UpdateStream(buffer, self._snapshot, lambda: servers.statuses(manager), self._spans.running)
+        self.stream = UpdateStream(buffer, self._snapshot, self._rows, self._spans.running, self._gateway_document)
         control, content = ServerControl(manager, self._threads), ServerContent(manager, self._threads)
         posted = {
             "try": ToolRunner(manager, self._threads, buffer).answer,
-            "restart": control.restart,
-            "stop": control.stop,
+            # The servers of a gateway belong to those who run it.
+            **({"restart": control.restart, "stop": control.stop} if gateway is None else {}),
             "resources": content.resources,
             "resource": content.resource,
             "prompts": content.prompts,
@@ -86,8 +89,11 @@ class DashboardApp:
     def collect(self, log_level: int | None) -> None:
         """Keep from now on what the page shows; `log_level` is set on gaia's logger, None leaves it as it is."""
         if self._unsubscribe is None:
-            self._timeline.begin(self._manager)
-            self._unsubscribe = self._manager.subscribe(self._timeline)
+            if self._gateway is None:
+                self._timeline.begin(self._manager)
+                self._unsubscribe = self._manager.subscribe(self._timeline)
+            else:
+                self._unsubscribe = self._gateway.start(self._timeline.add_state)
             self._logs.attach(log_level)
             self._spans.attach()
 
@@ -101,9 +107,16 @@ class DashboardApp:
             self._logs.detach()
             self._spans.close()
 
+    def _rows(self) -> list[dict[str, Any]]:
+        return servers.statuses(self._manager) if self._gateway is None else self._gateway.rows()
+
+    def _gateway_document(self) -> dict[str, Any] | None:
+        return None if self._gateway is None else self._gateway.document()
+
     def _snapshot(self) -> dict[str, Any]:
         return {
-            "servers": servers.statuses(self._manager),
+            "gateway": self._gateway_document(),
+            "servers": self._rows(),
             "running": self._spans.running(),
             "calls": self._spans.calls(),
             "events": self._timeline.events(),
@@ -120,7 +133,7 @@ class DashboardApp:
     async def _server(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
         # On a thread, because the client may have to ask the server for its tools.
-        about = await self._threads.run(lambda: servers.describe(self._manager, name))
+        about = await self._threads.run(lambda: servers.describe(self._manager, name, self._rows()))
         if about is None:
             return responses.problem(404, f"There is no server {name!r}")
         return responses.document(about)

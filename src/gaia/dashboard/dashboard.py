@@ -13,6 +13,7 @@ from gaia.serving.options import HttpOptions
 
 if TYPE_CHECKING:
     from gaia.dashboard.app import DashboardApp
+    from gaia.dashboard.gateway_watch import GatewayWatch
     from gaia.serving.http import BackgroundServer
 
 __all__ = ["DEFAULT_PORT", "Dashboard"]
@@ -30,13 +31,19 @@ class Dashboard:
     """
 
     def __init__(
-        self, manager: MCPClientManager, options: HttpOptions | None = None, *, log_level: int | None = None
+        self,
+        manager: MCPClientManager,
+        options: HttpOptions | None = None,
+        *,
+        log_level: int | None = None,
+        gateway: GatewayWatch | None = None,
     ) -> None:
         """Nothing is served yet. Without a token in `options` one is generated; the default port is 8484, 0 a free one.
 
         `log_level` is set on the logger ``gaia`` while the page is served, so that there are events to show; None
-        leaves the level as it is. Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and
-        `UnsafeOptions` for an empty token.
+        leaves the level as it is. With a `gateway`, the page is about that, and the servers of `manager` are reached
+        through it. Raises ImportError if the packages of ``gaia-mcp[dashboard]`` are missing, and `UnsafeOptions` for
+        an empty token.
         """
         require("starlette", "uvicorn", "opentelemetry.sdk", extra="dashboard")
         from gaia.dashboard.app import DashboardApp
@@ -48,7 +55,7 @@ class Dashboard:
         self._options = options
         self._log_level = log_level
         self._server: BackgroundServer | None = None
-        self.app: DashboardApp = DashboardApp(manager)
+        self.app: DashboardApp = DashboardApp(manager, gateway)
         """The ASGI application without checks of host and token, for applications that serve it with their own."""
 
     @property

@@ -70,10 +70,11 @@ class UpdateStream:
         snapshot: Callable[[], dict[str, Any]],
         servers: Callable[[], list[dict[str, Any]]],
         running: Callable[[], list[dict[str, Any]]],
+        gateway: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self._buffer = buffer
         self._snapshot = snapshot
-        self._current = {"servers": servers, "running": running}
+        self._current: dict[str, Callable[[], Any]] = {"servers": servers, "gateway": gateway, "running": running}
         self._closing = False
         self.readers = 0
 
@@ -110,6 +111,7 @@ class UpdateStream:
             if now - compared >= _STATUS_SECONDS or updates:
                 compared = now
                 chunks += self._changed(last, "servers")
+                chunks += self._changed(last, "gateway")
             chunks += self._changed(last, "running")
             if chunks:
                 sent = now
@@ -120,7 +122,7 @@ class UpdateStream:
 
     def _changed(self, last: dict[str, Any], kind: str) -> list[bytes]:
         value = self._current[kind]()
-        if last[kind] == value:
+        if last.get(kind) == value:
             return []
         last[kind] = value
         return [responses.event(kind, value)]

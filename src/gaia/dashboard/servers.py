@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -22,9 +23,10 @@ from gaia.mcp.client.supervision.events import (
     ToolDefinitionsChanged,
     ToolsChanged,
 )
+from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.transports.stdio import StdioTransport
 
-__all__ = ["Timeline", "describe", "statuses"]
+__all__ = ["Timeline", "describe", "remote_statuses", "statuses"]
 
 _MAX_EVENTS = 1000
 _MAX_NAMES = 50
@@ -79,6 +81,12 @@ class Timeline:
         with self._lock:
             return list(self._events)
 
+    def add_state(self, server: str, old: str | None, new: str, generation: int, reason: str | None) -> None:
+        """Add a change of state that no manager has told."""
+        why = None if reason is None else _cut(reason, _MAX_TEXT)
+        state = {"old": old, "new": new, "generation": generation, "reason": why}
+        self._add({"at": time.time(), "server": server, "kind": "state", **state})
+
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:
             self._count += 1
@@ -105,13 +113,7 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
     rows = []
     for name in dict.fromkeys((*configured, *known)):
         if name in known:
-            row = msgspec.to_builtins(known[name])
-            uptime, retry_in = row.pop("uptime"), row.pop("retry_in", None)
-            row["ready_since"] = None if uptime is None else _moment(-uptime)
-            row["retry_at"] = _moment(retry_in)
-            if row["standby"] is not None:
-                row["standby"]["retry_at"] = _moment(row["standby"].pop("retry_in"))
-            rows.append(row)
+            rows.append(_row(known[name]))
         elif name in problems:
             problem = without_name(problems[name], name)
             rows.append({"name": name, "state": "failed", "last_error": problem, "ready_since": None})
@@ -122,6 +124,21 @@ def statuses(manager: MCPClientManager) -> list[dict[str, Any]]:
             )
         rows[-1] |= {"cli_options": _cli_options(manager.config, name), "unusable": name in problems}
     return rows
+
+
+def remote_statuses(known: Iterable[ServerStatus]) -> list[dict[str, Any]]:
+    """The same for servers that run elsewhere: ``is_remote`` says that they cannot be stopped or configured here."""
+    return [{**_row(status), "cli_options": None, "unusable": False, "is_remote": True} for status in known]
+
+
+def _row(status: ServerStatus) -> dict[str, Any]:
+    row: dict[str, Any] = msgspec.to_builtins(status)
+    uptime, retry_in = row.pop("uptime"), row.pop("retry_in", None)
+    row["ready_since"] = None if uptime is None else _moment(-uptime)
+    row["retry_at"] = _moment(retry_in)
+    if row["standby"] is not None:
+        row["standby"]["retry_at"] = _moment(row["standby"].pop("retry_in"))
+    return row
 
 
 def _moment(seconds: float | None) -> int | None:
@@ -136,9 +153,12 @@ def _cli_options(config: MCPConfig, name: str) -> list[str] | None:
     return ["--config", str(source)] if config.load_report["mode"] == "explicit" else []
 
 
-def describe(manager: MCPClientManager, name: str) -> dict[str, Any] | None:
-    """Everything about one server; None if there is none of this name. ``stderr`` is None where there is none."""
-    row = next((row for row in statuses(manager) if row["name"] == name), None)
+def describe(manager: MCPClientManager, name: str, rows: list[dict[str, Any]] | None = None) -> dict[str, Any] | None:
+    """Everything about one server; None if there is none of this name. ``stderr`` is None where there is none.
+
+    `rows` are those of the servers, if they are not the manager's `statuses`.
+    """
+    row = next((row for row in (statuses(manager) if rows is None else rows) if row["name"] == name), None)
     if row is None:
         return None
     client = manager.get_client(name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gaia.mcp.client.authorization.config import AuthorizationRequest
     from gaia.mcp.client.config import MCPConfig
+    from gaia.mcp.client.config_changes import AppliedConfig
     from gaia.mcp.client.mcp_client import MCPClient
     from gaia.mcp.client.mcp_client_manager import MCPClientManager
     from gaia.mcp.client.protocol.elicitation import ElicitationAnswer, ElicitationRequest
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerLost",
+    "AppliedConfig",
     "AudioContent",
     "AuthorizationRequest",
     "CallCancelled",
@@ -143,6 +145,7 @@ __all__ = [
 
 _HOMES = {
     "AnswerLost": "gaia.mcp.errors",
+    "AppliedConfig": "gaia.mcp.client.config_changes",
     "AudioContent": "gaia.mcp.client.tool_result",
     "AuthorizationRequest": "gaia.mcp.client.authorization.config",
     "CallCancelled": "gaia.mcp.errors",

@@ -8,57 +8,25 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, OpenConnections, Waiting
 from gaia.serving.options import HttpOptions
 
 __all__ = ["BoundedProtocol", "Connections", "bounded_protocol"]
 
-_STALLED_SECONDS = 30.0
-"""How long a client may leave a response unread that no longer fits the buffers."""
-
-_TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
-
-
-class Waiting(Enum):
-    """What the server waits for on a connection."""
-
-    HEAD = "head"
-    BODY = "body"
-    APPLICATION = "application"
-
-
 _WAITING = {h11.IDLE: Waiting.HEAD, h11.SEND_BODY: Waiting.BODY}
 
 
-class Connections:
-    """The open connections of one server, oldest first. For its event loop."""
+class Connections(OpenConnections["BoundedProtocol"]):
+    """Those of one server, with how long each may take for what is waited for. For its event loop."""
 
     def __init__(self, options: HttpOptions) -> None:
+        super().__init__(options.max_connections)
         self.seconds = {Waiting.HEAD: options.head_timeout, Waiting.BODY: options.body_timeout}
-        self._max = options.max_connections
-        self._open: dict[BoundedProtocol, None] = {}
-
-    def add(self, connection: BoundedProtocol) -> bool:
-        """False if there are too many, all with complete requests. Otherwise one that is not that far makes room."""
-        if len(self._open) >= self._max:
-            for waiting in (Waiting.HEAD, Waiting.BODY):
-                victim = next((each for each in self._open if each.waiting is waiting), None)
-                if victim is not None:
-                    victim.drop()
-                    break
-            else:
-                return False
-        self._open[connection] = None
-        return True
-
-    def remove(self, connection: BoundedProtocol) -> None:
-        self._open.pop(connection, None)
 
 
 class BoundedProtocol(H11Protocol):
@@ -76,7 +44,7 @@ class BoundedProtocol(H11Protocol):
         if self._others.add(self):
             self._set_deadline()
         else:
-            transport.write(_FULL)
+            transport.write(FULL)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -99,7 +67,7 @@ class BoundedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(_STALLED_SECONDS, self.drop)
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self.drop)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -128,7 +96,7 @@ class BoundedProtocol(H11Protocol):
 
     def _too_slow(self) -> None:
         if self.waiting is Waiting.HEAD or not self.cycle.response_started:
-            self.transport.write(_TIMED_OUT)
+            self.transport.write(TIMED_OUT)
         self._others.remove(self)
         self.transport.close()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gaia.serving.options import HttpOptions
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "Refused", "repeated"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,7 +24,21 @@ HEALTH = "/health"
 
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 32 * 1024
+_ONCE = frozenset((b"host", b"origin", b"authorization", b"content-type", b"content-length"))
+"""Headers that count; besides those of the protocol, whose names begin with ``mcp-``."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+class Refused(NamedTuple):
+    """A request that is answered by the guard."""
+
+    status: int
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message}}
 
 
 class Guard:
@@ -44,29 +58,45 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        host = _text(headers.get(b"host"))
-        if not self._options.allows_host(host):
-            await _refuse(send, 421, "This host name is not served here; see --allow-host")
-        elif _are_too_large(scope["headers"]):
-            await _refuse(send, 431, f"There may be {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES} bytes of them")
-        elif b"origin" in headers and not self._options.allows_origin(_text(headers[b"origin"]), host):
-            await _refuse(send, 403, "Web pages of this origin may not call this server; see --allow-origin")
-        elif scope["path"] == HEALTH:
+        method, path = scope["method"], scope["path"]
+        refusal = self.refusal(method, path, scope["headers"])
+        if refusal is not None:
+            await _refuse(send, refusal)
+        elif path == HEALTH:
             await _answer(send, 200, {"status": "ok"})
-        elif not self._may_pass(scope, headers):
-            await _refuse(send, 401, "A valid bearer token is needed", (b"www-authenticate", b"Bearer"))
-        elif scope["method"] in _WITH_BODY and not _is_json(headers.get(b"content-type", b"")):
-            await _refuse(send, 415, "The body must be JSON, with Content-Type: application/json")
-        elif _declared_length(headers) > self._options.max_body:
-            await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
         else:
             await self._with_counted_body(scope, receive, send)
 
-    def _may_pass(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
-        if scope["path"] in self._open_paths:
+    def refusal(self, method: str, path: str, given: Sequence[tuple[bytes, bytes]]) -> Refused | None:
+        """Why a request with these headers is refused before its body is read; None if it is not."""
+        headers = {name.lower(): value for name, value in given}
+        if (twice := repeated(given)) is not None:
+            return twice
+        host = _text(headers.get(b"host"))
+        if not self._options.allows_host(host):
+            return Refused(421, "This host name is not served here; see --allow-host")
+        if _are_too_large(given):
+            return Refused(431, f"There may be {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES} bytes of them")
+        if b"origin" in headers and not self._options.allows_origin(_text(headers[b"origin"]), host):
+            return Refused(403, "Web pages of this origin may not call this server; see --allow-origin")
+        if path == HEALTH:
+            return None
+        if not self._may_pass(method, path, headers):
+            return Refused(401, "A valid bearer token is needed", ((b"www-authenticate", b"Bearer"),))
+        if method in _WITH_BODY and not _is_json(headers.get(b"content-type", b"")):
+            return Refused(415, "The body must be JSON, with Content-Type: application/json")
+        return self.too_large(_declared_length(headers))
+
+    def too_large(self, size: int) -> Refused | None:
+        """Why a body of so many bytes is refused; None if it is not."""
+        if size <= self._options.max_body:
+            return None
+        return Refused(413, f"The body is larger than {self._options.max_body} bytes")
+
+    def _may_pass(self, method: str, path: str, headers: dict[bytes, bytes]) -> bool:
+        if path in self._open_paths:
             return True
-        if self._options.token is None or (scope["method"] == "OPTIONS" and self._options.allow_origins):
+        if self._options.token is None or (method == "OPTIONS" and self._options.allow_origins):
             # A browser's CORS preflight request carries no token.
             return True
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
@@ -81,11 +111,12 @@ class Guard:
             nonlocal size, refused
             message = await receive()
             size += len(message.get("body", b""))
-            if size <= self._options.max_body:
+            refusal = self.too_large(size)
+            if refusal is None:
                 return message
             if not (answered or refused):
                 refused = True
-                await _refuse(send, 413, f"The body is larger than {self._options.max_body} bytes")
+                await _refuse(send, refusal)
             # The application sees a disconnected client, and drops its response.
             return {"type": "http.disconnect"}
 
@@ -101,6 +132,21 @@ class Guard:
             # Applications differ in what they do about a disconnected client; this one has its response already.
             if not refused:
                 raise
+
+
+def repeated(headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
+    """Why a request is refused that has a header twice of which one value is looked at; None if it has none.
+
+    A proxy in front may have looked at the other value.
+    """
+    seen: set[bytes] = set()
+    for given, _ in headers:
+        name = given.lower()
+        if name in _ONCE or name.startswith(b"mcp-"):
+            if name in seen:
+                return Refused(400, f"The header {_text(name)[:64]} is there twice")
+            seen.add(name)
+    return None
 
 
 def _are_too_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -124,8 +170,8 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode("latin-1")
 
 
-async def _refuse(send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-    await _answer(send, status, {"error": {"message": message}}, *headers)
+async def _refuse(send: Send, refused: Refused) -> None:
+    await _answer(send, refused.status, refused.body, *refused.headers)
 
 
 async def _answer(send: Send, status: int, body: dict[str, Any], *headers: tuple[bytes, bytes]) -> None:

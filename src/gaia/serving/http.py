@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from gaia.serving.connections import bounded_protocol
+from gaia.serving.direct_handler import DirectHandler
 from gaia.serving.guards import App, Guard, Receive
 from gaia.serving.options import HttpOptions
 
@@ -34,10 +34,62 @@ class _Server(uvicorn.Server):
     """Called once signals are caught."""
     stopping: Callable[[], None] | None = None
 
+    delay = 0.0
+    """Seconds from the first signal until nothing more is accepted; a second signal ends them."""
+    told: Callable[[], None] | None = None
+    """Called at the first signal; `stopping` is called after the delay."""
+    _is_told = False
+    _delayed: asyncio.TimerHandle | None = None
+    _is_stopping = False
+    grace = 0.0
+    """Seconds that the server may go on listening for the clients of requests that are under way."""
+    _under_way: frozenset[object] = frozenset()
+    """What was under way when the server began to stop."""
+    _stop_by = 0.0
+    """The end of `grace`; a reading of the loop's clock."""
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self.stopping is not None:
+        is_first, self._is_told = not self._is_told, True
+        if is_first and self.told is not None:
+            self.told()
+        if is_first and self.delay:
+            self._delayed = asyncio.get_running_loop().call_later(self.delay, self._begin_to_stop, sig, frame)
+            return
+        if self._delayed is not None:
+            # Otherwise it would count as one more signal, which ends the server at once.
+            self._delayed.cancel()
+        self._begin_to_stop(sig, frame)
+
+    def _begin_to_stop(self, sig: int, frame: FrameType | None) -> None:
+        is_first, self._is_stopping = not self._is_stopping, True
+        if is_first and self.stopping is not None:
             self.stopping()
+        if is_first and self.grace:
+            self._under_way = frozenset(self._requests())
+        if self._under_way and is_first:
+            self._stop_by = asyncio.get_running_loop().time() + self.grace
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Listen until what was under way has ended: its clients may need another connection, and give up without."""
+        if self._is_stopping and not self.should_exit:
+            left = self._stop_by - asyncio.get_running_loop().time()
+            if left <= 0 or self._under_way.isdisjoint(self._requests()):
+                self.config.timeout_graceful_shutdown = max(1, round(left))
+                self.should_exit = True
+                if self.stopping is not None:
+                    # For streams that have been opened meanwhile.
+                    self.stopping()
+        return await super().on_tick(counter)
+
+    def _requests(self) -> Iterator[object]:
+        """Those under way, by what is there for as long as they are."""
+        yield from self.server_state.tasks
+        for connection in self.server_state.connections:
+            responder = getattr(connection, "responder", None)
+            if responder is not None:
+                yield responder
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -98,23 +150,33 @@ def run_http(
     started: Callable[[str], None] | None = None,
     stopping: Callable[[], None] | None = None,
     *,
+    told: Callable[[], None] | None = None,
     open_paths: frozenset[str] = frozenset(),
+    direct: DirectHandler | None = None,
 ) -> None:
     """Serve `app`; call `started` with the server's URL once it accepts connections, and `stopping` at a signal.
 
+    That is `options.shutdown_delay` seconds after the first signal, at which `told` is called, or at the second one.
     Requests have `options.shutdown_grace` seconds from then on; `stopping` ends those that have no end. Requests for
-    `open_paths` need no token.
+    `open_paths` need no token. Those that `direct` takes do not go through `app`, but pass the same checks; this needs
+    ``httptools``, and uses ``uvloop`` if that is installed. With `direct`, connections are accepted until the requests
+    are over that were under way; then `stopping` is called again.
 
     Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
     """
     options.check()
     with _listen(options) as listener:
-        server = _Server(_configuration(app, options, open_paths))
+        server = _Server(_configuration(app, options, open_paths, direct))
         if started is not None:
             # The operating system queues connections already. A program that reads the URL may send a signal at once.
             server.catching = lambda: started(_url(listener))
         server.stopping = stopping
-        asyncio.run(server.serve(sockets=[listener]))
+        server.told = told
+        server.delay = options.shutdown_delay
+        if direct is not None:
+            server.grace = options.shutdown_grace
+        with asyncio.Runner(loop_factory=None if direct is None else _fast_loop()) as runner:
+            runner.run(server.serve(sockets=[listener]))
     if not server.started:
         sys.exit(1)
 
@@ -134,19 +196,43 @@ def _listen(options: HttpOptions) -> socket.socket:
     return listener
 
 
-def _configuration(app: App, options: HttpOptions, open_paths: frozenset[str]) -> uvicorn.Config:
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes an event loop of uvloop, which takes two thirds of the time for a call; None if it is not there."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return make
+
+
+def _configuration(
+    app: App, options: HttpOptions, open_paths: frozenset[str], direct: DirectHandler | None = None
+) -> uvicorn.Config:
+    guard = Guard(app, options, open_paths)
     return uvicorn.Config(
-        _with_cors(Guard(app, options, open_paths), options),
+        _with_cors(guard, options),
         log_config=None,
         access_log=False,
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(options.shutdown_grace)),
-        # uvicorn calls it like a class, and makes no other use of it.
-        http=cast("type[asyncio.Protocol]", bounded_protocol(options)),
+        http=_protocol(options, guard, direct),
         # A WebSocket would pass by the guard and the bounds.
         ws="none",
     )
+
+
+def _protocol(options: HttpOptions, guard: Guard, direct: DirectHandler | None) -> type[asyncio.Protocol]:
+    if direct is None or options.allow_origins:
+        from gaia.serving.connections import bounded_protocol
+
+        # uvicorn calls it like a class, and makes no other use of it. Web pages need the headers of CORS, which are
+        # added in front of the application.
+        return cast("type[asyncio.Protocol]", bounded_protocol(options))
+    from gaia.serving.direct_http import direct_protocol
+
+    return direct_protocol(options, guard, direct)
 
 
 def _with_cors(app: App, options: HttpOptions) -> Any:

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["HttpOptions", "UnsafeOptions"]
+__all__ = ["DEFAULT_MAX_BODY", "HttpOptions", "UnsafeOptions"]
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -41,14 +41,21 @@ class HttpOptions:
     """Seconds that a client may take to send the head of a request."""
     body_timeout: float = 60.0
     """Seconds that a client may take to send the body of a request."""
+    shutdown_delay: float = 0.0
+    """Seconds that the server goes on accepting requests when it is told to end, so that a load balancer can notice."""
     shutdown_grace: float = 5.0
-    """Seconds that requests get to end when the server is told to."""
+    """Seconds that requests get to end after that."""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return _is_loopback(self.host)
 
     def check(self) -> None:
         """Raise `UnsafeOptions` if other machines could call without a token."""
         if self.token is not None and not self.token.strip():
             raise UnsafeOptions("the token is empty")
-        if self.token is None and not self.allow_anonymous and not _is_loopback(self.host):
+        if self.token is None and not self.allow_anonymous and not self.is_loopback:
             raise UnsafeOptions(
                 f"{self.host} can be reached from other machines: give a token, or allow anonymous calls explicitly"
             )

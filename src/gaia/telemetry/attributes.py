@@ -69,5 +69,8 @@ RESULT_TYPES: Final = "gaia.mcp.result.types"
 PROGRESS: Final = "gaia.mcp.progress"
 """How far the server has said that the request is, last."""
 PROGRESS_TOTAL: Final = "gaia.mcp.progress.total"
+GATEWAY_CLIENT: Final = "gaia.mcp.gateway.client"
+"""The client of a gateway whose request it is: of spans, the name of an entry of the clients file or
+``<issuer>/<subject>``; of metrics, which need few values, only the issuer of such a one."""
 EARLIER_REQUEST_ID: Final = "gaia.mcp.request.earlier_id"
 """The JSON-RPC id under which a repeated call was sent before."""

@@ -142,6 +142,11 @@ class Instruments:
             "gaia.mcp.server.recovery.duration",
             "From the moment a server's end was noticed until it was ready again.",
         )
+        self.limit_wait_duration = _durations(
+            meter,
+            "gaia.mcp.gateway.limit.wait.duration",
+            "How long a call of a gateway's client waited for limits, if it had to.",
+        )
         self.refused = _counter(
             meter,
             "gaia.mcp.client.calls.refused",

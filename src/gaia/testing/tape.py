@@ -258,9 +258,9 @@ class _Listener:
         self._connection = connection
         self.awaits_answers = connection.awaits_answers
 
-    def message_received(self, line: bytes | OversizedLine) -> None:
+    def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
         self._tape.received(line)
-        self._connection.message_received(line)
+        self._connection.message_received(line, call_id)
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
         self._tape.request_failed(call_id, error)

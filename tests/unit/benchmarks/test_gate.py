@@ -173,3 +173,46 @@ class TestRivalries:
 def test_what_was_not_measured_is_not_judged() -> None:
     assert judge(run_of()) == []
     assert judge(run_of((SMALL, "seconds", {"mcp": [1.0]}))) == []
+
+
+class TestGateways:
+    @pytest.mark.parametrize(("times", "ok"), [(4.0, True), (4.1, False)])
+    def test_are_compared_with_a_pipe_and_an_exchange_over_http(self, times: float, ok: bool) -> None:
+        values = {"gateway": [times * 1e-5], "pipe-and-http": [1e-5]}
+        finding = only(judge(run_of(("gateway: 64 B: p50", "seconds", values))))
+
+        assert (finding.ok, finding.found) == (ok, f"{times:.2f} times the raw pipe and raw HTTP, added up")
+
+    @pytest.mark.parametrize(("rate", "ok"), [(3_000.0, True), (2_900.0, False)])
+    def test_answer_a_share_of_what_the_floor_does(self, rate: float, ok: bool) -> None:
+        key = "gateway, stateless clients: calls per second: 32 sessions"
+        finding = only(judge(run_of((key, "calls/s", {"gateway": [rate], "raw-http": [1e4]}))))
+
+        assert (finding.ok, finding.wanted) == (ok, "at least 30%")
+
+    @pytest.mark.parametrize(("figure", "ok"), [(1e-3, True), (2.1e-3, False)])
+    def test_have_rivals_of_their_own(self, figure: float, ok: bool) -> None:
+        values = {"gateway": [figure], "mcp-gateway": [2e-3], "mcp": [1e-9]}
+        finding = only(judge(run_of(("gateway: 64 B, one core: p50", "seconds", values))))
+
+        assert (finding.ok, finding.wanted) == (ok, "ahead of every peer")
+
+    @pytest.mark.parametrize(("beside", "ok"), [(2e-3, True), (2.1e-3, False)])
+    def test_keep_a_runaway_client_from_others(self, beside: float, ok: bool) -> None:
+        section, table = "gateway, runaway client", "calls of another client"
+        run = run_of()
+        for column, figure in (("p99 alone", 1e-3), ("p99 beside it", beside)):
+            run.row(section, table, column, "seconds").values["gateway-guarded"] = [figure]
+
+        assert only(judge(run)).ok is ok
+
+    @pytest.mark.parametrize(("told", "accepted"), [(32.0, True), (31.0, False)])
+    def test_say_of_each_call_whether_the_server_may_have_acted(self, told: float, accepted: bool) -> None:
+        section, table = "gateway, server killed with calls", "what is said of 32 calls"
+        run = run_of()
+        row = run.row(section, table, "clients told whether it may have acted", "count", more_is_better=True)
+        row.values.update({"gateway": [told], "mcp-gateway": [0.0]})
+        limit, rivals = judge(run)
+
+        assert limit.ok is accepted
+        assert rivals.ok

@@ -1,6 +1,7 @@
 """The harness at work: tiny rounds, real drivers, and a real server, the small one that comes with the package."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,19 +9,25 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import contenders, echo_server, environments
+from benchmarks import contenders, driver_process, echo_server, environments
 from benchmarks.contenders import (
     AWAITED,
     AWAITED_TRACED,
     FLOOR,
     GAIA,
+    GATEWAY,
+    GATEWAY_GUARDED,
+    GATEWAY_TRACED,
     HTTP_CLIENT,
     METERED,
     OVER_HTTP,
     OWN_SPAN,
+    PIPE_AND_HTTP,
     PIPE_WITH_JSON,
     PIPE_WITH_THREAD,
+    RAW_HTTP,
     RAW_SOCKET,
+    SEPARATE_GAIA,
     SOCKET_WITH_JSON,
     SPAN_AROUND_CALL,
     STANDBY,
@@ -38,6 +45,10 @@ from benchmarks.measures import (
     adapters,
     awaited,
     footprint,
+    gateway,
+    gateway_fleet,
+    gateway_recovery,
+    gateway_runaway,
     http,
     latency,
     recovery,
@@ -73,6 +84,21 @@ def http_server(starts_processes: None) -> Iterator[HttpEchoServer]:
             yield server
     except echo_server.NoCompiler as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def echo_program(starts_processes: None) -> Path:
+    try:
+        return echo_server.build()
+    except echo_server.NoCompiler as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway is measured as it is installed here: an environment of its own takes a while to make."""
+    monkeypatch.setattr(driver_process, "interpreter_for", lambda _: Path(sys.executable))
+    monkeypatch.setattr(driver_process, "variables_for", lambda _: dict(os.environ))
 
 
 @pytest.mark.process
@@ -218,6 +244,61 @@ class TestMeasures:
         ]
         wanted = {RAW_SOCKET.key, HTTP_CLIENT.key, GAIA.key}
         assert all(row.values.keys() == wanted for row in session.run.rows)
+
+    @pytest.mark.parametrize("section", [gateway.HANDSHAKE, gateway.STATELESS])
+    def test_of_gateways(
+        self, installed: None, echo_program: Path, section: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(gateway, "_SECONDS", 0.02)
+        monkeypatch.setattr(gateway, "_CASES", (gateway._Case("64 B", 64, calls=8, rounds=1),))
+        monkeypatch.setattr(gateway, "_CROWDS", (1, 32))
+        session = Session(run_of(), [RAW_HTTP, GATEWAY], [str(echo_program)], Effort(quick=True, rounds=1))
+        gateway._measure_calls(session, section)
+        gateway._measure_starts(session, section)
+
+        assert session.run.failures == {}
+        contenders = {row.key: set(row.values) for row in session.run.rows}
+        assert contenders == {
+            f"{section}: 64 B: p50": {PIPE_AND_HTTP.key, GATEWAY.key},
+            f"{section}: 64 B: p99": {PIPE_AND_HTTP.key, GATEWAY.key},
+            f"{section}: calls per second: 1 session": {RAW_HTTP.key, GATEWAY.key},
+            f"{section}: calls per second: 32 sessions": {RAW_HTTP.key, GATEWAY.key},
+            f"{section}: processor time of a call: 32 sessions": {GATEWAY.key},
+            f"{section}: start: first good answer": {GATEWAY.key},
+            f"{section}: memory: 1 session": {GATEWAY.key},
+            f"{section}: memory: 32 sessions": {GATEWAY.key},
+        }
+
+    def test_of_servers_that_are_killed_behind_a_gateway(self, installed: None, echo_program: Path) -> None:
+        session = Session(run_of(), [RAW_HTTP, GATEWAY], [str(echo_program)], Effort(quick=True, rounds=1))
+        gateway_recovery.measure(session)
+
+        assert session.run.failures == {}
+        idle, under_way, told = session.run.rows
+        assert idle.values.keys() == {FLOOR.key, GATEWAY.key}
+        assert under_way.values.keys() == {GATEWAY.key}
+        assert told.values == {GATEWAY.key: [32]}
+
+    def test_of_a_runaway_client(self, installed: None, echo_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gateway_runaway, "_CALLS", 20)
+        session = Session(run_of(), [GATEWAY, GATEWAY_GUARDED], [str(echo_program)], Effort(quick=True, rounds=1))
+        gateway_runaway.measure(session)
+
+        assert session.run.failures == {}
+        assert [row.key for row in session.run.rows][1::2] == [gateway_runaway.ALONE, gateway_runaway.BESIDE]
+        assert all(row.values.keys() == {GATEWAY_GUARDED.key} for row in session.run.rows)
+
+    def test_of_many_agents(self, installed: None, monkeypatch: pytest.MonkeyPatch, starts_processes: None) -> None:
+        monkeypatch.setattr(gateway_fleet, "_QUICK_AGENTS", 1)
+        monkeypatch.setattr(gateway_fleet, "_SERVERS", 2)
+        monkeypatch.setattr(gateway_fleet, "SEPARATE_SDK", ASYNC)
+        session = Session(run_of(), [GATEWAY], SERVER, Effort(quick=True, rounds=1))
+        gateway_fleet.measure(session)
+
+        processes = session.run.find("gateway, many agents: processes for 1 agents with 2 servers each: processes")
+        assert processes is not None
+        # The gateway, its guard, and two servers with one each; the official client has no helpers.
+        assert processes.values == {GATEWAY.key: [6], SEPARATE_GAIA.key: [5], ASYNC.key: [2]}
 
     def test_of_the_steps(self, session: Session, http_server: HttpEchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(steps, "_PATHS", {GAIA: steps._STDIO[:2], OVER_HTTP: steps._PATHS[OVER_HTTP][:2]})
@@ -403,9 +484,10 @@ class TestCommandLine:
         peer = Contender("mcp", "mcp, async", "mcp_driver.py", ("no-such-package-of-anybody",))
         monkeypatch.setattr(program, "ALL", (peer,))
         monkeypatch.setattr(program, "FRAMEWORKS", ())
+        monkeypatch.setattr(program, "GATEWAYS", ())
 
         assert program.main(["setup"]) == 0
-        assert "mcp, async is missing: pip install no-such-package-of-anybody failed" in capsys.readouterr().err
+        assert "mcp, async is missing: the installation of no-such-package-of-anybody failed" in capsys.readouterr().err
 
 
 def test_each_contender_has_a_driver_and_a_key_of_its_own() -> None:
@@ -451,10 +533,11 @@ def test_frameworks_are_installed_only_to_be_measured(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(program, "_prepared", prepared)
     monkeypatch.setattr(echo_server, "build", lambda: Path("echo-server"))
-    for words in (["--only", "latency"], ["--only", "adapters"], ["--no-peers"]):
+    for words in (["--only", "latency"], ["--only", "adapters"], ["--only", "gateway"], ["--no-peers"]):
         program.main(["setup", *words])
 
-    latency_only, frameworks_only, own = wanted
+    latency_only, frameworks_only, gateways_only, own = wanted
     assert latency_only == list(contenders.ALL)
     assert frameworks_only == list(contenders.FRAMEWORKS)
-    assert own == [FLOOR, GAIA]
+    assert gateways_only == list(contenders.GATEWAYS)
+    assert own == [FLOOR, GAIA, RAW_HTTP, GATEWAY, GATEWAY_GUARDED, GATEWAY_TRACED]

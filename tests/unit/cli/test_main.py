@@ -43,6 +43,20 @@ def test_help_loads_neither_the_client_nor_rich(environment: dict[str, str]) -> 
     assert ran.stderr == "[]\n"
 
 
+@pytest.mark.process
+def test_a_command_does_not_load_the_others(environment: dict[str, str]) -> None:
+    program = (
+        "import sys; from gaia.cli.main import app\n"
+        "try: app(['mcp', 'gateway', '--help'])\n"
+        "except SystemExit: pass\n"
+        "others = ('gaia.cli.doctor', 'gaia.cli.dashboard', 'gaia.cli.api', 'http.client', 'ssl')\n"
+        "print([name for name in others if name in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, encoding="utf-8")
+
+    assert ran.stderr == "[]\n"
+
+
 @pytest.mark.parametrize("command", ["tools", "remove", "test-client", "call"])
 def test_an_unknown_server_is_a_usage_error_that_lists_the_known_ones(
     command: str, configure: Callable[..., Path], invoke: Callable[..., Any]

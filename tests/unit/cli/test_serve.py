@@ -75,7 +75,7 @@ def test_missing_packages_are_named_before_an_agent_is_made(
         ["--token", "secret-token"],
         ["--host", "127.0.0.1"],
         ["--allow-host", "x"],
-        ["--allow-origin", "x"],
+        ["--allow-origin", "http://x"],
         ["--allow-anonymous"],
         ["--grace", "1"],
     ],

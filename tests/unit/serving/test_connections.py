@@ -162,7 +162,7 @@ class TestTime:
         assert waiting.is_set()
 
     def test_a_response_that_is_not_read_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gaia.serving.connections._STALLED_SECONDS", 0.2)
+        monkeypatch.setattr("gaia.serving.connections.STALLED_SECONDS", 0.2)
         request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with background(HttpOptions(port=0), echo) as server, connected(server, request):
             assert wait_until(lambda: len(server._server.server_state.connections) == 1)

@@ -57,8 +57,8 @@ export function controls(name, { stop = true } = {}) {
     const state = server.state;
     starter.textContent = hasFailed(server) ? "Try again now" : isOff(server) ? "Start" : "Restart";
     stopper.textContent = state === "failed" ? "Stop trying" : "Stop";
-    toggle(starter, state !== "disabled" && state !== "starting" && !server.unusable);
-    toggle(stopper, stop && !isOff(server) && (!hasFailed(server) || state === "starting" || nextAttempt(server) !== null));
+    toggle(starter, !server.is_remote && state !== "disabled" && state !== "starting" && !server.unusable);
+    toggle(stopper, !server.is_remote && stop && !isOff(server) && (!hasFailed(server) || state === "starting" || nextAttempt(server) !== null));
     for (const button of [starter, stopper]) button.setAttribute("aria-disabled", String(busy));
   };
 

@@ -5,25 +5,29 @@ import { commandAbout, hasFailed, nextAttemptText, ordered, reasonOf, stateBadge
 import { controls } from "./controls.js";
 import { serverAddress } from "./address.js";
 import { h, nameText, panel, reconcile } from "./elements.js";
+import { gatewayPanel } from "./gateway.js";
 import { state } from "./store.js";
 import { timelinePanel } from "./timeline.js";
 
 export function overview() {
   const tiles = h("dl", { class: "tiles" });
   const trouble = troublePanel();
+  const gateway = gatewayPanel();
   const timeline = timelinePanel();
   const calls = callsPanel();
   const update = (kind) => {
     drawTiles(tiles);
     trouble.update();
+    gateway.update();
     if (kind !== "running") timeline.update();
     if (kind !== "event") calls.update();
   };
   drawTiles(tiles);
   trouble.update();
+  gateway.update();
   return {
     title: "All servers", kind: "overview",
-    elements: [h("h1", {}, "All servers"), tiles, trouble.element, timeline.element, calls.element],
+    elements: [h("h1", {}, "All servers"), tiles, trouble.element, gateway.element, timeline.element, calls.element],
     update, tick: timeline.update,
   };
 }

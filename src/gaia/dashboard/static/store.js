@@ -3,12 +3,12 @@
 export const MOST_CALLS = 300;
 const MOST_EVENTS = 1000;
 
-export const state = { servers: [], running: [], calls: [], events: [] };
+export const state = { servers: [], running: [], calls: [], events: [], gateway: null };
 
 /** Take over one event of the stream. */
 export function received(kind, data) {
   if (kind === "snapshot") Object.assign(state, data);
-  else if (kind === "servers" || kind === "running") state[kind] = data;
+  else if (kind === "servers" || kind === "running" || kind === "gateway") state[kind] = data;
   else if (kind === "call") state.calls = appended(state.calls, data, "span_id", MOST_CALLS);
   else if (kind === "event") state.events = appended(state.events, data, "id", MOST_EVENTS);
 }

@@ -138,12 +138,13 @@ class AsyncMCPClient:
         """Give the server a fresh process; see `MCPClient.restart`. Goes on if the task is cancelled."""
         return await in_thread(self.sync.restart, keep_trying=keep_trying)
 
-    async def disconnect(self) -> None:
+    async def disconnect(self, *, drain: float = 0.0) -> None:
         """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
 
+        With `drain`, a server that is ready has so many seconds to finish the calls that it has; see `MCPClient`.
         This is done to its end; a task that is cancelled meanwhile goes on with its cancellation after it.
         """
-        await stopping(self.sync.disconnect)
+        await stopping(lambda: self.sync.disconnect(drain=drain))
 
     async def __aenter__(self) -> AsyncMCPClient:
         if not await self.connect():

@@ -16,9 +16,10 @@ from gaia.mcp.aio.loop_inbox import WakeUp, running_loop_inbox
 from gaia.mcp.aio.threads import in_thread, stop_soon, stopping, until_done
 from gaia.mcp.client.authorization.config import OnAuthorization
 from gaia.mcp.client.config import MCPConfig
-from gaia.mcp.client.mcp_client_manager import MCPClientManager, require_wait
+from gaia.mcp.client.config_changes import AppliedConfig
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Goal
+from gaia.mcp.client.readiness import Goal, require_wait
 from gaia.mcp.client.server_config import OutputMode, PinMode
 from gaia.mcp.client.supervision.client_features import OnElicitation, OnSampling, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
@@ -179,6 +180,15 @@ class AsyncMCPClientManager:
         Goes on in the background after `timeout`, or if the task is cancelled.
         """
         await in_thread(self.sync.load_from_config, timeout, keep_trying=keep_trying)
+
+    async def apply(
+        self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
+    ) -> AppliedConfig:
+        """Run with another configuration from now on; see `MCPClientManager.apply`.
+
+        Goes on in the background after `timeout`, or if the task is cancelled.
+        """
+        return await in_thread(self.sync.apply, config, timeout=timeout)
 
     async def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged.

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from gaia.mcp.client.client_options import SharedServices
 from gaia.mcp.client.session import Session
 from gaia.mcp.client.supervision.callbacks import CallbackPool
-from gaia.mcp.client.supervision.context import Listing
+from gaia.mcp.client.supervision.context import KnownServer, Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event
 from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.errors import CallCancelled, MCPError
@@ -27,11 +27,19 @@ class HookedClient(Protocol):
 
     def listing_begins(self) -> Listing: ...
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None: ...
+
+    def tools_remembered(self, definitions: list[Any]) -> None: ...
 
     def refusal_of(self, tool_name: str, /) -> MCPError | None: ...
 
+    def safe_to_repeat(self, tool_name: str, /) -> bool: ...
+
     def happened(self, event: Event) -> None: ...
+
+    def adopted(self, context: SupervisionContext) -> None: ...
+
+    def last_known(self) -> KnownServer | None: ...
 
 
 class WeakHooks:
@@ -45,17 +53,33 @@ class WeakHooks:
         client = self._client()
         return Listing(0, 0.0) if client is None else client.listing_begins()
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
         if (client := self._client()) is not None:
             client.tools_listed(definitions, listing)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        if (client := self._client()) is not None:
+            client.tools_remembered(definitions)
 
     def refusal_of(self, tool: str) -> MCPError | None:
         client = self._client()
         return CallCancelled("its client was dropped") if client is None else client.refusal_of(tool)
 
+    def safe_to_repeat(self, tool: str) -> bool:
+        client = self._client()
+        return client is not None and client.safe_to_repeat(tool)
+
     def happened(self, event: Event) -> None:
         if (client := self._client()) is not None:
             client.happened(event)
+
+    def adopted(self, context: SupervisionContext) -> None:
+        if (client := self._client()) is not None:
+            client.adopted(context)
+
+    def last_known(self) -> KnownServer | None:
+        client = self._client()
+        return None if client is None else client.last_known()
 
 
 def stop_when_dropped(client: object, name: str, session: Session, services: SharedServices) -> None:

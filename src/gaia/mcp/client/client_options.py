@@ -14,6 +14,7 @@ from gaia.mcp.client.pinning.lock_file import ServerPins, default_pins
 from gaia.mcp.client.rpc.clock import Clock, SystemClock, require_seconds
 from gaia.mcp.client.rpc.tap import Taps
 from gaia.mcp.client.server_config import OutputMode, PinMode, ServerConfig
+from gaia.mcp.client.server_memory import ServerMemory
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import ClientFeatures
 from gaia.mcp.client.supervision.events import Event
@@ -21,6 +22,7 @@ from gaia.mcp.client.supervision.policy import RestartPolicy
 from gaia.mcp.client.supervision.recycling_limits import RecyclingLimits
 from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.telemetry.content import ContentPolicy
 
 __all__ = ["ClientOptions", "ClientSettings", "SharedServices", "settings_of", "threads_for"]
@@ -50,6 +52,8 @@ class ClientSettings(TypedDict, total=False):
     question_timeout: float
     recycling: RecyclingLimits
     drain_timeout: float
+    lazy: bool
+    idle_stop: float | None
 
 
 def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: bool) -> ClientSettings:
@@ -72,6 +76,8 @@ def settings_of(server: ServerConfig, pins: ServerPins | None, *, own_restart: b
         "capture_content": ContentPolicy(server.capture_content, server.capture_content_tools),
         "recycling": server.recycling_limits(),
         "drain_timeout": server.drain_timeout,
+        "lazy": server.lazy,
+        "idle_stop": server.idle_seconds,
     }
 
 
@@ -116,6 +122,10 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What one process of the server may use up before a fresh one takes its place."""
     drain_timeout: float = 30.0
     """How long a process that was replaced may take to finish its calls."""
+    lazy: bool = False
+    """Whether the server is started by its first use, if it is known from an earlier start which tools it has."""
+    idle_stop: float | None = None
+    """How long the server may be without a call before it is stopped, until the next call; None for ever."""
     features: ClientFeatures = ClientFeatures()
     """What the application offers to the server."""
 
@@ -123,6 +133,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
         durations = ("health_interval", "health_timeout", "probe_timeout", "max_timeout", "question_timeout")
         for name in (*durations, "drain_timeout"):
             require_seconds(name, getattr(self, name))
+        if self.idle_stop is not None:
+            require_seconds("idle_stop", self.idle_stop)
 
     def or_else(self, defaults: ClientOptions) -> ClientOptions:
         """These options, with `defaults` for what they leave to the manager."""
@@ -132,6 +144,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
             restart_policy=self.restart_policy or defaults.restart_policy,
             output_validation=self.output_validation or defaults.output_validation,
             features=self.features.or_else(defaults.features),
+            lazy=self.lazy or defaults.lazy,
         )
 
 
@@ -150,12 +163,16 @@ class SharedServices(msgspec.Struct, frozen=True, kw_only=True):
     rng: random.Random = msgspec.field(default_factory=random.Random)
     tool_filter: ToolFilter = ALLOW_ALL
     """A tool has to pass this filter as well as the client's own."""
+    memory: ServerMemory = msgspec.field(default_factory=ServerMemory)
+    """Remembers what lazy servers said at their last start."""
     pins: Callable[[str], ServerPins] = default_pins
     """The approved definitions of a server, by its name, for clients without pins of their own."""
     on_authorization: OnAuthorization | None = None
     """For clients whose login has none of its own."""
     taps: Taps = msgspec.field(default_factory=Taps)
     """Where servers are recorded, if they are."""
+    pipe_loop: PipeLoop | None = None
+    """The event loop that reads and writes the pipes of servers that are processes; None: threads do."""
     on_event: Callable[[Event], None] = lambda _: None
     """Told of each event, on the thread that it happens on."""
     on_tools: Callable[[tuple[MCPTool, ...]], None] = lambda _: None

@@ -16,14 +16,24 @@ from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.protocol.rounds import check_result_type
+from gaia.mcp.client.rpc.call import ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
-from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome, end
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
+from gaia.mcp.client.supervision.caller import CallFuture, GoesOn, Outcome, Relay, end
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.events import ServerState
 from gaia.mcp.client.supervision.input_requests import InputRequests
 from gaia.mcp.client.supervision.status import CallStatistics, ServerStatus
 from gaia.mcp.client.transports.base import MCPTransport
-from gaia.mcp.errors import CallTimeout, InvalidResponse, MCPError, NotConnected, ServerCrashed, answered_error
+from gaia.mcp.errors import (
+    CallTimeout,
+    InvalidResponse,
+    MCPError,
+    NotConnected,
+    NotOffered,
+    ServerCrashed,
+    answered_error,
+)
 
 __all__ = ["DirectSession"]
 
@@ -87,14 +97,24 @@ class DirectSession:
     def replace(self) -> None:
         """Does nothing: a transport of four methods has one connection."""
 
-    def request_disconnect(self) -> None:
+    def reconfigure(self, context: object) -> MCPError:
+        """Does nothing: the transport is the application's own."""
+        return MCPError(f"server {self.name!r} is reached by a transport of the application, which has to replace it")
+
+    def wake(self) -> None:
+        """Does nothing: it never rests."""
+
+    def adopted(self) -> None:
+        """Is never called: there is no supervisor."""
+
+    def request_disconnect(self, drain: float = 0.0) -> None:
         """Does nothing: a transport of four methods cannot begin to disconnect."""
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """Does nothing: the transport is the application's own, and no thread of ours uses it."""
         return False
 
-    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
+    def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
         self._closed = True
         self.transport.disconnect()
         then()
@@ -148,6 +168,19 @@ class DirectSession:
         if goes_on(error, result):
             return
         end(future, request, error, result)
+
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        raise NotOffered(
+            f"server {self.name!r} has a transport of the application with the four methods alone, over which a "
+            "gateway cannot pass requests on; give it a ChannelTransport",
+            delivery="not_sent",
+        )
 
     def watch(self, input_requests: InputRequests) -> None:
         """Wait in this thread: no other thread could watch the deadline."""

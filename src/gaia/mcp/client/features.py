@@ -33,6 +33,10 @@ class ServerFeatures:
         self._subscriptions = subscriptions
         self._prompt_gate = prompt_gate
 
+    def adopt(self, prompt_gate: PinGate) -> None:
+        """Other pins hold from now on."""
+        self._prompt_gate = prompt_gate
+
     @property
     def prompts_are_pinned(self) -> bool:
         """Whether what is about prompts reads the lock file of the pins between two steps."""

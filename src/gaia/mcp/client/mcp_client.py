@@ -18,17 +18,18 @@ from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.pinning.gate import PinGate
 from gaia.mcp.client.pinning.lock_file import PinKind, ServerPins, pins_of_text
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
+from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
 from gaia.mcp.client.response_cache import ResponseCache
 from gaia.mcp.client.round_trips import RoundTrips
-from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.clock import Clock, require_seconds
 from gaia.mcp.client.server_config import ServerConfig
 from gaia.mcp.client.server_transport import transport_for
-from gaia.mcp.client.session import new_session
+from gaia.mcp.client.session import new_session, supervision_context
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import ClientFeatures, OnElicitation, OnSampling, Roots, RootsSource
 from gaia.mcp.client.supervision.client_request import CallOptions, OnProgress
-from gaia.mcp.client.supervision.context import Listing
+from gaia.mcp.client.supervision.context import Listing, SupervisionContext
 from gaia.mcp.client.supervision.events import Event, Listener, Listeners, ServerState
 from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import ServerStatus
@@ -40,7 +41,7 @@ from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
 from gaia.mcp.client.transports.command import split_command
 from gaia.mcp.client.transports.stdio import StdioTransport
-from gaia.mcp.errors import ServerUnavailable, ToolDenied
+from gaia.mcp.errors import MCPError, ServerUnavailable, ToolDenied
 
 __all__ = ["MCPClient", "MCPTool"]
 
@@ -87,6 +88,8 @@ class MCPClient:
         """What the constructor was given, or `from_config` has made."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
+        self.entry: ServerConfig | None = None
+        """The entry of a configuration that it was made of, if it was."""
         self.listeners = Listeners()
         """Told of the events of this server."""
         features = ClientFeatures(
@@ -102,6 +105,8 @@ class MCPClient:
     def _assemble(self, options: ClientOptions, services: SharedServices) -> None:
         self._options = options
         self._services = services
+        self._successor: tuple[SupervisionContext, MCPClient] | None = None
+        """What `reconfigure` was given last, and what its supervisor knows it by. Set before that is told."""
         self.subscriptions = Subscriptions()
         """What the server is to tell; see `subscribe_resource` and `set_logging_level`."""
         self._observer = Observer(self.name, policy=options.capture_content)
@@ -109,8 +114,8 @@ class MCPClient:
         self._server_requests = ServerRequests(
             self.name, options.features, services.server_request_threads, services.clock, options.question_timeout
         )
-        callbacks = services.callbacks.group(self.name)
-        hooks = WeakHooks(self)
+        self._callbacks = callbacks = services.callbacks.group(self.name)
+        self._hooks = hooks = WeakHooks(self)
         self._session = new_session(
             self.name, self.transport, options, services, hooks, self._server_requests, self._observer, callbacks
         )
@@ -124,15 +129,14 @@ class MCPClient:
             self.name, options, services, trips, self._observer, self._cache, callbacks, hooks.happened
         )
         """The part that calls tools; the manager calls it directly."""
-
-        def gate(kind: PinKind, name: str = self.name) -> PinGate:
-            pins = options.pins
-            store = services.pins if pins is None else lambda _: pins
-            return PinGate(name, options.pin_tools or "off", lambda: store(name), hooks.happened, kind)
-
-        self.features = ServerFeatures(self.trips, self.subscriptions, gate("prompts"))
+        self.features = ServerFeatures(self.trips, self.subscriptions, self._new_gate("prompts"))
         """The part that has resources, prompts and log messages, as exchanges."""
-        self._instructions_gate = gate("instructions")
+        self._instructions_gate = self._new_gate("instructions")
+
+    def _new_gate(self, kind: PinKind) -> PinGate:
+        name, pins = self.name, self._options.pins
+        store = self._services.pins if pins is None else lambda _: pins
+        return PinGate(name, self._options.pin_tools or "off", lambda: store(name), self._hooks.happened, kind)
 
     # Other constructors.
 
@@ -161,7 +165,9 @@ class MCPClient:
         settings = settings_of(server, pins, own_restart="restart" in config)
         transport = transport_for(server, timeout, debug, on_authorization)
         clock = None if server.in_process is None else server.in_process.clock
-        return cls(name, transport, debug, on_elicitation=on_elicitation, clock=clock, **settings)
+        client = cls(name, transport, debug, on_elicitation=on_elicitation, clock=clock, **settings)
+        client.entry = server
+        return client
 
     @classmethod
     def from_command(cls, name: str, command: str, timeout: float = 30, debug: bool = False) -> MCPClient:
@@ -177,6 +183,8 @@ class MCPClient:
         authorization = self.transport.authorization if isinstance(self.transport, ChannelTransport) else None
         if isinstance(authorization, ConfiguredAuthorization):
             authorization.on_authorization = authorization.on_authorization or services.on_authorization
+        if isinstance(self.transport, StdioTransport):
+            self.transport.pipe_loop = services.pipe_loop
         if self._clock is not None:
             # It counts in a manager as well.
             services = msgspec.structs.replace(services, clock=self._clock)
@@ -200,6 +208,10 @@ class MCPClient:
             self._close_services()
         return connected
 
+    def wake(self) -> None:
+        """Start a server that is at rest, as a call would, without waiting for it. Does nothing in any other state."""
+        self._session.wake()
+
     def restart(self, *, keep_trying: bool = False) -> bool:
         """Give the server a fresh process. True when that is ready.
 
@@ -217,9 +229,43 @@ class MCPClient:
         self._session.disconnect(self._forget)
         return self.connect(keep_trying=keep_trying)
 
-    def disconnect(self) -> None:
-        """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled."""
-        self._session.disconnect(self._forget)
+    def shares_clock_with(self, other: MCPClient) -> bool:
+        """Whether both take the time from the same clock, which `reconfigure` needs."""
+        return self._clock is other._clock
+
+    def reconfigure(self, successor: MCPClient) -> MCPError | None:
+        """For the manager: go on with the configuration of `successor`, which has joined it and was never connected.
+
+        If the server is ready there is no gap, as for `restart`: the settings of `successor` hold from the moment on
+        when a process that was started with them takes over. If it cannot be started, nothing changes, and the error is
+        returned. A server that is not ready gets the settings at once, and is started with them; None says that it is
+        ready then, or was stopped before, or is at rest. Backlog, subscriptions and listeners stay.
+        """
+        transport = successor.transport
+        if not isinstance(transport, ChannelTransport):
+            return MCPError(f"server {self.name!r} cannot be supervised with its new transport")
+        observer = Observer(self.name, transport.network, successor._options.capture_content)
+        context = supervision_context(
+            self.name,
+            transport,
+            successor._options,
+            successor._services,
+            self._hooks,
+            self._server_requests,
+            observer,
+            self._callbacks,
+        )
+        self._successor = (context, successor)
+        return self._session.reconfigure(context)
+
+    def disconnect(self, *, drain: float = 0.0) -> None:
+        """Stop the server and everything it started, and forget its tools. Waiting calls end as cancelled.
+
+        With `drain`, a server that is ready has so many seconds to finish the calls that it has; new calls are refused
+        meanwhile. Raises ValueError for a `drain` that is no duration.
+        """
+        _require_drain(drain)
+        self._session.disconnect(self._forget, drain)
         self.listeners.end()
 
     def _forget(self) -> None:
@@ -228,9 +274,10 @@ class MCPClient:
         self.tool_calls.forget()
         self._close_services()
 
-    def request_disconnect(self) -> None:
+    def request_disconnect(self, *, drain: float = 0.0) -> None:
         """Begin what `disconnect` does, without waiting for it. `disconnect` has to follow."""
-        self._session.request_disconnect()
+        _require_drain(drain)
+        self._session.request_disconnect(drain)
 
     def _close_services(self) -> None:
         if self._services.owned:
@@ -497,10 +544,44 @@ class MCPClient:
     def listing_begins(self) -> Listing:
         return self.tool_calls.listing_begins()
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None:
-        self.tool_calls.listed(definitions, listing)
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        self.tool_calls.listed(definitions or [], listing)
+        profile = self._session.profile
+        # A server that was never asked again, because it is lazy, would have no tools for ever after one bad start.
+        if self._options.lazy and profile is not None and definitions is not None:
+            self._services.memory.remember(profile, definitions)
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        self.tool_calls.remembered(definitions)
+
+    def safe_to_repeat(self, tool_name: str) -> bool:
+        return self.tool_calls.safe_to_repeat(tool_name)
+
+    def last_known(self) -> tuple[ServerProfile | None, list[Any]] | None:
+        known = self._services.memory.recall()
+        return None if known is None else (known.profile, known.tools)
+
+    def adopted(self, context: SupervisionContext) -> None:
+        candidate = self._successor
+        if candidate is None or candidate[0] is not context:
+            # Still another configuration was given meanwhile, and is about to follow.
+            return
+        self._successor, successor = None, candidate[1]
+        self.transport = successor.transport
+        self.entry = successor.entry
+        self._options, self._services = successor._options, successor._services
+        self._cache.forget()
+        self.tool_calls.adopt(self._options, self._services, self._hooks.happened)
+        self.features.adopt(self._new_gate("prompts"))
+        self._instructions_gate = self._new_gate("instructions")
+        self._session.adopted()
 
     def happened(self, event: Event) -> None:
         self._cache.happened(event)
         self._services.on_event(event)
         self.listeners.publish(event)
+
+
+def _require_drain(drain: float) -> None:
+    if drain != 0:
+        require_seconds("drain", drain)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text
-from gaia.locks import reentrant_lock
 from gaia.log import enable_debug, get_logger
 from gaia.mcp.client.authorization.config import OnAuthorization
+from gaia.mcp.client.client_factory import ClientFactory
 from gaia.mcp.client.client_options import ClientOptions, SharedServices, threads_for
-from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.config import MCPConfig, as_config
+from gaia.mcp.client.config_changes import AppliedConfig
+from gaia.mcp.client.configured_servers import ConfiguredServers
 from gaia.mcp.client.mcp_client import MCPClient
 from gaia.mcp.client.naming import owner_of
-from gaia.mcp.client.pinning.lock_file import pins_in
+from gaia.mcp.client.presence import Presence, enabled_servers
 from gaia.mcp.client.protocol.elicitation import ElicitationMode
-from gaia.mcp.client.readiness import Absence, Goal, Readiness, absence_of
-from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.readiness import Goal, Readiness, require_wait
 from gaia.mcp.client.rpc.tap import Taps
-from gaia.mcp.client.server_config import OutputMode, PinMode, require_servers, without_name
-from gaia.mcp.client.server_registry import NameTaken, Route, ServerRegistry
+from gaia.mcp.client.server_config import OutputMode, PinMode
+from gaia.mcp.client.server_registry import Route, ServerRegistry
 from gaia.mcp.client.supervision.caller import CallFuture
 from gaia.mcp.client.supervision.client_features import (
     ClientFeatures,
@@ -44,11 +39,12 @@ from gaia.mcp.client.tool import MCPTool
 from gaia.mcp.client.tool_calls import failure, require_tool_name
 from gaia.mcp.client.tool_filter import ALLOW_ALL, ToolFilter
 from gaia.mcp.client.tool_result import ToolResult
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.mcp.errors import MCPError, NotConnected, ServerUnavailable, UnknownTool
 from gaia.telemetry import attributes as names
 from gaia.telemetry import metrics
 
-__all__ = ["MCPClientManager", "require_wait"]
+__all__ = ["MCPClientManager"]
 
 logger = get_logger(__name__)
 
@@ -100,18 +96,10 @@ class MCPClientManager:
         """
         if debug:
             enable_debug()
-        if config is None:
-            config = MCPConfig(trust_local=trust_local)
-        elif isinstance(config, Mapping):
-            config = MCPConfig.in_memory(config)
-        elif not hasattr(config, "get_servers"):
-            # A path, for example: this says what to give.
-            require_servers(config)
-        self.config = config
+        self.config = MCPConfig(trust_local=trust_local) if config is None else as_config(config)
         """The configuration of the servers."""
         self.debug = debug
         """Whether gaia's log is shown on stderr."""
-        self._lock_file = None if tool_lock_file is None else Path(tool_lock_file).absolute()
         features = ClientFeatures(
             on_elicitation=on_elicitation,
             elicitation_modes=elicitation_modes,
@@ -119,27 +107,36 @@ class MCPClientManager:
             sampling_tools=sampling_tools,
             roots=None if roots is None else Roots(roots),
         )
-        self._defaults = ClientOptions(
-            restart_policy=restart_policy, pin_tools=pin_tools, output_validation=output_validation, features=features
-        )
-        """For what the entries of servers leave open."""
         self.taps = Taps()
         """Where servers are recorded, if they are."""
-        self._services = SharedServices(
-            **threads_for("manager"),
-            tool_filter=tool_filter,
-            on_authorization=on_authorization,
-            taps=self.taps,
-        )
         self.listeners = Listeners()
         """Told of the events of all servers."""
         self._registry = ServerRegistry(self._joined)
         self.readiness = Readiness()
         """Changes with the conditions of the servers."""
-        self._lock = reentrant_lock()
-        """Owns `_starters`."""
-        self._starters: list[threading.Thread] = []
-        """Threads of `load_from_config`; some of them may have ended. Replaced as a whole."""
+        self._presence = Presence(lambda: self.config, self.status, lambda: self._clients)
+        """Which of them are ready, and why others are not."""
+        self._factory = ClientFactory(
+            self._registry,
+            SharedServices(
+                **threads_for("manager"),
+                tool_filter=tool_filter,
+                on_authorization=on_authorization,
+                taps=self.taps,
+            ),
+            ClientOptions(
+                restart_policy=restart_policy,
+                pin_tools=pin_tools,
+                output_validation=output_validation,
+                features=features,
+            ),
+            None if tool_lock_file is None else Path(tool_lock_file).absolute(),
+            self._new_client,
+            self._happened,
+        )
+        self._configured = ConfiguredServers(
+            self._registry, self.readiness, self._factory, self._connect, self._adopt_config
+        )
 
     @property
     def _clients(self) -> dict[str, MCPClient]:
@@ -158,6 +155,14 @@ class MCPClientManager:
 
     def __exit__(self, *_: object) -> None:
         self.disconnect_all()
+
+    def relay(self, pipe_loop: PipeLoop | None) -> None:
+        """Be the manager of a gateway: its clients answer what servers ask, and its event loop reads what they write.
+
+        To be called before the first server is connected. Connecting and disconnecting must not be waited for on that
+        loop. With None, threads read.
+        """
+        self._factory.relay(pipe_loop)
 
     # Servers.
 
@@ -179,7 +184,7 @@ class MCPClientManager:
                 f"server {name!r}: expected a config dict such as "
                 f'{{"command": "uvx", "args": ["mcp-server-time"]}}, not {type(config).__name__}'
             )
-        client = self._make_client(name, config, None if save is False else self.config.config_file)
+        client = self._factory.make(name, config, None if save is False else self.config.config_file)
         if not self._connect(name, client, keep_trying=False):
             reason = client.last_error or "it was disconnected meanwhile"
             raise ServerUnavailable(f"Failed to connect to server {name!r}: {reason}")
@@ -210,6 +215,26 @@ class MCPClientManager:
         self.readiness.changed()
         if client is None and not exists:
             logger.warning("unknown_server", server=name)
+
+    def new_instance(self, name: str, on_event: Callable[[Event], None] = lambda _: None) -> MCPClient:
+        """A further client of a server of this manager, with a process of its own, for code that needs several.
+
+        It is made of the entry that the server has now, and has the same filters and pins. It is lazy: connecting
+        returns at once, and the first call starts its process. It does not belong to this manager: the caller connects
+        and disconnects it, `list_tools` and `status` do not show it, and the listeners of this manager are not told of
+        it. `on_event` is, on the thread on which an event happens, so it must be quick and must not raise. Raises
+        ValueError if no server of this name was started.
+        """
+        shared = self._registry.client_of(name)
+        instance = None if shared is None else self._factory.new_instance(shared, on_event)
+        if instance is None:
+            raise ValueError(f"server {name!r} is not running, so there can be no instance of it")
+        return instance
+
+    def renew_instance(self, client: MCPClient, on_event: Callable[[Event], None] = lambda _: None) -> MCPError | None:
+        """Have what `new_instance` has made go on with the entry that its server has now; see `apply`. May wait."""
+        shared = self._registry.client_of(client.name)
+        return None if shared is None else self._factory.renew_instance(client, shared, on_event)
 
     def stop_server(self, name: str) -> None:
         """Stop a server, or the attempts to start it; its configuration stays, and `restart` starts it again.
@@ -254,7 +279,7 @@ class MCPClientManager:
             raise ValueError(f"no server {name!r} is configured; the names are {', '.join(self.config.get_entries())}")
         if entry.get("disabled"):
             raise ValueError(f'server {name!r} is disabled: remove "disabled" from its entry first')
-        client = self._make_client(name, entry, self.config.source_of(name))
+        client = self._factory.make(name, entry, self.config.source_of(name))
         return self._connect(name, client, keep_trying=True)
 
     def restart_server(self, name: str) -> bool:
@@ -264,6 +289,10 @@ class MCPClientManager:
     def get_client(self, name: str) -> MCPClient | None:
         """The client of a connected server, restarting ones included; None if there is no such server."""
         return self._clients.get(name)
+
+    def client_of(self, name: str) -> MCPClient | None:
+        """The client of a server that was started, whether it is connected yet or not; None if there is none."""
+        return self._registry.client_of(name)
 
     def list_servers(self) -> list[str]:
         """The names of the servers that were connected and not removed, restarting ones included.
@@ -286,43 +315,34 @@ class MCPClientManager:
         used, or that requires a login, is not tried again, and with `keep_trying` False no server is.
         """
         require_wait(timeout)
-        # `disconnect_all` finds all of them from now on, whether their threads have come to run or not.
-        entries, problems = self.config.get_servers(), self.config.problems
-        self._registry.expect(self.config.get_entries())
-        for name, problem in problems.items():
-            if not self._is_disabled(name):
-                self._refuse(name, problem)
-        clients = {
-            name: self._make_configured(name, config)
-            for name, config in entries.items()
-            if not config.get("disabled") and name not in self._registry
-        }
-        threads = []
-        unstarted = []
-        for name, client in clients.items():
-            if client is None:
-                continue
-            # A log handler that never returns must not hold up `disconnect_all`, which waits for this thread.
-            connect = functools.partial(self._connect, name, client, keep_trying=keep_trying)
-            thread = EngineThread(connect, f"mcp-{name}-start")
-            try:
-                thread.start()
-            except RuntimeError:
-                unstarted.append((name, client))
-            else:
-                threads.append(thread)
-        with self._lock:
-            self._starters = [*(thread for thread in self._starters if thread.is_alive()), *threads]
-        for name, client in unstarted:
-            # The system starts no more threads: this one connects the server, whose supervisor will most likely fail.
-            self._connect(name, client, keep_trying=keep_trying)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in threads:
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._configured.load(self.config, timeout, keep_trying=keep_trying)
+
+    def apply(
+        self, config: MCPConfig | Mapping[str, Mapping[str, Any]], *, timeout: float | None = None
+    ) -> AppliedConfig:
+        """Run with another configuration from now on; what is the same in both goes on untouched.
+
+        A server is the same if its entry means the same, with the same names of variables. One that has changed is
+        replaced without a gap: new calls go to the new process when that is ready, and calls under way finish in the
+        old one, for its `drainTimeout` at most. Calls that wait for a server that is down go to the new process, too. A
+        server that is not in `config` any more, or is disabled there, is no server of this manager from now on; calls
+        under way in it have its `drainTimeout` to finish. New servers are started, as `load_from_config` does.
+
+        Returns when all of this is done or has failed, after `timeout` seconds (None: no limit) at the latest; the rest
+        goes on in the background then. Never raises for a single server: if a changed one cannot be started, the old
+        process goes on, and ``failed`` says why. Applying the same configuration again tries it again.
+
+        Raises ConfigError (a ValueError), and changes nothing, for a configuration with an entry that cannot be used,
+        be it one that could not be used before either.
+        """
+        require_wait(timeout)
+        return self._configured.apply(as_config(config), timeout)
 
     def disconnect_all(self) -> None:
         """Disconnect from all servers, all at once, those still starting included. Errors are logged."""
+        self._configured.stop()
         clients = self._registry.take_all()
+        self._configured.end_departing()
         try:
             for client in clients.values():
                 client.request_disconnect()
@@ -334,11 +354,8 @@ class MCPClientManager:
                 client.request_disconnect()
             raise
         self._registry.wait_for_starts()
-        for starter in self._starters:
-            # They have nothing left to do. A finalizer may call this on one of them.
-            if starter is not threading.current_thread():
-                starter.join()
-        self._services.close()
+        self._configured.join()
+        self._factory.services.close()
         self.readiness.changed()
         self.listeners.end()
 
@@ -373,58 +390,20 @@ class MCPClientManager:
 
     def all_ready(self) -> Goal[bool]:
         """For `wait_ready`."""
-
-        def is_over() -> bool:
-            absences = self._absences(self._awaited())
-            return not absences or any(absence.is_final for absence in absences)
-
-        return Goal(is_over, lambda: not self._absences(self._awaited()))
+        return self._presence.all_ready()
 
     def presence_of(self, names: tuple[str, ...]) -> Goal[None]:
         """For `require`."""
-        names = names or tuple(self._enabled())
-
-        def check() -> None:
-            if missing := self._absences(names):
-                raise ServerUnavailable("\n".join(absence.error.message for absence in missing))
-
-        return Goal(lambda: all(absence.is_final for absence in self._absences(names)), check)
-
-    def _awaited(self) -> list[str]:
-        """The servers that `wait_ready` waits for: those that were started, or else those that could be."""
-        return [status.name for status in self.status()] or self._enabled()
-
-    def _enabled(self) -> list[str]:
-        return [name for name in self.config.get_entries() if not self._is_disabled(name)]
+        return self._presence.required(names)
 
     def absence_of(self, tool_name: str) -> ServerUnavailable | None:
         """What keeps the server of a tool (by its namespaced name) from being ready; None if it is, or is unknown."""
         server = self._registry.owner_of(tool_name)
-        absences = [] if server is None else self._absences([server])
-        return absences[0].error if absences else None
-
-    def _absences(self, names: Iterable[str]) -> list[Absence]:
-        """Why those among `names` that are not ready are not."""
-        statuses = {status.name: status for status in self.status()}
-        entries, connected = self.config.get_entries(), self._clients
-        found = (
-            absence_of(
-                name,
-                statuses.get(name),
-                is_configured=name in entries,
-                is_disabled=self._is_disabled(name),
-                joined=name in connected,
-            )
-            for name in names
-        )
-        return [absence for absence in found if absence is not None]
-
-    def _is_disabled(self, name: str) -> bool:
-        return self.config.get_server(name).get("disabled") is True
+        return None if server is None else self._presence.why_absent(server)
 
     def set_roots(self, roots: RootsSource) -> None:
         """Offer other folders to all servers from now on; see `MCPClient.set_roots`."""
-        offered = self._defaults.features.roots
+        offered = self._factory.defaults.features.roots
         if offered is None:
             raise RuntimeError("the manager was made without roots; give it some then, be it an empty list")
         offered.replace(roots)
@@ -520,14 +499,16 @@ class MCPClientManager:
             # Servers that were never loaded are unknown to the registry.
             owner = owner_of(name, self.config.get_entries())
             if owner is not None and owner not in [status.name for status in self.status()]:
-                error = next((absence.error for absence in self._absences([owner])), error)
+                error = self._presence.why_absent(owner) or error
         metrics.instruments.refused.add(1, {names.ERROR_TYPE: error.error_type})
         return error
 
     # Condition.
 
     def __repr__(self) -> str:
-        summaries = [one.summary for one in self.status()] or [f"{name!r} not started" for name in self._enabled()]
+        summaries = [one.summary for one in self.status()] or [
+            f"{name!r} not started" for name in enabled_servers(self.config)
+        ]
         return f"<{type(self).__name__} {'; '.join(summaries) or 'without servers'}>"
 
     def status(self) -> list[ServerStatus]:
@@ -541,38 +522,15 @@ class MCPClientManager:
         server wait, the oldest of that server are dropped, and the listener gets an `EventsDropped`. Returns a function
         that ends the subscription.
         """
-        return self.listeners.subscribe(listener, self._services.callbacks)
+        return self.listeners.subscribe(listener, self._factory.services.callbacks)
 
-    # Making clients, and what they report.
+    # For the factory, and for what is configured.
 
-    def _make_client(self, name: str, config: Mapping[str, Any], source: Path | None) -> MCPClient:
-        """Make the client and reserve its name. Its entry is in the file `source`, or in memory. Raises ValueError."""
-        client = MCPClient.from_config(name, config, debug=self.debug)
-        services = msgspec.structs.replace(
-            self._services,
-            pins=lambda name: pins_in(source, name, self._lock_file),
-            on_tools=lambda tools: self._registry.tools_listed(name, client, tools),
-            on_event=lambda event: self._happened(name, client, event),
-        )
-        client.join(services, self._defaults)
-        self._registry.reserve(name, client)
-        return client
+    def _new_client(self, name: str, entry: Mapping[str, Any]) -> MCPClient:
+        return MCPClient.from_config(name, entry, debug=self.debug)
 
-    def _make_configured(self, name: str, config: Mapping[str, Any]) -> MCPClient | None:
-        """Like `_make_client`; None if another thread starts it, and if it cannot be made, as its status says then."""
-        try:
-            return self._make_client(name, config, self.config.source_of(name))
-        except NameTaken:
-            # Another thread has just begun to start this server.
-            return None
-        except ValueError as error:
-            self._refuse(name, str(error))
-            return None
-
-    def _refuse(self, name: str, problem: str) -> None:
-        problem = without_name(problem, name)
-        logger.warning("server_config_unusable", server=name, error=problem)
-        self._registry.refused(name, problem)
+    def _adopt_config(self, config: MCPConfig) -> None:
+        self.config = config
 
     def _connect(self, name: str, client: MCPClient, *, keep_trying: bool) -> bool:
         try:
@@ -596,12 +554,6 @@ class MCPClientManager:
             self._joined(name, tools)
         if isinstance(event, StateChanged):
             self.readiness.changed()
-
-
-def require_wait(timeout: float | None) -> None:
-    """Raise ValueError unless a method can wait this long; None is without a limit, and 0 is not at all."""
-    if timeout not in (None, 0):
-        require_seconds("timeout", timeout)
 
 
 def _disconnect(name: str, client: MCPClient) -> None:

@@ -34,6 +34,11 @@ class OutputValidation:
         self._ready: dict[str, tuple[dict[str, Any], JsonSchema | None]] = {}
         """By the tool's name: the schema as it was listed, and ready for checks; None if it cannot be used."""
 
+    @property
+    def fails_calls(self) -> bool:
+        """Whether a call fails whose result does not fit; otherwise that is only logged."""
+        return self._mode == "error"
+
     def check_of(self, tool: MCPTool | None) -> Callable[[Mapping[str, Any]], InvalidResponse | None] | None:
         """What to check a result of `tool` with; None if there is nothing to check.
 

@@ -91,7 +91,7 @@ class RoundTrips:
 
     def run(self, exchange: Exchange[T]) -> T:
         """Run an exchange in this thread; its timeouts are in seconds. Raises `MCPError`."""
-        return drive(exchange, lambda step: self.request(self._new_request(step)))
+        return drive(exchange, lambda step: self.request(self.new_request(step)))
 
     def list_all(self, method: str, key: str) -> Exchange[list[Any]]:
         """The items of all pages of a listing; `key` is what a page calls them."""
@@ -103,7 +103,7 @@ class RoundTrips:
                 raise
             return (yield from paginate(method, key))
 
-    def _new_request(self, step: Send) -> ClientRequest:
+    def new_request(self, step: Send) -> ClientRequest:
         """The request of a step, which is never a tool call."""
         observation = self._observer.begin(step.method, step.params, target=step.target)
         params = observation.prepare(step.params)
@@ -122,7 +122,7 @@ class RoundTrips:
 
     def submit_step(self, step: Send, lane: Callbacks) -> CallFuture:
         """Make the request of one step of an exchange without waiting."""
-        return self.submit(self._new_request(step), lane)
+        return self.submit(self.new_request(step), lane)
 
     def submit(self, request: ClientRequest, lane: Callbacks) -> CallFuture:
         """Make a request without waiting; see `Session`. Ends its observation."""

@@ -20,6 +20,7 @@ from gaia.mcp.errors import ConfigError
 from gaia.telemetry.content import MODES, CaptureMode
 
 __all__ = [
+    "Instances",
     "OutputMode",
     "PinMode",
     "ServerConfig",
@@ -39,6 +40,11 @@ it is reported. ``block``: it is reported, and the tool is neither offered nor c
 
 OutputMode = Literal["off", "warn", "error"]
 """What to do about results that are not what their tools promised: nothing; log it; or fail the call."""
+
+Instances = Literal["shared", "per-session", "per-client"]
+"""Which clients of a gateway share a process of a server."""
+
+_IDLE_STOP_SECONDS = 300.0
 
 _SANDBOX_KEYS = Sandbox.__struct_encode_fields__
 """A misspelt key would open or limit nothing, so here unknown ones are errors."""
@@ -111,6 +117,15 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Which protocol era or revision to speak: one of `negotiation.PROTOCOLS`, or an alias."""
     probe_timeout: float = 5.0
     """How long a server may take to show that it speaks the stateless era, before it is sent `initialize`."""
+    lazy: bool = False
+    """Whether the server is started by its first use, if it is known from an earlier start which tools it has."""
+    idle_stop: float | None = None
+    """How long the server may be without a call before it is stopped, until the next call. None: for ever, or 300
+    seconds if the server is lazy or has several instances."""
+    instances: Instances = "shared"
+    """Whether all clients of a gateway share one process, or each session or each client has one of its own."""
+    max_instances: int = 100
+    """How many processes sessions or clients may have at once."""
 
     @classmethod
     def from_dict(cls, name: str, mapping: object) -> ServerConfig:
@@ -146,17 +161,26 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ValueError(f'url: missing; a server of type "{self.type}" needs one')
         if self.transport in ("http", "sse"):
             self._check_without_process()
-        if self.standby and self.restart.restart == "never":
-            raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
+        self._check_when_it_runs()
         for name in ("timeout", "max_timeout", "health_interval", "health_timeout", "probe_timeout", "drain_timeout"):
             require_seconds(name, getattr(self, name))
-        for name in ("max_pending", "max_message_bytes"):
+        for name in ("max_pending", "max_message_bytes", "max_instances"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: must be 1 or more, got {value!r}")
         self.recycling_limits()
 
         if PROTOCOL_ALIASES.get(self.protocol, self.protocol) not in PROTOCOLS:
             raise ValueError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+
+    def _check_when_it_runs(self) -> None:
+        if self.idle_stop is not None:
+            require_seconds("idle_stop", self.idle_stop)
+        if self.standby and self.idle_seconds is not None:
+            raise ValueError(
+                'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"'
+            )
+        if self.standby and self.restart.restart == "never":
+            raise ValueError('standby: it would never take over, because restart.restart is "never"; remove either')
 
     def _check_without_process(self) -> None:
         if self.sandbox:
@@ -182,6 +206,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.type is None:
             return "stdio" if (self.command or "").strip() else "http"
         return "http" if self.type == "streamable-http" else self.type
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """After how many seconds without a call the server is stopped; None if it is not."""
+        is_default = self.idle_stop is None and (self.lazy or self.instances != "shared")
+        return _IDLE_STOP_SECONDS if is_default else self.idle_stop
 
     def recycling_limits(self) -> RecyclingLimits:
         """What one process may use up before a fresh one takes its place. Raises ValueError, but for a checked one."""
@@ -284,6 +314,7 @@ _CHOICES = {
     "type": get_args(ServerType),
     "pinTools": get_args(PinMode),
     "outputValidation": get_args(OutputMode),
+    "instances": get_args(Instances),
     "restart.restart": ("always", "on-failure", "never"),
     "auth.type": tuple(map(str, _AUTH_KINDS)),
     "auth.tokenAuth": ("basic", "post"),

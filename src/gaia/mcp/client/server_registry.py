@@ -309,6 +309,16 @@ class ServerRegistry:
         statuses = {**failed, **{name: client.status for name, client in clients.items()}}
         return [statuses[name] for name in self.in_order(statuses)]
 
+    def clients(self) -> dict[str, MCPClient]:
+        """The clients of all servers that are connected, starting or being tried again."""
+        with self._lock:
+            return {**self._waiting, **self._starting, **self.connected}
+
+    def failed_names(self) -> set[str]:
+        """The servers that could not be connected."""
+        with self._lock:
+            return set(self._failed)
+
     # Stopping.
 
     def client_of(self, name: str) -> MCPClient | None:

@@ -15,9 +15,11 @@ from gaia.mcp.client.direct_session import DirectSession
 from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
+from gaia.mcp.client.rpc.call import ProgressSink
 from gaia.mcp.client.rpc.clock import require_seconds
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
 from gaia.mcp.client.supervision.callbacks import CallbackGroup
-from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome
+from gaia.mcp.client.supervision.caller import Caller, CallFuture, GoesOn, Outcome, Relay
 from gaia.mcp.client.supervision.client_request import ClientRequest
 from gaia.mcp.client.supervision.context import SupervisionContext, SupervisionHooks
 from gaia.mcp.client.supervision.events import ServerState
@@ -27,9 +29,9 @@ from gaia.mcp.client.supervision.server_requests import ServerRequests
 from gaia.mcp.client.supervision.status import ServerStatus
 from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.transports.base import ChannelTransport, MCPTransport
-from gaia.mcp.errors import NotConnected
+from gaia.mcp.errors import MCPError, NotConnected
 
-__all__ = ["Session", "SupervisedSession", "new_session"]
+__all__ = ["Session", "SupervisedSession", "new_session", "supervision_context"]
 
 _CONNECTED = {ServerState.READY, ServerState.RESTARTING, ServerState.EXITED, ServerState.AUTHORIZING}
 """In these states `connect` has nothing to do."""
@@ -67,10 +69,25 @@ class Session(Protocol):
         A server without supervision is never replaced.
         """
 
-    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
-        """Stop the server, then call `then`, as a part of disconnecting."""
+    def reconfigure(self, context: SupervisionContext) -> MCPError | None:
+        """Go on with another configuration, and wait for the process that is started with it; see `MCPClient`.
 
-    def request_disconnect(self) -> None: ...
+        Returns why that has failed, if it has. A server that is not supervised cannot be reconfigured.
+        """
+
+    def wake(self) -> None:
+        """Start a server that is at rest."""
+
+    def adopted(self) -> None:
+        """The supervisor goes on with what `reconfigure` was given."""
+
+    def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
+        """Stop the server, then call `then`, as a part of disconnecting.
+
+        The server has `drain` seconds to finish its calls; new ones are refused meanwhile.
+        """
+
+    def request_disconnect(self, drain: float = 0.0) -> None: ...
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """The client was dropped: stop its server, then call `release`, on a thread of the session.
@@ -95,6 +112,18 @@ class Session(Protocol):
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
         """Make a request without waiting, for `future`; see `Caller.submit`."""
 
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        """Make a request for a client of a gateway; see `Caller.relay`. Raises NotConnected.
+
+        Raises NotOffered if the transport cannot do this.
+        """
+
     def watch(self, input_requests: InputRequests) -> None:
         """End the requests for input at their deadline."""
 
@@ -106,8 +135,7 @@ class SupervisedSession:
 
     def __init__(self, context: SupervisionContext) -> None:
         self._name = context.name
-        self.timeout = context.transport.timeout
-        self._drain_timeout = context.drain_timeout
+        self._context = context
         self._new_supervisor: Callable[[], Supervisor] = lambda: Supervisor(context)
         self._caller = Caller(self._new_supervisor(), context.clock, context.transport.timeout)
         """Its supervisor is replaced under `_lifecycle`. One that was never started refuses calls and says why."""
@@ -126,6 +154,10 @@ class SupervisedSession:
     @property
     def _supervisor(self) -> Supervisor:
         return self._caller.supervisor
+
+    @property
+    def timeout(self) -> float:
+        return self._caller.timeout
 
     @property
     def profile(self) -> ServerProfile | None:
@@ -177,9 +209,30 @@ class SupervisedSession:
 
     def replace(self) -> bool | None:
         supervisor = self._supervisor
-        return supervisor.replace_now(self._drain_timeout) if supervisor.state is ServerState.READY else None
+        return supervisor.replace_now(self._context.drain_timeout) if supervisor.state is ServerState.READY else None
 
-    def disconnect(self, then: Callable[[], object] = lambda: None) -> None:
+    def reconfigure(self, context: SupervisionContext) -> MCPError | None:
+        while True:
+            supervisor = self._supervisor
+            if supervisor.is_running:
+                # How long the old process may take is its own affair.
+                for outcome in supervisor.reconfigure_now(context, self._context.drain_timeout):
+                    return outcome
+            with self._lifecycle:
+                # No thread connects or disconnects now.
+                if self._supervisor is supervisor and not supervisor.is_running:
+                    self._context.adopt(context)
+                    context.hooks.adopted(context)
+                    return None
+
+    def wake(self) -> None:
+        self._supervisor.wake()
+
+    def adopted(self) -> None:
+        """The server has another configuration."""
+        self._caller.timeout = self._context.transport.timeout
+
+    def disconnect(self, then: Callable[[], object] = lambda: None, drain: float = 0.0) -> None:
         if self._supervisor.is_forked:
             then()
             return
@@ -194,16 +247,16 @@ class SupervisedSession:
                 self._stop()
                 then()
                 return
-            self.request_disconnect()
+            self.request_disconnect(drain)
             with self._lifecycle, self._change():
-                self._stop()
+                self._stop(drain)
                 then()
         finally:
             self._disconnects.discard(this_call)
 
-    def _stop(self) -> None:
+    def _stop(self, drain: float = 0.0) -> None:
         if self._supervisor.state is not ServerState.CREATED:
-            self._supervisor.stop()
+            self._supervisor.stop(drain)
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[None]:
@@ -214,11 +267,11 @@ class SupervisedSession:
         finally:
             self._changing_in = None
 
-    def request_disconnect(self) -> None:
+    def request_disconnect(self, drain: float = 0.0) -> None:
         supervisor = self._supervisor
         # One that no thread is about to start may still be used by a later `connect`.
         if supervisor.state is not ServerState.CREATED or self._changing_in is not None:
-            supervisor.request_stop()
+            supervisor.request_stop(drain)
 
     def abandon(self, release: Callable[[], object]) -> bool:
         return self._supervisor.abandon(release)
@@ -238,9 +291,22 @@ class SupervisedSession:
             connection.notify(method, params)
 
     def submit(self, request: ClientRequest, future: CallFuture, goes_on: GoesOn) -> None:
+        self._require_connected()
+        self._caller.submit(request, future, goes_on)
+
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        self._require_connected()
+        return self._caller.relay(request, owner, on_done, on_progress)
+
+    def _require_connected(self) -> None:
         if self._supervisor.state in (ServerState.CREATED, ServerState.CLOSED):
             raise NotConnected(f"Not connected to server {self._name!r}: call connect() first")
-        self._caller.submit(request, future, goes_on)
 
     def watch(self, input_requests: InputRequests) -> None:
         self._supervisor.watch(input_requests)
@@ -260,37 +326,56 @@ def new_session(
 
     Raises ValueError for a `timeout` of the transport that is no duration (`require_seconds`).
     """
-    identity = ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)
     clock = services.clock
     if not isinstance(transport, ChannelTransport):
         protocol = "handshake" if options.protocol == "auto" else options.protocol
         negotiation = Negotiation(protocol, options.probe_timeout)
         # Nothing is known of its secrets, if it has any.
         observer.redact = str
-        return DirectSession(name, transport, identity, negotiation, observer, clock)
-    require_seconds("timeout", transport.timeout)
+        return DirectSession(name, transport, _identity(options), negotiation, observer, clock)
     observer.network = transport.network
+    return SupervisedSession(
+        supervision_context(name, transport, options, services, hooks, server_requests, observer, callbacks)
+    )
+
+
+def supervision_context(
+    name: str,
+    transport: ChannelTransport,
+    options: ClientOptions,
+    services: SharedServices,
+    hooks: SupervisionHooks,
+    server_requests: ServerRequests,
+    observer: Observer,
+    callbacks: CallbackGroup,
+) -> SupervisionContext:
+    """What a supervisor needs to know of one configuration of a server. Raises ValueError as `new_session` does."""
+    require_seconds("timeout", transport.timeout)
     # A server of the handshake era that does not answer the probe must have time left to answer `initialize`.
     probe_timeout = min(options.probe_timeout, transport.timeout / 2)
-    return SupervisedSession(
-        SupervisionContext(
-            name=name,
-            transport=transport,
-            identity=identity,
-            negotiation=Negotiation(options.protocol, probe_timeout),
-            policy=options.restart_policy or RestartPolicy(),
-            health_interval=options.health_interval,
-            health_timeout=options.health_timeout,
-            max_pending=options.max_pending,
-            recycling=options.recycling,
-            drain_timeout=options.drain_timeout,
-            standby=options.standby,
-            hooks=hooks,
-            server_requests=server_requests,
-            clock=clock,
-            rng=services.rng,
-            observer=observer,
-            taps=services.taps,
-            executor=callbacks.lane().post,
-        )
+    return SupervisionContext(
+        name=name,
+        transport=transport,
+        identity=_identity(options),
+        negotiation=Negotiation(options.protocol, probe_timeout),
+        policy=options.restart_policy or RestartPolicy(),
+        health_interval=options.health_interval,
+        health_timeout=options.health_timeout,
+        max_pending=options.max_pending,
+        recycling=options.recycling,
+        drain_timeout=options.drain_timeout,
+        standby=options.standby,
+        lazy=options.lazy,
+        idle_stop=options.idle_stop,
+        hooks=hooks,
+        server_requests=server_requests,
+        clock=services.clock,
+        rng=services.rng,
+        observer=observer,
+        taps=services.taps,
+        executor=callbacks.lane().post,
     )
+
+
+def _identity(options: ClientOptions) -> ClientIdentity:
+    return ClientIdentity("GAIA MCP Client", __version__, options.features.capabilities)

@@ -35,6 +35,8 @@ class MCPTool:
     """The server's name, where the tool comes from a manager."""
     namespaced_name: str | None = None
     """The name that `MCPClientManager.call_tool` takes, where the tool comes from a manager."""
+    definition: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The whole definition as the server has sent it; empty if the tool does not come from a listing."""
 
     @classmethod
     def from_listing(cls, mapping: object) -> MCPTool:
@@ -57,6 +59,7 @@ class MCPTool:
             output_schema=output_schema if isinstance(output_schema, dict) else None,
             annotations=annotations if isinstance(annotations, dict) else {},
             title=title if isinstance(title, str) else None,
+            definition=mapping,
         )
 
     @functools.cached_property

@@ -55,16 +55,10 @@ class ToolCalls:
         `callbacks` runs the callbacks of submitted calls.
         """
         self.catalog = ToolCatalog(name)
-        pins = options.pins
-        self.outputs = OutputValidation(name, options.output_validation or "warn", observer.masked)
-        self._gate = PinGate(
-            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
-        )
         self._name = name
-        self._options = options
-        self._services = services
         self._trips = trips
         self._observer = observer
+        self.adopt(options, services, on_event)
         self._cache = cache
         self._callbacks = callbacks
         self._listings = itertools.count(1)
@@ -75,6 +69,15 @@ class ToolCalls:
         self._newest = 0
         """The number of the request whose answer is in the catalog, or that the client forgot last."""
         self._on_event = on_event
+
+    def adopt(self, options: ClientOptions, services: SharedServices, on_event: Callable[[Event], None]) -> None:
+        """Other settings hold from now on: for calls at once, and for what is listed from the next listing on."""
+        pins, name = options.pins, self._name
+        self.outputs = OutputValidation(name, options.output_validation or "warn", self._observer.masked)
+        self._gate = PinGate(
+            name, options.pin_tools or "off", lambda: services.pins(name) if pins is None else pins, on_event
+        )
+        self._options, self._services = options, services
 
     # Which there are.
 
@@ -103,16 +106,30 @@ class ToolCalls:
             return self._gate.review(allowed, names, seconds)
 
         tools = self.catalog.sort(definitions, self._allows, blocked_of)
+        if not self._takes_effect(tools, listing.number):
+            return
+        for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
+            logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+
+    def remembered(self, definitions: list[Any]) -> None:
+        """Take over what the server listed at an earlier start, until it is asked.
+
+        It is no first use: nothing is approved and nothing reported, for that is about what the server says now.
+        """
+        tools = self.catalog.sort(definitions, self._allows, lambda allowed, _: self._gate.unapproved(allowed))
+        self._takes_effect(tools, next(self._listings))
+
+    def _takes_effect(self, tools: SortedTools, number: int) -> bool:
+        """Have these tools on offer from now on. False if those of a later request are there."""
         with self._taking_effect:
-            if listing.number < self._newest:
-                return
-            self._newest = listing.number
+            if number < self._newest:
+                return False
+            self._newest = number
             change = self.catalog.replace(tools)
             self._services.on_tools(self.catalog.tools)
             if change:
                 self._on_event(change)
-        for pattern in self._options.tool_filter.unmatched(self._name, tools.names):
-            logger.warning("tool_pattern_matches_nothing", server=self._name, pattern=pattern)
+        return True
 
     def assume(self, tools: Iterable[MCPTool] | None) -> None:
         """Take these tools for what the server has, until it is asked the next time; with None, ask it then.
@@ -124,12 +141,8 @@ class ToolCalls:
             return
         by_name = {tool.name: tool for tool in tools}
         offered = {name: tool for name, tool in by_name.items() if self._allows(name)}
-        with self._taking_effect:
-            self._newest = next(self._listings)
-            change = self.catalog.replace(SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {}))
-            self._services.on_tools(self.catalog.tools)
-            if change:
-                self._on_event(change)
+        sorted_tools = SortedTools(offered, frozenset(by_name.keys() - offered.keys()), {})
+        self._takes_effect(sorted_tools, next(self._listings))
 
     def forget(self) -> None:
         """Forget the tools: the client was disconnected. What was requested before is not used any more."""
@@ -149,6 +162,11 @@ class ToolCalls:
             return None
         known = self.catalog.listed or self._trips.session.is_connected()
         return self._gate.refusal(tool_name) if known else None
+
+    def safe_to_repeat(self, tool_name: str) -> bool:
+        """Whether the server says of a tool that a second call does no harm."""
+        tool = self.catalog.get(tool_name)
+        return tool is not None and tool.safe_to_repeat
 
     def _allows(self, tool_name: str) -> bool:
         own, shared = self._options.tool_filter, self._services.tool_filter
@@ -179,17 +197,25 @@ class ToolCalls:
         """Whether `submit` waits for the answer, because only the transport could do otherwise."""
         return self._trips.session.waits_in_caller
 
-    def new_request(self, tool_name: Any, arguments: Any, options: CallOptions) -> ClientRequest:
-        """A `tools/call`, unless it is not allowed. Every tool call passes here."""
+    def new_request(
+        self, tool_name: Any, arguments: Any, options: CallOptions, params: Json | None = None
+    ) -> ClientRequest:
+        """A `tools/call`, unless it is not allowed. Every tool call passes here.
+
+        A gateway gives all `params` as they are to be sent; the `arguments` are for traces only then, and may be
+        JSON already (`orjson.Fragment`).
+        """
         require_tool_name(tool_name)
         if arguments is None:
             arguments = {}
-        elif not isinstance(arguments, dict):
+        elif not isinstance(arguments, dict) and params is None:
             raise ValueError(f"the arguments of {tool_name} must be a dict, not {type(arguments).__name__}")
         # The tools in the catalog have passed the filters and the gate.
         tool = self.catalog.get(tool_name) or self._unlisted_tool(tool_name)
-        params = {"name": tool_name, "arguments": arguments}
-        observation = self._observer.follow("tools/call", params, tool_name)
+        observed = {"name": tool_name, "arguments": arguments}
+        if params is None:
+            params = observed
+        observation = self._observer.follow("tools/call", observed, tool_name)
         return ClientRequest(
             "tools/call",
             params if observation is None else observation.prepare(params),

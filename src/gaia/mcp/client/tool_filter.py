@@ -12,6 +12,8 @@ from gaia.mcp.errors import ConfigError
 __all__ = ["ALLOW_ALL", "ToolFilter"]
 
 _MAX_DECISIONS = 4096
+_MAX_REMEMBERED = 256
+"""Characters of a name: those that no listing has, such as URIs of a gateway's clients, can be of any length."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class ToolFilter:
             # lock is not needed: what two threads may do at once is to decide the same twice.
             if len(self._decisions) >= _MAX_DECISIONS:
                 self._decisions.clear()
-            self._decisions[key] = decision
+            if len(tool) <= _MAX_REMEMBERED:
+                self._decisions[key] = decision
         return decision
 
     def unmatched(self, server: str, tools: Iterable[str]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +23,7 @@ from pydantic import ValidationError
 from gaia.log import get_logger
 from gaia.mcp.server.factory import ServedAgent, create_server
 from gaia.mcp.server.offering import Offering
+from gaia.serving.descriptors import take_descriptors
 from gaia.serving.threads import WorkerThreads
 
 __all__ = ["serve"]
@@ -40,26 +40,9 @@ def serve(make_agent: Callable[[], Offering], *, max_line: int = DEFAULT_MAX_LIN
 
     A line of more than `max_line` bytes ends the session: there is no way to answer what cannot be read.
     """
-    incoming, outgoing = _take_descriptors()
+    incoming, outgoing = take_descriptors()
     served = create_server(make_agent(), **limits)
     asyncio.run(_serve(served, incoming, outgoing, max_line))
-
-
-def _take_descriptors() -> tuple[int, int]:
-    """Private copies of descriptors 0 and 1, which children do not inherit."""
-    sys.stdout.flush()
-    incoming, outgoing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    try:
-        os.dup2(2, 1)
-    except OSError:
-        # Started without a standard error.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
-    return incoming, outgoing
 
 
 async def _serve(served: ServedAgent, incoming: int, outgoing: int, max_line: int) -> None:

@@ -324,6 +324,15 @@ class OwnTransport(MCPTransport):
 
 
 class TestOverAnOwnTransport:
+    def test_it_cannot_get_another_configuration(self) -> None:
+        with MCPClient("own", OwnTransport()) as client:
+            for successor in (MCPClient("own", OwnTransport()), MCPClient("own", StdioTransport("true"))):
+                error = client.reconfigure(successor)
+                assert error is not None
+                assert "'own'" in error.message
+            client.wake()
+            assert client.is_connected()
+
     def test_calls_run_in_the_callers_thread(self) -> None:
         transport = OwnTransport()
         with MCPClient("own", transport) as client:

@@ -57,6 +57,10 @@ class TestFromDict:
             "enabledTools": ["get_*"],
             "disabledTools": ["delete_*"],
             "restart": {"restart": "always", "initialDelay": 1, "maxRestarts": 2},
+            "lazy": True,
+            "idleStop": 60,
+            "instances": "per-client",
+            "maxInstances": 5,
             "inheritEnv": True,
             "healthInterval": 7,
             "healthTimeout": 3,
@@ -78,6 +82,10 @@ class TestFromDict:
             enabled_tools=["get_*"],
             disabled_tools=["delete_*"],
             restart=RestartPolicy(restart="always", initial_delay=1, max_restarts=2),
+            lazy=True,
+            idle_stop=60,
+            instances="per-client",
+            max_instances=5,
             inherit_env=True,
             health_interval=7,
             health_timeout=3,
@@ -99,6 +107,14 @@ class TestFromDict:
         assert limited == RecyclingLimits(max_lifetime=3600.0, max_calls=500, max_memory=2 * 1024**3)
         assert config(maxMemory=64 * 1024**2).recycling_limits().max_memory == 64 * 1024**2
         assert (config().drain_timeout, config(drainTimeout=5).drain_timeout) == (30.0, 5.0)
+
+    def test_a_server_that_need_not_always_run_is_stopped_after_five_minutes(self) -> None:
+        assert config().idle_seconds is None
+        assert config(idleStop=7).idle_seconds == 7.0
+        assert config(lazy=True).idle_seconds == 300.0
+        assert config(lazy=True, idleStop=7).idle_seconds == 7.0
+        assert config(instances="per-session").idle_seconds == 300.0
+        assert (config().instances, config().max_instances) == ("shared", 100)
 
     def test_unknown_keys_are_left_aside(self) -> None:
         assert config(autoApprove=["x"], name="mine") == config()
@@ -223,6 +239,13 @@ class TestComplaints:
                 "standby: only a server with a command can have one; this one has a url",
             ),
             ({"restart": {"maxRestarts": "5"}}, "restart.maxRestarts: expected a number, got a string"),
+            (
+                {"standby": True, "lazy": True},
+                'standby: it is for a server that always runs; remove it, or "lazy", "idleStop" and "instances"',
+            ),
+            ({"instances": "each"}, "instances: expected one of shared, per-session, per-client, got 'each'"),
+            ({"maxInstances": 0}, "maxInstances: must be 1 or more, got 0"),
+            ({"idleStop": 0}, "idleStop: must be a number of seconds above 0 (and at most a year), got 0.0"),
             (
                 {"standby": True, "restart": {"restart": "never"}},
                 'standby: it would never take over, because restart.restart is "never"; remove either',

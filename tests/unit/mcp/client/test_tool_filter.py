@@ -133,3 +133,10 @@ def test_what_is_no_list_of_patterns_is_refused(lists: dict[str, Any], complaint
 def test_no_pattern_and_no_name_makes_it_fail(pattern: str, server: str, tool: str) -> None:
     denying, allowing = ToolFilter(deny=[pattern]), ToolFilter(allow=[pattern])
     assert denying.allows(server, tool) is not allowing.allows(server, tool)
+
+
+def test_long_names_are_not_remembered() -> None:
+    subject = ToolFilter(deny=["secret*"])
+    assert subject.allows("fs", "x" * 1_000)
+    assert not subject.allows("fs", "secret" + "x" * 1_000)
+    assert subject._decisions == {}

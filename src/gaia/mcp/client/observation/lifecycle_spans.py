@@ -141,10 +141,16 @@ class LifecycleSpans:
             self._count_crash(reason)
 
     def stays_exited(self) -> None:
-        """The server exited by itself while no call waited; the next call starts it again."""
+        """The server does not run, and the next call starts it: it exited by itself, or nothing needs it."""
+        self._end_step()
         if self._episode is not None:
             self._episode.span.update_name(f"gaia.mcp.rest {self._observer.server}")
         self._end_episode()
+
+    def rests(self, uptime: float | None) -> None:
+        """The server is stopped because it is idle. `uptime` as for `lost`."""
+        if uptime is not None:
+            self._count_session(uptime, None)
 
     def backing_off(self, delay: float) -> None:
         """The server is started again in `delay` seconds."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import orjson
 from opentelemetry import trace
 from opentelemetry.context import Context
 
@@ -67,7 +68,7 @@ class Observer:
         self.session_id: Callable[[], str | None] = lambda: None
         """The session that the server has opened for the current connection."""
         self.network: Attributes = network or {}
-        """Set before the first request."""
+        """Set before the first request, and replaced as a whole by `adopt`."""
         self._protocol_version: str | None = None
         self._descriptions: dict[tuple[str, str | None], _Description] = {}
         """Filled by any thread, and replaced as a whole when the protocol version changes."""
@@ -81,6 +82,11 @@ class Observer:
         if self._protocol_version is not None:
             common[names.PROTOCOL_VERSION] = self._protocol_version
         return common
+
+    def adopt(self, other: Observer) -> None:
+        """Record from now on what `other` would: the server has another configuration."""
+        self.policy, self.network = other.policy, other.network
+        self._descriptions = {}
 
     def anew(self) -> Observer:
         """An observer for a new connection, of which no protocol version is known yet."""
@@ -177,11 +183,13 @@ class Observation:
     _call_id: int | None = None
     _linked = False
     _stopped: tuple[float, int] | None = None
-    _records = False
+    records = False
     """Whether the span takes attributes."""
     _mode: CaptureMode = "off"
     _arguments: bytes | None = None
     """As plain JSON, if they are searched for secrets together with the result."""
+    _client: str | None = None
+    """The client of a gateway that made the request."""
     _noted: dict[str, Any] | None = None
     """What the span is given at its end, in one step; None if it is given everything at once.
 
@@ -198,7 +206,7 @@ class Observation:
 
     def begun(self, span: ClientSpan, params: Mapping[str, Any]) -> None:
         """The span records; `params` are those of the request."""
-        self._records = True
+        self.records = True
         details = self._details(params)
         if span.is_ours and not spans.running_is_read():
             self._noted = details
@@ -220,7 +228,7 @@ class Observation:
             return details
         # Of the result too: what is configured does not change during a call.
         self._mode = mode = observer.policy.mode_for(target)
-        arguments = params.get("arguments")
+        arguments = _plain(params.get("arguments"))
         if arguments is None:
             return details
         if method == "tools/call":
@@ -266,6 +274,11 @@ class Observation:
         if second is not None:
             attributes[names.TOOL_RESULT] = second
 
+    def of_client(self, name: str) -> None:
+        """The request is that of a client of a gateway. To be said before it is sent."""
+        self._client = name
+        self._note({names.GATEWAY_CLIENT: name})
+
     def prepare(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """The params with the trace context, which the server may continue."""
         return params if self.span is None else self.span.inject(params)
@@ -280,7 +293,7 @@ class Observation:
     def numbered(self, call_id: int) -> None:
         """The request has got its JSON-RPC id; a request of several round trips gets one for each."""
         earlier, self._call_id = self._call_id, call_id
-        if self._records and self.span is not None:
+        if self.records and self.span is not None:
             self._note({names.REQUEST_ID: str(call_id)})
             if earlier is not None:
                 ids = {names.EARLIER_REQUEST_ID: str(earlier), names.REQUEST_ID: str(call_id)}
@@ -318,7 +331,7 @@ class Observation:
 
     def _note(self, attributes: Attributes) -> None:
         """Add them to the span, or to what it is given at its end."""
-        if not self._records or self.span is None:
+        if not self.records or self.span is None:
             return
         with self._observer.noting:
             if self._noted is not None:
@@ -354,6 +367,8 @@ class Observation:
         if method == "initialize" and isinstance(agreed := result.get("protocolVersion"), str):
             counted = {**counted, names.PROTOCOL_VERSION: agreed}
             self._note({names.PROTOCOL_VERSION: agreed})
+        if self._client is not None:
+            counted = {**counted, names.GATEWAY_CLIENT: self._client.partition("/")[0]}
         metrics.instruments.operation_duration.record(seconds, counted)
         if error is not None and outcome.delivery == "not_sent" and outcome.error_type in _REFUSALS:
             metrics.instruments.refused.add(
@@ -367,7 +382,7 @@ class Observation:
 
     def _end_span(self, span: ClientSpan, outcome: Outcome, result: Mapping[str, Any]) -> None:
         now = time.time_ns() if self._stopped is None else self._stopped[1]
-        if self._records:
+        if self.records:
             with self._observer.noting:
                 attributes, self._noted = self._noted or {}, None
             encoded = None
@@ -407,6 +422,17 @@ class Observation:
                 seconds=round(seconds, 6),
                 error_type=failure or outcome.error_type,
             )
+
+
+def _plain(arguments: Any) -> Any:
+    """What stands in a request as JSON already (`orjson.Fragment`), as a value; None if it cannot be decoded."""
+    if type(arguments) is not orjson.Fragment:
+        return arguments
+    try:
+        return orjson.loads(orjson.dumps(arguments))
+    except ValueError:
+        # Such as a number that no double is as large as, which is the server's affair.
+        return None
 
 
 _TOOL_ERROR = Outcome(names.TOOL_ERROR, description="the tool reported an error")

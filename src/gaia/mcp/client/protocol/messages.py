@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
+from gaia.mcp.client.protocol.framing import OversizedLine
 from gaia.mcp.client.protocol.long_strings import LONG, loads
 
 __all__ = [
@@ -53,6 +54,9 @@ _LONG_LINE = 16 * 1024
 
 _END_LINE = orjson.OPT_APPEND_NEWLINE
 
+_END = 1024
+"""Bytes of a line that are searched for the id of an answer."""
+
 _MAX_ID = 1024
 """Characters."""
 
@@ -70,11 +74,15 @@ class Request(msgspec.Struct, frozen=True):
     id: RequestId
     method: str
     params: dict[str, Any]
+    call_id: int | None = None
+    """Of our request on whose stream it came, if the transport has such streams."""
 
 
 class Notification(msgspec.Struct, frozen=True):
     method: str
     params: dict[str, Any]
+    call_id: int | None = None
+    """As that of a request."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -202,7 +210,10 @@ def _decode_leniently(line: bytes) -> Any:
     try:
         # The standard parser also takes NaN, Infinity and lone surrogates, which real servers do write.
         return _encodable(json.loads(line.decode("utf-8", "replace")))
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        # The request that it answers must not wait for its deadline.
+        raise NestedTooDeep(OversizedLine(len(line), line[:_END], line[-_END:]).answered_id()) from error
+    except ValueError as error:
         raise NotAMessage(str(error)) from error
 
 
@@ -299,6 +310,13 @@ def _encode(message: dict[str, Any]) -> bytes:
 def _encode_leniently(message: dict[str, Any]) -> bytes:
     """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
     try:
-        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot be sent as JSON: {error}") from error
+
+
+def _decoded(value: object) -> Any:
+    """What `json` has no way to write: JSON that is only passed on."""
+    if isinstance(value, orjson.Fragment):
+        return json.loads(orjson.dumps(value))
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

@@ -16,7 +16,7 @@ import orjson
 
 from gaia.mcp.client.protocol.exchange import Exchange, paginate
 
-__all__ = ["HEADER_MISMATCH", "InvalidMark", "RequestHeaders", "encode_value", "marks"]
+__all__ = ["HEADER_MISMATCH", "InvalidMark", "Path", "RequestHeaders", "encode_value", "marks", "parameter_text"]
 
 HEADER_MISMATCH = -32020
 """The error of a server whose requests' headers do not agree with their bodies."""
@@ -74,11 +74,9 @@ class RequestHeaders:
             headers["Mcp-Name"] = encode_value(about)
         if method == "tools/call" and params is not None:
             for path, mark in self._marks.get(str(about), {}).items():
-                value = _value_at(params.get("arguments"), path)
-                if isinstance(value, float) and value.is_integer():
-                    value = int(value)
-                if isinstance(value, (str, int)):
-                    headers[f"Mcp-Param-{mark}"] = encode_value(value)
+                text = parameter_text(_decoded(params.get("arguments")), path)
+                if text is not None:
+                    headers[f"Mcp-Param-{mark}"] = encode_value(text)
         return headers
 
     def learn(self, method: str | None, params: Mapping[str, Any] | None, answer: bytes) -> bytes:
@@ -137,9 +135,21 @@ class RequestHeaders:
         self.learn_tools((yield from paginate("tools/list", "tools")))
 
 
+def parameter_text(arguments: Any, path: Path) -> str | None:
+    """The argument at `path` as the text that a header stands for; None if it is missing, null, or has no such text."""
+    value = _value_at(arguments, path)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _text_of(value) if isinstance(value, (str, int)) else None
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def encode_value(value: Any) -> str:
     """`value` as a header carries it: as it is, or in Base64 between marks if it would not arrive like that."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = _text_of(value)
     if _PLAIN.fullmatch(text) and text == text.strip() and not _SENTINEL.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode()}?="
@@ -184,6 +194,11 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, dict[str, Any]]]:
                     waiting += [(None if below is None else (*below, name), item) for name, item in value.items()]
                 elif keyword not in _DATA and keyword != _MARK:
                     waiting.append((None, value))
+
+
+def _decoded(arguments: Any) -> Any:
+    """Arguments that a gateway passes on are JSON already."""
+    return orjson.loads(orjson.dumps(arguments)) if isinstance(arguments, orjson.Fragment) else arguments
 
 
 def _value_at(arguments: Any, path: Path) -> Any:

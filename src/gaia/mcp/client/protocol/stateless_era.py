@@ -13,6 +13,7 @@ from gaia.mcp.errors import HandshakeFailed, InvalidResponse, JsonRpcError
 
 __all__ = [
     "META",
+    "MISSING_CAPABILITY",
     "STATELESS_ERRORS",
     "STATELESS_REVISIONS",
     "SUBSCRIPTION_ID",
@@ -27,7 +28,10 @@ STATELESS_REVISIONS = ("2026-07-28",)
 UNSUPPORTED_VERSION = -32022
 """The error of a server that does not speak the revision of a request (2026-07-28, "Versioning")."""
 
-STATELESS_ERRORS = frozenset({-32020, -32021})
+MISSING_CAPABILITY = -32021
+"""The error of a server that needs something of the client which the client has not declared."""
+
+STATELESS_ERRORS = frozenset({-32020, MISSING_CAPABILITY})
 """Errors that only a server of this era has: headers and body differ; it needs a capability that we do not have."""
 
 _CHANGES = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}

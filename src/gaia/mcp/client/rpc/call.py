@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -97,6 +97,13 @@ class Call(msgspec.Struct, eq=False):
         self.deadline = self.now + self.timeout
         self._done.acquire()
         self.frame = self._encode()
+
+    is_relayed: ClassVar[bool] = False
+    """Whether it is passed on for a client of a gateway, with a result that is not decoded (`RelayedRequest`)."""
+
+    def refusal(self, _tool: str, /) -> MCPError | None:
+        """Asked for a call of a tool that has waited for its server: why it is not sent any more."""
+        return None
 
     # Its members are what the caller sends to the server, which is not for logs.
     __repr__ = object.__repr__

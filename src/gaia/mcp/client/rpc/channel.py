@@ -166,7 +166,8 @@ class ChannelListener(Protocol):
     Several threads may call at once: over HTTP each thread that makes an exchange hands over what answers it.
     """
 
-    def message_received(self, line: bytes | OversizedLine) -> None: ...
+    def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
+        """`call_id` is that of the request on whose own stream the message came, if it did so."""
 
     def request_failed(self, call_id: int, error: MCPError) -> None:
         """One request failed, and the channel goes on. `undo_write` comes first if the request was not sent."""

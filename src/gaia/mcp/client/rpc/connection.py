@@ -12,6 +12,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 from opentelemetry.context import Context
 
 from gaia.locks import reentrant_lock
@@ -31,12 +32,14 @@ from gaia.mcp.client.protocol.messages import (
     encode_notification,
 )
 from gaia.mcp.client.protocol.negotiated_protocol import NOT_NEGOTIATED, NegotiatedProtocol
+from gaia.mcp.client.protocol.raw_answers import decode_answer
 from gaia.mcp.client.protocol.rounds import check_result_type
 from gaia.mcp.client.rpc.call import Call
 from gaia.mcp.client.rpc.channel import Channel, Frame, Outgoing
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.incoming_requests import IncomingRequests
 from gaia.mcp.client.rpc.noise import SAMPLE_LENGTH, Noise, NoiseCounter
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.errors import (
     AnswerLost,
     CallCancelled,
@@ -46,7 +49,7 @@ from gaia.mcp.errors import (
     ServerCrashed,
     answered_error,
 )
-from gaia.mcp.redaction import MASK
+from gaia.mcp.redaction import MASK, mask_strings
 
 __all__ = ["Connection", "ConnectionState"]
 
@@ -127,6 +130,8 @@ class Connection:
         self._noise = NoiseCounter(name, self._observer, self.redact)
         self._on_lost = on_lost
         self._in_flight: dict[RequestId, Call] = {}
+        self._relays = False
+        """Whether results are passed on undecoded. Set by threads that submit such a call, and never reset."""
         self.channel: Channel | None = None
         """Set once, as soon as the transport has opened it."""
         self._warned_of_long_notifications = False
@@ -181,6 +186,8 @@ class Connection:
             return True
         if call.negotiated is not self.negotiated:
             call.add_meta(self.negotiated)
+        if call.is_relayed:
+            self._relays = True
         in_flight[call.id] = call
         # `close` sets the state before it empties the table. So either it finds our call there, or we see the state.
         # The same holds for the supervisor, which drains a connection and then looks whether its table is empty.
@@ -273,9 +280,11 @@ class Connection:
             return
         call.finish(error=error)
 
-    def message_received(self, line: bytes | OversizedLine) -> None:
+    def message_received(self, line: bytes | OversizedLine, call_id: int | None = None) -> None:
         if isinstance(line, OversizedLine):
             self._answer_was_too_long(line)
+            return
+        if self._relays and self._relay(line):
             return
         try:
             message = decode(line)
@@ -292,11 +301,41 @@ class Connection:
             self._answered(message)
         elif type(message) is list:
             for item in message:
-                self._dispatch(item, len(line))
+                self._dispatch(item, len(line), call_id)
         else:
-            self._dispatch(message, len(line))  # type: ignore[arg-type]
+            self._dispatch(message, len(line), call_id)  # type: ignore[arg-type]
 
-    def _dispatch(self, message: Message, size: int) -> None:
+    def _relay(self, line: bytes) -> bool:
+        """End the call that `line` answers, if its result is passed on. False: the line is an ordinary message."""
+        answer = decode_answer(line)
+        if answer is None:
+            return False
+        identifier, result = answer
+        call = self._in_flight.get(identifier)
+        if not isinstance(call, RelayedRequest) or self._in_flight.pop(identifier, None) is None:
+            return False
+        try:
+            self.last_heard = self._clock.monotonic()
+            call.answered(result, is_stateless=not self.negotiated.server_may_ask)
+        except BaseException:
+            # As in `_answered`.
+            call.finish(error=ServerCrashed(f"the answer to {call.method} was lost by an internal error"))
+            raise
+        return True
+
+    def relayed(self, call_id: int | None) -> list[RelayedRequest]:
+        """The requests for clients of a gateway that a message may belong to: the one on whose stream it came.
+
+        All that are under way, if it came on none.
+        """
+        if call_id is not None:
+            call = self._in_flight.get(call_id)
+            return [call] if isinstance(call, RelayedRequest) else []
+        return [call for call in list(self._in_flight.values()) if isinstance(call, RelayedRequest) and not call.ended]
+
+    def _dispatch(self, message: Message, size: int, call_id: int | None) -> None:
+        if call_id is not None and isinstance(message, Notification | Request):
+            message = msgspec.structs.replace(message, call_id=call_id)
         if type(message) is Response:
             self._answered(message)
         elif type(message) is Notification:
@@ -305,6 +344,8 @@ class Connection:
             elif message.method == "notifications/progress":
                 self._report_progress(message)
             else:
+                if self._relays and message.method == "notifications/message":
+                    self._relay_log(message)
                 self._on_notification(message)
         elif type(message) is ErrorResponse:
             self._fail(message)
@@ -369,6 +410,18 @@ class Connection:
             call.observer.progressed(message.params)
         if call.on_progress is not None:
             call.on_progress(message.params)
+
+    def _relay_log(self, message: Notification) -> None:
+        """Pass on a log message to the clients whose calls it may belong to, if they want any."""
+        calls = [call for call in self.relayed(message.call_id) if call.owner.log_level is not None]
+        # A server of the stateless era logs what a request asks for, and so for that request alone. One of the
+        # handshake era logs for all who see it.
+        if len(calls) > 1 and not self.negotiated.server_may_ask:
+            return
+        if calls:
+            params = mask_strings(message.params, self.redact)
+            for call in calls:
+                call.owner.logged(params)
 
     def _respond(self, answer: Outgoing) -> bool:
         if self.channel is None or self.state is ConnectionState.CLOSED:

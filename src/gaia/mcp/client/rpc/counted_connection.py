@@ -1,8 +1,9 @@
-"""A connection that counts the requests of the application."""
+"""A connection that notes the requests of the application."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 from gaia.mcp.client.rpc.call import Call
@@ -12,11 +13,13 @@ __all__ = ["CountedConnection"]
 
 
 class CountedConnection(Connection):
-    """Tells once that as many requests were submitted as its server is to get.
+    """Tells once that as many requests were submitted as its server is to get, and knows when the last one was made.
 
     A class of its own, because most servers have no such limit, and each call passes through `submit`.
     """
 
+    last_request = -math.inf
+    """A reading of the clock. Set by any thread; one of several at the same moment is enough."""
     _next: Callable[[], int] = itertools.repeat(0).__next__
     _limit = -1
     _on_reached: Callable[[], object] = staticmethod(lambda: None)
@@ -29,6 +32,8 @@ class CountedConnection(Connection):
 
     def submit(self, call: Call) -> bool:
         submitted = super().submit(call)
-        if submitted and not call.bound and self._next() == self._limit:
-            self._on_reached()
+        if submitted and not call.bound:
+            self.last_request = call.now
+            if self._next() == self._limit:
+                self._on_reached()
         return submitted

@@ -19,6 +19,7 @@ from gaia.mcp.client.protocol.notifications import progress_of
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.call import Call, ProgressSink
 from gaia.mcp.client.rpc.clock import Clock
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest, RequestOwner
 from gaia.mcp.client.supervision.call_queue import CallQueue
 from gaia.mcp.client.supervision.callbacks import Callbacks
 from gaia.mcp.client.supervision.client_request import ClientRequest, OnProgress
@@ -27,7 +28,7 @@ from gaia.mcp.client.supervision.supervisor import Supervisor
 from gaia.mcp.client.tool_result import ToolResult
 from gaia.mcp.errors import CallCancelled, MCPError, ServerCrashed
 
-__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "end"]
+__all__ = ["SCOPE_CANCELLED", "CallFuture", "Caller", "GoesOn", "Outcome", "Relay", "end"]
 
 logger = get_logger(__name__)
 
@@ -54,7 +55,8 @@ class Caller:
         """Replaced by the session when it connects again; each request reads it once."""
         self.statistics = CallStatistics()
         self._clock = clock
-        self._timeout = timeout
+        self.timeout = timeout
+        """Replaced when the server gets another configuration."""
 
     def request(self, request: ClientRequest) -> Outcome:
         """Make a request and wait for its result object. Raises `MCPError`.
@@ -119,6 +121,50 @@ class Caller:
         supervisor.call_queue.submit(call)
         supervisor.watch(call)
 
+    def relay(
+        self,
+        request: ClientRequest,
+        owner: RequestOwner,
+        on_done: Callable[[RelayedRequest], None],
+        on_progress: ProgressSink | None,
+    ) -> Relay:
+        """Make a request for a client of a gateway, without waiting, whose result stays bytes.
+
+        The hooks run on the thread that ends the call, or hears of its progress, perhaps in here: they must be quick
+        and must not raise.
+        """
+        supervisor, clock, statistics = self.supervisor, self._clock, self.statistics
+        timeout = request.options.timeout
+        connection = supervisor.call_queue.ready
+
+        def done(call: Call) -> None:
+            assert isinstance(call, RelayedRequest), "it was made here"
+            failed = call.error is not None or call.facts.is_error is True
+            statistics.record(clock.monotonic() - call.now, failed=failed)
+            on_done(call)
+
+        call = RelayedRequest(
+            supervisor.next_id(),
+            request.method,
+            request.params,
+            clock.monotonic(),
+            self.timeout if timeout is None else timeout,
+            repeatable=request.repeatable,
+            negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
+            on_done=done,
+            on_progress=on_progress,
+            observer=request.observation,
+            max_timeout=request.max_timeout,
+            tool=request.tool,
+            owner=owner,
+        )
+        if request.observation is not None:
+            request.observation.numbered(call.id)
+        relay = Relay(call, supervisor, clock)
+        supervisor.call_queue.submit(call)
+        supervisor.watch(call)
+        return relay
+
     def _call(
         self,
         supervisor: Supervisor,
@@ -134,7 +180,7 @@ class Caller:
             request.method,
             request.params,
             self._clock.monotonic(),
-            self._timeout if timeout is None else timeout,
+            self.timeout if timeout is None else timeout,
             repeatable=request.repeatable,
             negotiated=NOT_NEGOTIATED if connection is None else connection.negotiated,
             on_done=on_done,
@@ -154,6 +200,30 @@ class Caller:
         updates = _Updates()
         call = self._call(supervisor, request, lambda _: updates.end(), updates.put)
         return call, functools.partial(_report_until_done, updates, call, self._clock, on_progress)
+
+
+class Relay:
+    """A call for a client of a gateway, under way. Thread-safe."""
+
+    __slots__ = ("_call", "_clock", "_supervisor")
+
+    def __init__(self, call: RelayedRequest, supervisor: Supervisor, clock: Clock) -> None:
+        self._call = call
+        self._supervisor = supervisor
+        self._clock = clock
+
+    def cancel(self, reason: str) -> bool:
+        """False if the call ended just before. The server is told."""
+        return self._supervisor.call_queue.cancel(self._call, CallCancelled(reason))
+
+    def allow(self, seconds: float) -> None:
+        """Give the call so much time from now on, instead of what it has left: a person is asked, or has answered."""
+        self._call.deadline = self._clock.monotonic() + seconds
+        self._supervisor.watch(self._call)
+
+    def resume(self) -> None:
+        """Give the call its whole timeout from now on."""
+        self.allow(self._call.timeout)
 
 
 def _cancel_with(scope: CancelScope, call: Call, call_queue: CallQueue) -> Callable[[], None]:

@@ -21,7 +21,7 @@ from gaia.mcp.client.protocol.roots import Root, root_list
 from gaia.mcp.client.protocol.sampling import SamplingRequest, sampling_result
 from gaia.mcp.client.supervision.callbacks import require_runs_on_thread
 
-__all__ = ["METHODS", "ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
+__all__ = ["METHODS", "RELAYED", "ClientFeatures", "OnElicitation", "OnSampling", "Roots", "RootsSource"]
 
 METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
 """What servers may ask, if it is offered."""
@@ -69,6 +69,9 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     on_sampling: OnSampling | None = None
     sampling_tools: bool = False
     roots: Roots | None = None
+    relayed: bool = False
+    """Whether the clients of a gateway answer. What each of them can do is known only when a server asks, so all is
+    offered; the other members do not count."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for modes that do not exist, or none, and for coroutine functions."""
@@ -79,6 +82,8 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     def or_else(self, others: ClientFeatures) -> ClientFeatures:
         """These features, and those of `others` that are missing here."""
+        if self.relayed or others.relayed:
+            return RELAYED
         mine = self if self.on_elicitation is not None else others
         sampler = self if self.on_sampling is not None else others
         return ClientFeatures(
@@ -92,6 +97,8 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def capabilities(self) -> dict[str, Any]:
         """What a server is told of them."""
+        if self.relayed:
+            return {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
         declared: dict[str, Any] = {}
         if self.on_elicitation is not None:
             declared["elicitation"] = {mode: {} for mode in self.elicitation_modes}
@@ -103,6 +110,8 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     def offers(self, method: str) -> bool:
         """Whether a server may ask this."""
+        if self.relayed:
+            return method in METHODS
         given = dict(zip(METHODS, (self.on_elicitation, self.on_sampling, self.roots), strict=True))
         return given.get(method) is not None
 
@@ -126,6 +135,10 @@ class ClientFeatures(msgspec.Struct, frozen=True, kw_only=True):
             )
         assert self.roots is not None, "it is offered"
         return self.roots.listing()
+
+
+RELAYED = ClientFeatures(relayed=True)
+"""Of the servers of a gateway."""
 
 
 def _checked(source: RootsSource) -> RootsSource:

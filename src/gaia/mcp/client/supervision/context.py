@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gaia.mcp.client.observation.request_spans import Executor, Observer
-from gaia.mcp.client.protocol.era import ClientIdentity
+from gaia.mcp.client.protocol.era import ClientIdentity, ServerProfile
 from gaia.mcp.client.protocol.negotiation import Negotiation
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.tap import Taps
@@ -20,7 +20,10 @@ from gaia.mcp.client.supervision.subscriptions import Subscriptions
 from gaia.mcp.client.transports.base import ChannelTransport
 from gaia.mcp.errors import MCPError
 
-__all__ = ["Listing", "SupervisionContext", "SupervisionHooks"]
+__all__ = ["KnownServer", "Listing", "SupervisionContext", "SupervisionHooks"]
+
+KnownServer = tuple[ServerProfile | None, list[Any]]
+"""What a server said of itself at an earlier start: its profile, if that is known, and the definitions of its tools."""
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -38,7 +41,11 @@ class SupervisionHooks(Protocol):
     def listing_begins(self) -> Listing:
         """The server is about to be asked for its tools."""
 
-    def tools_listed(self, definitions: list[Any], listing: Listing) -> None: ...
+    def tools_listed(self, definitions: list[Any] | None, listing: Listing) -> None:
+        """None: the server is ready and could not list its tools. It has none then."""
+
+    def tools_remembered(self, definitions: list[Any]) -> None:
+        """Until the server is asked, its tools are what `last_known` has said."""
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -50,13 +57,22 @@ class SupervisionHooks(Protocol):
         `tool` is the server's own name of the tool.
         """
 
+    def safe_to_repeat(self, tool: str) -> bool:
+        """Whether the server says now that a second call of the tool does no harm."""
+
     def happened(self, event: Event) -> None: ...
 
+    def adopted(self, context: SupervisionContext) -> None:
+        """What `Supervisor.reconfigure` was given is in effect from now on: `context`, which the client has made."""
 
-class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Made once by a client, for all supervisors that its server has one after the other.
+    def last_known(self) -> KnownServer | None:
+        """What the server said at an earlier start; None if that is not known, or must not be used."""
 
-    Immutable. Durations in seconds.
+
+class SupervisionContext(msgspec.Struct, kw_only=True, eq=False):
+    """Made by a client, for all supervisors that its server has one after the other. Durations in seconds.
+
+    Never changed, but for `adopt`.
     """
 
     name: str
@@ -75,6 +91,10 @@ class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
     """How long a process that was replaced may take to finish its calls."""
     standby: bool = False
     """Whether a second process waits, started and greeted, while the server is ready."""
+    lazy: bool = False
+    """Whether the server is started only when it is used, if it is known what it offers (`hooks.last_known`)."""
+    idle_stop: float | None = None
+    """How long the server may be without a call before it is stopped, until the next call; None for ever."""
     hooks: SupervisionHooks
     server_requests: ServerRequests
     clock: Clock
@@ -86,3 +106,14 @@ class SupervisionContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server is recorded, if it is."""
     executor: Executor = lambda task: task()
     """Runs the application's span processors, for which neither the supervisor nor a reader may wait."""
+
+    def adopt(self, other: SupervisionContext) -> None:
+        """Become equal to `other`, another configuration of the same server. For the supervisor's thread.
+
+        Other threads read one value at a time, each of which may be of either configuration.
+        """
+        for field in self.__struct_fields__:
+            if field != "observer":
+                setattr(self, field, getattr(other, field))
+        # All that has been observed so far belongs to this one.
+        self.observer.adopt(other.observer)

@@ -51,6 +51,9 @@ class Timer(enum.Enum):
     RECYCLING = enum.auto()
     """Look whether the server has reached a limit, so that a fresh process has to take its place."""
 
+    IDLE = enum.auto()
+    """Look whether the server is used."""
+
     STANDBY = enum.auto()
     """Start the stand-by."""
 

@@ -48,7 +48,8 @@ class ServerState(enum.Enum):
     """It ended, and is being started again, now or after the backoff. Calls wait."""
 
     EXITED = "exited"
-    """It ended by itself, cleanly, while no call waited. The next call starts it again."""
+    """It does not run, and the next call starts it. It ended by itself, cleanly, while no call waited; or it was
+    stopped because it was idle; or it is lazy and was not used yet."""
 
     AUTHORIZING = "authorizing"
     """It requires a login, and a person is being asked to log in. Calls wait."""

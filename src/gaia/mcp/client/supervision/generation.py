@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gaia.engine_thread import EngineThread
 from gaia.exception_text import exception_text, traceback_text
 from gaia.log import get_logger, mask_secrets_of
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.protocol.era import ServerProfile
 from gaia.mcp.client.protocol.notifications import ServerNotification
 from gaia.mcp.client.rpc.call import Call
@@ -38,7 +39,8 @@ class Greeting(NamedTuple):
     """What a server said of itself before calls may be sent to it."""
 
     profile: ServerProfile
-    tools: list[Any]
+    tools: list[Any] | None
+    """None: it could not list them."""
 
 
 class Generation:
@@ -71,11 +73,13 @@ class Generation:
         """A reading of the clock; None before the server is ready and after it is lost."""
         self._termination: Termination | None = None
         """From the loss on."""
-        self._context = context
+        self.context = context
+        """What it was started with."""
         self._loop = loop
         server_requests = context.server_requests
         self.notifications = Notifications(loop, server_requests, self._notified)
-        kind = Connection if context.recycling.max_calls is None else CountedConnection
+        is_counted = context.recycling.max_calls is not None or context.idle_stop is not None
+        kind = CountedConnection if is_counted else Connection
         self.connection = connection = kind(
             context.name,
             number,
@@ -102,12 +106,12 @@ class Generation:
             self._channel.close(0.0)
             raise
 
-    def present(self) -> None:
-        """The server is the one that calls are meant for: what is recorded of them follows its connection."""
-        observer, connection = self._context.observer, self.connection
+    def present(self, observer: Observer) -> None:
+        """The server is the one that calls are meant for: what `observer` records of them follows its connection."""
+        connection = self.connection
         observer.redact = connection.redact
         observer.session_id = lambda: connection.session_id
-        self._context.transport.present(self._opened)
+        self.context.transport.present(self._opened)
 
     def greet(
         self,
@@ -122,7 +126,7 @@ class Generation:
         `on_greeted` or `on_failed` is called, unless the connection is lost before. `on_list_failed` may raise the
         error: then the greeting fails. `on_hung` is called after `ready`.
         """
-        context, loop = self._context, self._loop
+        context, loop = self.context, self._loop
         self.run_exchange = run_exchange = RunExchange(
             self.connection, context.clock, context.transport.timeout, next_id, loop.timers.watch, loop.post
         )
@@ -134,7 +138,7 @@ class Generation:
             context, run_exchange, self.notifications, loop.timers, lambda: on_hung(self), list_failed
         )
 
-        def greeted(outcome: tuple[ServerProfile, list[Any]]) -> None:
+        def greeted(outcome: tuple[ServerProfile, list[Any] | None]) -> None:
             self.greeting = Greeting(*outcome)
             on_greeted(self)
 

@@ -54,12 +54,26 @@ class Leaving:
         """Whether a call that was taken back could still be written to the generation that it was taken from."""
         return bool(self._may_be_written)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all of them have ended completely."""
+        return not (self._draining or self._ending)
+
     def drain(self, generation: Generation, seconds: float) -> None:
-        """Let it finish the calls that it has, for so long at most, and then end it."""
+        """Let it finish the calls that it has, for so long at most (`math.inf`: as long as they take), then end it."""
         now = self._context.clock.monotonic()
         self._draining[generation] = (now + seconds, seconds)
         self._loop.timers.set(Timer.DRAINING, now, self._look)
         generation.drain()
+
+    def let_go(self, generation: Generation, seconds: float) -> None:
+        """The same for the server that runs, whose place no other one takes. New calls do not go to it any more."""
+        try:
+            generation.retire()
+            self._call_queue.drain(generation.connection)
+            self._call_queue.suspend()
+        finally:
+            self.drain(generation, seconds)
 
     def _look(self) -> None:
         """End those that have no calls any more, or no time."""

@@ -54,6 +54,10 @@ class Recycling:
         """These two are readings of the clock."""
         self._next_memory_look: float | None = None
 
+    def adopt(self, limits: RecyclingLimits, settling_seconds: float) -> None:
+        """Other limits hold for the next process."""
+        self._limits, self._settling_seconds = limits, settling_seconds
+
     def begin(self, generation: Generation) -> None:
         """A process is ready, and no call has been sent to it yet."""
         self.end()

@@ -10,8 +10,9 @@ from gaia.mcp.client.rpc.clock import require_seconds
 
 __all__ = ["RecyclingLimits", "RecyclingReason"]
 
-RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested"]
-"""Why a server that works is replaced: it has reached a limit, or the application wants a fresh process."""
+RecyclingReason = Literal["max_lifetime", "max_calls", "max_memory", "requested", "reconfigured"]
+"""Why a server that works is replaced: it has reached a limit, or the application wants a fresh process, perhaps with
+another configuration."""
 
 _MIN_MEMORY = 16 * 1024**2
 """Less than this is a mistake in the unit."""

@@ -33,11 +33,13 @@ class _Replacement(NamedTuple):
     drain: float
     reason: RecyclingReason
     on_done: OnReplaced
+    context: SupervisionContext | None = None
+    """What the fresh process is started with; None: what the server has."""
 
     @property
     def keeps_trying(self) -> bool:
         """Whether a failure of the fresh process is followed by further attempts: the server has reached a limit."""
-        return self.reason != "requested"
+        return self.reason not in ("requested", "reconfigured")
 
 
 class Replacements:
@@ -70,6 +72,11 @@ class Replacements:
         self._spans = ReplacementSpans(context.observer, context.executor)
 
     @property
+    def candidate(self) -> SupervisionContext | None:
+        """What the next process is to be started with; None if that is what the server has."""
+        return None if self._wanted is None else self._wanted.context
+
+    @property
     def is_wanted(self) -> bool:
         """Whether one was asked for and is not done yet."""
         return self._wanted is not None
@@ -80,27 +87,41 @@ class Replacements:
         on_done: OnReplaced,
         reason: RecyclingReason,
         asked_in: Context | None = None,
+        context: SupervisionContext | None = None,
     ) -> None:
         """Replace the server. The old process gets `drain` seconds for its calls.
 
-        If that was "requested" it is done at once, and tried once; `asked_in` is the trace that it belongs to. For any
-        other reason, a failure of the fresh process is followed by further attempts, after a backoff.
+        If that was "requested", or the server was "reconfigured", it is done at once, and tried once; `asked_in` is the
+        trace that it belongs to. For any other reason, a failure of the fresh process is followed by further attempts,
+        after a backoff. `context` is another configuration, for the fresh process and all that come after it.
         """
         if self._call_queue.ready is None:
             name, state = self._context.name, self._condition.state.value
             on_done(MCPError(f"server {name!r} is {state}, and only one that is ready can be replaced"))
             return
-        earlier, self._wanted = self._wanted, _Replacement(drain, reason, on_done)
+        earlier, self._wanted = self._wanted, _Replacement(drain, reason, on_done, context)
         if earlier is None:
             self._spans.began(reason, asked_in)
         else:
             # One fresh process is enough for both.
-            self._wanted = earlier._replace(on_done=lambda error: run_all(*_told(error, earlier.on_done, on_done)))
+            self._wanted = earlier._replace(
+                on_done=lambda error: run_all(*_told(error, earlier.on_done, on_done)),
+                context=context or earlier.context,
+            )
         spare = self._spare.generation
+        if spare is not None and context is not None and spare.context is not context:
+            self._spare.end()
+            spare = None
         if spare is not None and spare.greeting is not None:
             self.hand_over()
         else:
-            self._spare.want(at_once=reason == "requested")
+            self._spare.want(at_once=not self._wanted.keeps_trying or context is not None)
+
+    def await_start(self, on_done: OnReplaced, reason: RecyclingReason, asked_in: Context) -> None:
+        """A server that is not ready is about to be started: `on_done` is told what comes of it."""
+        self.done(MCPError("another configuration has taken its place"))
+        self._wanted = _Replacement(0.0, reason, on_done)
+        self._spans.began(reason, asked_in)
 
     def hand_over(self) -> None:
         """The spare was greeted. Does nothing unless a replacement was asked for."""
@@ -132,8 +153,8 @@ class Replacements:
         self._condition.last_error = f"no fresh process could take its place: {error.message}"
         logger.warning("server_not_replaced", server=self._context.name, reason=wanted.reason, error=error.message)
         if wanted.keeps_trying:
-            # The spare is started again, after its backoff.
-            self._wanted = wanted._replace(on_done=lambda _: None)
+            # The spare is started again, after its backoff, and with what has worked.
+            self._wanted = wanted._replace(on_done=lambda _: None, context=None)
             wanted.on_done(error)
         else:
             self.done(error)

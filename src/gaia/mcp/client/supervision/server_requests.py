@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gaia.cancellation import CancelScope
@@ -32,6 +32,7 @@ from gaia.mcp.client.protocol.messages import (
 from gaia.mcp.client.protocol.value_size import value_size
 from gaia.mcp.client.rpc.clock import Clock
 from gaia.mcp.client.rpc.connection import Connection, ConnectionState
+from gaia.mcp.client.rpc.relayed_request import RelayedRequest
 from gaia.mcp.client.supervision.callbacks import CallbackPool
 from gaia.mcp.client.supervision.client_features import METHODS, ClientFeatures
 
@@ -144,6 +145,39 @@ class ServerRequests:
             raise
         return server_request
 
+    def _relay(self, calls: Sequence[RelayedRequest], request: Request, on_done: OnAnswered) -> ServerRequest:
+        """Have the client of a gateway answer whose call is under way. No code of the application runs."""
+        server_request = ServerRequest(
+            self.deadline(),
+            self._timeout,
+            lambda result, refusal: self._relay_ended(server_request, request.method, on_done, result, refusal),
+        )
+        if (refusal := _refusal_to_relay(calls)) is not None:
+            present = [call for call in calls if not call.owner.is_away]
+            if _refusal_to_relay(present) is None:
+                for call in calls:
+                    if call not in present:
+                        call.owner.give_way()
+                calls, refusal = present, None
+        refusal = refusal or self._hold(server_request, request.method, value_size(request.params))
+        if refusal is not None:
+            server_request.finish(refusal=refusal)
+            return server_request
+        self.note_url(elicitation_id(request.method, request.params))
+        server_request.scope.on_cancel(calls[-1].owner.asked(request.method, request.params, server_request.finish))
+        return server_request
+
+    def _relay_ended(
+        self,
+        server_request: ServerRequest,
+        method: str,
+        on_done: OnAnswered,
+        result: dict[str, Any] | None,
+        refusal: Refusal | None,
+    ) -> None:
+        self._let_go(server_request, method)
+        self._ended(server_request, on_done, result, refusal)
+
     def _hold(self, server_request: ServerRequest, method: str, size: int) -> Refusal | None:
         """Make room for a request; the refusal if there is none."""
         with self._lock:
@@ -199,9 +233,14 @@ class ServerRequests:
         if known:
             connection.requests.refuse(request, INVALID_REQUEST, "a request with this id has not been answered yet")
             return True
-        server_request = self.ask(
-            request.method, request.params, lambda *outcome: self._reply(connection, request, *outcome)
-        )
+
+        def on_done(result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            self._reply(connection, request, result, refusal)
+
+        if self.features.relayed:
+            server_request = self._relay(connection.relayed(request.call_id), request, on_done)
+        else:
+            server_request = self.ask(request.method, request.params, on_done)
         with self._lock:
             # It may have ended meanwhile; if it ends later, `_reply` finds it here.
             if server_request in self._open:
@@ -219,6 +258,11 @@ class ServerRequests:
         if server_request is not None:
             logger.debug("server_request_withdrawn", server=self._server, request_id=identifier)
             server_request.withdraw()
+
+    def has_open(self, connection: Connection) -> bool:
+        """Whether the server waits for an answer on this connection."""
+        with self._lock:
+            return any(asker is connection for asker, _ in self._by_request)
 
     def lost(self, connection: Connection) -> None:
         """The connection is over, so its requests cannot be answered any more."""
@@ -267,6 +311,25 @@ class ServerRequests:
         finally:
             # Also when user code raised SystemExit. Does nothing if the server request has ended already.
             server_request.finish(refusal=refusal)
+
+
+def _refusal_to_relay(calls: Sequence[RelayedRequest]) -> Refusal | None:
+    """Why a request of the server cannot be passed on; None if it is clear which client it is for.
+
+    Of several calls of one client, the last takes the request there.
+    """
+    if len(calls) == 1:
+        return None
+    clients = {call.owner.client_key for call in calls}
+    if len(clients) == 1 and None not in clients:
+        return None
+    if not calls:
+        return Refusal(INVALID_REQUEST, "no client has a call under way that the request could belong to")
+    text = (
+        f"{len(calls)} calls of clients are under way, and the request does not say to which it belongs; "
+        'with "instances": "per-session" in its configuration, each client has a server of its own'
+    )
+    return Refusal(INVALID_REQUEST, text)
 
 
 _NO_ANSWER = "the client could not answer"

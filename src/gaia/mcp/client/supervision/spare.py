@@ -105,6 +105,11 @@ class Spare:
             # By a timer also if it is due now: the calls that waited for the server come first.
             self._loop.timers.set(Timer.STANDBY, self._not_before, self._open)
 
+    def reconfigured(self) -> None:
+        """The server has another restart policy."""
+        self._tracker = RestartTracker(self._context.policy, self._context.rng)
+        self._not_before = 0.0
+
     def delay(self, moment: float) -> None:
         """Start the next one not before this reading of the clock."""
         self._not_before = max(self._not_before, moment)

@@ -73,8 +73,10 @@ class Supervisor:
         self._starting_in: int | None = None
         """The thread that starts ours, which cannot go on before that thread does."""
         self._thread = EngineThread(self._run, f"mcp-{context.name}-supervisor", self._ended)
-        self._lifecycle = ServerLifecycle(context, self._loop, on_settled=self._settled.open)
+        self._lifecycle = ServerLifecycle(context, self._loop, self._settled.open, self._adopted)
+        self._context = context
         self._transport = context.transport
+        """What `prepare` was called of."""
         self._clock = context.clock
         self.condition = self._lifecycle.condition
         self.call_queue = self._lifecycle.call_queue
@@ -93,8 +95,13 @@ class Supervisor:
     def in_flight(self) -> int:
         return self.call_queue.in_flight
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is there and looks after a server, or is about to."""
+        return self._thread.ident is not None and not (self.is_forked or self._all_done.is_open or self._is_over())
+
     def start(self, *, keep_trying: bool = False) -> bool:
-        """Start the server and wait until it is ready or has failed; True if it is ready.
+        """Start the server and wait until it is ready or has failed; True if it is ready, or lazy and known.
 
         With `keep_trying` one that has failed is tried again, as after a crash, until `stop`.
         """
@@ -111,25 +118,31 @@ class Supervisor:
                 raise
             _running.discard(self)
             self.condition.last_error = f"no thread for the server: {error}"
-            self._lifecycle.fail(self.condition.last_error)
+            self._lifecycle.follow_up.fail(self.condition.last_error)
         finally:
             self._starting_in = None
         self._settled.wait()
         _flush()
-        return self.state is ServerState.READY
+        return self.state is ServerState.READY or (self.state is ServerState.EXITED and self._context.lazy)
 
-    def stop(self) -> None:
+    def wake(self) -> None:
+        """Start a server that is at rest, as a call would."""
+        self._loop.post(self._lifecycle.call_waiting)
+
+    def stop(self, drain: float = 0.0) -> None:
         """Stop the server and end the thread. Waiting calls end as cancelled. May be called more than once.
+
+        A server that is ready has `drain` seconds to finish its calls, while new ones are refused.
 
         A signal handler or a finalizer that calls this in the middle of `start`, or on the thread itself, does not wait
         for what can only go on after it.
         """
-        self.request_stop()
+        self.request_stop(drain)
         if threading.get_ident() in (self._starting_in, self._thread.ident):
             return
         # A forked child has no such thread, which nothing would ever end there.
         if self._thread.ident is not None and not self.is_forked:
-            if not self._all_done.wait(_STOP_SECONDS):
+            if not self._all_done.wait(_STOP_SECONDS + drain):
                 logger.error("supervisor_stuck", server=self.name)
                 return
             self._thread.join(_JOIN_SECONDS)
@@ -138,11 +151,11 @@ class Supervisor:
             self.condition.move_to(ServerState.CLOSED, _DISCONNECTED)
         _flush()
 
-    def request_stop(self) -> None:
+    def request_stop(self, drain: float = 0.0) -> None:
         """Like `stop`, without waiting for it."""
         self._told_to_stop = True
         self._lifecycle.requested()
-        self._loop.post(lambda: self._lifecycle.close(_DISCONNECTED))
+        self._loop.post(lambda: self._lifecycle.stopping.finish(_DISCONNECTED, drain))
 
     def abandon(self, release: Callable[[], object]) -> bool:
         """Stop the server of a client that was dropped, then call `release`. For finalizers, see `Session.abandon`."""
@@ -167,6 +180,22 @@ class Supervisor:
 
     def replace_now(self, drain: float) -> bool:
         """Like `replace`, and wait until the fresh process has taken over (True), or will not do so."""
+        return self._wait_for(lambda done: self.replace(drain, done)) == [None]
+
+    def reconfigure_now(self, context: SupervisionContext, drain: float) -> list[MCPError | None]:
+        """Go on with another configuration; see `ServerLifecycle.reconfigure`. Wait until what comes of it is known.
+
+        Returns that: None if the server is ready with it or at rest, or the error. Nothing at all if this supervisor
+        has ended meanwhile.
+        """
+        asked_in = contexts.get_current()
+
+        def ask(done: OnReplaced) -> None:
+            self._loop.post(lambda: self._lifecycle.reconfigure(context, drain, done, asked_in))
+
+        return self._wait_for(ask)
+
+    def _wait_for(self, ask: Callable[[OnReplaced], None]) -> list[MCPError | None]:
         outcomes: list[MCPError | None] = []
         is_known = Latch()
 
@@ -174,12 +203,12 @@ class Supervisor:
             outcomes.append(error)
             is_known.open()
 
-        self.replace(drain, done)
+        ask(done)
         # A supervisor that has ended meanwhile tells nothing.
         while not is_known.wait(_LOOK_SECONDS) and not self._all_done.is_open:
             pass
         _flush()
-        return outcomes == [None]
+        return outcomes[:1]
 
     def subscriptions_changed(self) -> None:
         """The client wants other changes or log messages of the server than before."""
@@ -206,6 +235,12 @@ class Supervisor:
             self._log_failure(error)
         self._lifecycle.begin(keep_trying=keep_trying)
 
+    def _adopted(self) -> None:
+        """The server has another configuration."""
+        former, self._transport = self._transport, self._context.transport
+        former.release(self)
+        self._transport.prepare(self)
+
     def _ended(self) -> None:
         try:
             self._transport.release(self)
@@ -217,7 +252,7 @@ class Supervisor:
 
     def _abandoned(self, release: Callable[[], object]) -> None:
         try:
-            self._lifecycle.close(_DROPPED)
+            self._lifecycle.stopping.close(_DROPPED)
         finally:
             release()
 
@@ -237,7 +272,7 @@ class Supervisor:
         """A server that is not tried again needs no supervisor; a new `connect` makes a new one."""
         if self.state in (ServerState.FAILED, ServerState.NEEDS_AUTHORIZATION):
             return not self.condition.keep_trying
-        return self.state is ServerState.CLOSED
+        return self.state is ServerState.CLOSED and not self._lifecycle.stopping.is_finishing
 
     def _guarded(self, task: Task) -> None:
         try:

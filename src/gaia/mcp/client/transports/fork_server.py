@@ -21,7 +21,10 @@ __all__ = ["ForkServer", "ForkServerProcess", "fork_server"]
 
 logger = get_logger(__name__)
 
-_ARGUMENTS = ["-I", "-S", str(Path(__file__).with_name("fork_server_process.py"))]
+_CODE = "import sys; sys.path.append(sys.argv[1]); from fork_server_process import main; main(int(sys.argv[2]))"
+"""As a module it is compiled once, and not at each start, which would also take a megabyte."""
+
+_ARGUMENTS = ["-I", "-S", "-c", _CODE, str(Path(__file__).parent)]
 _UNSUPPORTED = 3
 """See `fork_server_process.UNSUPPORTED`."""
 
@@ -86,27 +89,39 @@ class ForkServer:
         `descriptors` are described in `fork_server_process`, and remain the caller's. None if no fork server can run
         here.
         """
-        # A frozen application is its own sys.executable, and starting it again would not run our script.
-        if not self._is_supported or not sys.executable or getattr(sys, "frozen", False):
-            return None
         with self._lock:
-            try:
-                inherited = _inherited()
-                if self._current is not None and self._current.inherited != inherited:
-                    self._retire(self._current)
-                if self._current is None:
-                    self._current = ForkServerProcess(inherited)
-                    self._processes.add(self._current)
-            except OSError as error:
-                logger.warning("guard_start_failed", error=str(error))
+            process = self._ready()
+            if process is None:
                 return None
-            process = self._current
             # Counted before it is written to: it has to be released, whether that succeeds or not.
             process.servers += 1
             with contextlib.suppress(OSError):
                 # If this fails, the reaper's socket is closed, and that is where the caller waits for the answer.
                 socket.send_fds(process.socket, [b"+"], descriptors)
             return process
+
+    def prepare(self, holder: object) -> None:
+        """Start the process now, for servers that are about to come, and `hold` it. Does not wait until it runs."""
+        self.hold(holder)
+        with self._lock:
+            self._ready()
+
+    def _ready(self) -> ForkServerProcess | None:
+        """The process for the next server, started if there is none; None if none can run here."""
+        # A frozen application is its own sys.executable, and starting it again would not run our script.
+        if not self._is_supported or not sys.executable or getattr(sys, "frozen", False):
+            return None
+        try:
+            inherited = _inherited()
+            if self._current is not None and self._current.inherited != inherited:
+                self._retire(self._current)
+            if self._current is None:
+                self._current = ForkServerProcess(inherited)
+                self._processes.add(self._current)
+        except OSError as error:
+            logger.warning("guard_start_failed", error=str(error))
+            return None
+        return self._current
 
     def release(self, process: ForkServerProcess) -> None:
         """The server is gone."""

@@ -94,6 +94,30 @@ class PipeWriter:
                     self._wake.put(None)
         return True
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._outbox)
+
+    def put(self, item: Outgoing) -> bool:
+        """Leave `item` for `flush`, which has to follow. False if too much is already waiting."""
+        if len(self._outbox) >= self._max_pending:
+            return False
+        self._outbox.append(item)
+        return True
+
+    def flush(self) -> None:
+        """Write what waits, as far as the server reads. A thread that is writing now does so instead."""
+        try:
+            if not self._turn.locked():
+                with self._turn:
+                    self._writing_in = threading.get_ident()
+                    self._flush()
+                    self._writing_in = None
+        finally:
+            if self._outbox or self._rest is not None or self._broken:
+                self._wake.put(None)
+
     def close(self) -> bool:
         """Close the pipe. What was not written by now never will be. False if a thread is still writing."""
         self._closed = self._broken = True

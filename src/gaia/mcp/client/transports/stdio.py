@@ -14,6 +14,7 @@ from gaia.mcp.client.rpc.channel import Channel, ChannelListener
 from gaia.mcp.client.transports.command import argument_vector, find_executable
 from gaia.mcp.client.transports.environment import server_environment
 from gaia.mcp.client.transports.fork_server import fork_server
+from gaia.mcp.client.transports.loop_reader import PipeLoop
 from gaia.mcp.client.transports.sandbox import Sandbox
 from gaia.mcp.client.transports.standalone import StandaloneTransport
 from gaia.mcp.client.transports.stdio_channel import StdioChannel
@@ -34,6 +35,9 @@ class StdioTransport(StandaloneTransport):
     """
 
     network_transport = "pipe"
+
+    pipe_loop: PipeLoop | None = None
+    """The event loop that reads the output of the server's next starts; None: a thread of each start does."""
 
     tracer: Sequence[str] = ()
     """A command that starts a sandbox and watches what happens in it; it ends as the sandbox does. For the doctor."""
@@ -125,6 +129,7 @@ class StdioTransport(StandaloneTransport):
                 max_message_bytes=self._max_message_bytes,
                 max_pending=self._max_pending,
                 cage=caged,
+                pipe_loop=self.pipe_loop,
             )
         except BaseException:
             if caged is not None:

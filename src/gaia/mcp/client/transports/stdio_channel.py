@@ -20,6 +20,8 @@ from gaia.mcp.client.protocol.negotiated_protocol import NegotiatedProtocol
 from gaia.mcp.client.rpc.channel import ChannelListener, Ending, Frame
 from gaia.mcp.client.transports.base import open_channels
 from gaia.mcp.client.transports.direct_process import DirectProcess
+from gaia.mcp.client.transports.loop_reader import LoopReader, PipeLoop
+from gaia.mcp.client.transports.loop_writer import LoopWriter
 from gaia.mcp.client.transports.pipe_writer import PipeWriter, enlarge
 from gaia.mcp.client.transports.process import ServerProcess
 from gaia.mcp.client.transports.reaped_process import ReapedProcess
@@ -58,8 +60,11 @@ class StdioChannel:
         max_message_bytes: int,
         max_pending: int,
         cage: Cage | None = None,
+        pipe_loop: PipeLoop | None = None,
     ) -> None:
         """Start the server and the threads; `argv` and `environment` are those of its `cage`, if it has one.
+
+        With a `pipe_loop` that reads the server's output, instead of a thread.
 
         Raises StartFailed; nothing is left behind then.
         """
@@ -70,7 +75,7 @@ class StdioChannel:
         self._framer = LineFramer(max_message_bytes)
         self._stderr = StderrTail(name, redact)
         self.stderr_tail = self._stderr.text
-        self._readers: list[threading.Thread] = []
+        self._readers: list[threading.Thread | LoopReader] = []
         self._drained_by: float | None = None
         """When no more is waited for that the server wrote before it ended; None until it has. Of two threads that set
         it, both are right."""
@@ -83,10 +88,9 @@ class StdioChannel:
         try:
             # stderr is drained before the first byte is sent: a server that logs a lot must not block on it.
             self._start(f"{thread_name}-stderr", self._read_stderr)
-            self._start(f"{thread_name}-reader", self._read_stdout)
-            self._writer = PipeWriter(
-                self._process.stdin, thread_name, max_pending=max_pending, on_broken=self._input_closed
-            )
+            if pipe_loop is None or not self._read_on(pipe_loop, f"{thread_name}-reader"):
+                self._start(f"{thread_name}-reader", self._read_stdout)
+            self._writer = self._new_writer(thread_name, max_pending, pipe_loop)
             self.send = self._writer.send
             """See `Channel.send`. Every call passes here, so there is no method in between."""
         except BaseException as error:
@@ -94,6 +98,12 @@ class StdioChannel:
             if isinstance(error, RuntimeError):
                 raise StartFailed(f"no threads for the server: {error}") from error
             raise
+
+    def _new_writer(self, thread_name: str, max_pending: int, loop: PipeLoop | None) -> PipeWriter:
+        pipe, on_broken = self._process.stdin, self._input_closed
+        if loop is None:
+            return PipeWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken)
+        return LoopWriter(pipe, thread_name, max_pending=max_pending, on_broken=on_broken, loop=loop)
 
     def is_alive(self) -> bool:
         return not self.is_forked and self._process.wait(0) is None
@@ -200,16 +210,39 @@ class StdioChannel:
         thread.start()
         self._readers.append(thread)
 
+    def _read_on(self, loop: PipeLoop, name: str) -> bool:
+        """Have an event loop read the output; False if it is closed."""
+        feed, received = self._framer.feed, self._listener.message_received
+        pipe = self._process.stdout
+        chunks = _Chunks(pipe.fileno())
+
+        def take(chunk: bytes) -> None:
+            for line in feed(chunk):
+                received(line)
+
+        reader = LoopReader(pipe, name, loop, chunks.read, take, self._output_ended)
+        self._readers.append(reader)
+        if reader.start():
+            return True
+        self._readers.remove(reader)
+        return False
+
     def _read_stdout(self) -> None:
         feed, received = self._framer.feed, self._listener.message_received
         with self._process.stdout as pipe:
             for chunk in _chunks(pipe):
                 for line in feed(chunk):
                     received(line)
-        rest = self._framer.finish()
-        if rest is not None:
-            received(rest)
-        self._listener.channel_ended()
+        self._output_ended()
+
+    def _output_ended(self) -> None:
+        received = self._listener.message_received
+        try:
+            rest = self._framer.finish()
+            if rest is not None:
+                received(rest)
+        finally:
+            self._listener.channel_ended()
 
     def _read_stderr(self) -> None:
         with self._process.stderr as pipe:
@@ -219,19 +252,29 @@ class StdioChannel:
 
 
 def _chunks(pipe: IO[bytes]) -> Iterator[bytes]:
-    descriptor = pipe.fileno()
-    size, enlarged = _READ_BYTES, False
-    while True:
+    chunks = _Chunks(pipe.fileno())
+    while chunk := chunks.read():
+        yield chunk
+
+
+class _Chunks:
+    """Reads a pipe. Belongs to the thread that does so."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = _READ_BYTES
+        self._enlarged = False
+
+    def read(self) -> bytes:
+        """What the pipe has, once it has something; nothing at its end."""
         try:
-            chunk = os.read(descriptor, size)
+            chunk = os.read(self._descriptor, self._size)
         except OSError as error:
             logger.warning("pipe_read_failed", error=str(error))
-            return
-        if not chunk:
-            return
-        yield chunk
+            return b""
         # A full read means that a large message is under way. Buffers that large cost too much to be the rule.
-        size = _LARGE_READ_BYTES if len(chunk) >= _READ_BYTES else _READ_BYTES
-        if size == _LARGE_READ_BYTES and not enlarged:
-            enlarged = True
-            enlarge(descriptor)
+        self._size = _LARGE_READ_BYTES if len(chunk) >= _READ_BYTES else _READ_BYTES
+        if self._size == _LARGE_READ_BYTES and not self._enlarged:
+            self._enlarged = True
+            enlarge(self._descriptor)
+        return chunk

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import queue
+from typing import Any
 
 import pytest
 
 from gaia import log
+from gaia.mcp.client.observation.request_spans import Observer
 from gaia.mcp.client.rpc.connection import ConnectionState
+from gaia.mcp.client.supervision.context import SupervisionContext
 from gaia.mcp.client.supervision.events import Event, Restarted, ServerState, StateChanged
 from gaia.mcp.errors import StartFailed
-from tests.fake_transport import PATIENCE, FakeChannel
+from tests.fake_transport import PATIENCE, FakeChannel, FakeTransport, handshake_answers
 from tests.supervised import Supervised
 from tests.unit.mcp.client.supervision.test_server_lifecycle import Supervise
 from tests.unit.mcp.client.supervision.test_spare import is_answered_by, status, wait_for_standby
+from tests.waiting import wait_until
 
 TEXT = {"content": "text"}
 DRAIN = 20.0
@@ -190,3 +194,109 @@ class TestFailing:
         server.supervisor.stop()
         assert outcomes.get(timeout=PATIENCE) is not None
         assert server.transport.channel(2).closed_with_grace is not None
+
+
+class TestAnotherConfiguration:
+    def test_it_holds_from_the_moment_on_when_the_fresh_process_takes_over(self, server: Supervised) -> None:
+        other, candidate = reconfigured(server, max_pending=7)
+        server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
+        assert server.adoptions == [candidate]
+        assert server.context.transport is other
+        assert server.supervisor.call_queue.max_pending == 7
+        call = server.submit()
+        other.channel(1).answer(other.channel(1).wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+        assert server.wait_for(Restarted).reason == "recycled: reconfigured"
+        # What follows is done with it, too.
+        other.channel(1).end(exit_code=1)
+        assert other.channel(2)
+
+    def test_one_that_cannot_be_started_changes_nothing(self, server: Supervised) -> None:
+        other, candidate = reconfigured(server)
+        other.start_errors.append(StartFailed("no such file"))
+        (error,) = server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
+        assert "no such file" in error.message
+        assert server.adoptions == []
+        assert is_answered_by(server, 1)
+        assert server.supervisor.replace_now(DRAIN)
+        assert is_answered_by(server, 2)
+
+    def test_a_stand_by_with_the_former_one_does_not_take_over(self, supervise: Supervise) -> None:
+        server = supervise(standby=True).started()
+        wait_for_standby(server, 2)
+        other, candidate = reconfigured(server)
+        server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE)
+        assert server.supervisor.condition.pid == other.channel(1).pid
+        server.transport.channel(2).wait_until_closing()
+        assert other.channel(2), "the next stand-by"
+
+    def test_one_that_follows_another_ends_what_was_started_for_that(self, server: Supervised) -> None:
+        first, one = reconfigured(server)
+        del first.answers["initialize"]
+        waiting = server.in_background(server.supervisor.reconfigure_now, one, DRAIN)
+        first.channel(1).wait_for("initialize")
+        second, two = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, two, DRAIN).result(PATIENCE) == [None]
+        assert waiting.result(PATIENCE) == [None]
+        assert server.adoptions == [two]
+        assert server.context.transport is second
+        first.channel(1).wait_until_closing()
+
+    def test_a_server_that_is_lost_meanwhile_comes_back_with_it(self, server: Supervised) -> None:
+        other, candidate = reconfigured(server)
+        del other.answers["initialize"]
+        waiting = server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN)
+        hello = other.channel(1).wait_for("initialize")
+        server.transport.channel(1).end(exit_code=1)
+        server.wait_for_state(ServerState.RESTARTING)
+        other.channel(1).answer(hello, handshake_answers()["initialize"](hello))
+        assert waiting.result(PATIENCE) == [None]
+        assert server.adoptions == [candidate]
+
+    def test_a_server_that_waits_for_its_next_start_is_started_at_once(self, supervise: Supervise) -> None:
+        server = supervise().started()
+        server.transport.start_errors.extend(StartFailed("gone") for _ in range(2))
+        server.transport.channel(1).end(exit_code=1)
+        assert wait_until(lambda: server.supervisor.condition.retry_in is not None)
+        call = server.submit()
+        other, candidate = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE) == [None]
+        other.channel(1).answer(other.channel(1).wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+
+    def test_a_server_that_is_being_started_is_started_anew(self, supervise: Supervise) -> None:
+        server = supervise()
+        del server.transport.answers["initialize"]
+        started = server.in_background(server.supervisor.start)
+        server.transport.channel(1).wait_for("initialize")
+        call = server.submit()
+        other, candidate = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE) == [None]
+        assert started.result(PATIENCE)
+        other.channel(1).answer(other.channel(1).wait_for("tools/call"), TEXT)
+        assert call.result(PATIENCE) == TEXT
+        assert server.supervisor.condition.restarts == 0
+
+    def test_a_lazy_server_at_rest_stays_at_rest(self, supervise: Supervise) -> None:
+        server = supervise(lazy=True, known=(None, []))
+        assert server.supervisor.start()
+        other, candidate = reconfigured(server)
+        assert server.in_background(server.supervisor.reconfigure_now, candidate, DRAIN).result(PATIENCE) == [None]
+        assert server.transport.starts == other.starts == 0
+        server.submit()
+        assert other.channel(1)
+
+    def test_a_server_that_was_stopped_is_not_started(self, server: Supervised) -> None:
+        _, candidate = reconfigured(server)
+        server.supervisor.stop()
+        assert not server.supervisor.is_running
+        assert server.supervisor.reconfigure_now(candidate, DRAIN) == []
+
+
+def reconfigured(server: Supervised, **changes: Any) -> tuple[FakeTransport, SupervisionContext]:
+    """Another configuration of the server, and its transport."""
+    transport = FakeTransport()
+    context = server.context
+    fields = {name: getattr(context, name) for name in context.__struct_fields__}
+    candidate = SupervisionContext(**{**fields, "transport": transport, "observer": Observer("fake"), **changes})
+    return transport, candidate

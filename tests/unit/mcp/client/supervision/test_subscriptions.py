@@ -1,10 +1,12 @@
 """Listening for changes in the stateless era."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gaia.mcp.client.supervision.events import ResourceUpdated
 from gaia.mcp.errors import HttpError
 from tests.supervised import Supervised
 
@@ -124,6 +126,90 @@ class TestEnding:
         server.pass_time(30.0)
         channel.wait_for("server/discover", 2)
         assert len(channel.requests(LISTEN)) == 1
+
+
+class TestOtherResources:
+    """The client wants to be told of other resources, so the request is made anew."""
+
+    @pytest.fixture
+    def server(self, supervise: Supervise) -> Supervised:
+        server = supervise(stateless=True, health_interval=30.0)
+        offered = {"supportedVersions": ["2026-07-28"], "capabilities": {"resources": {"subscribe": True}}}
+        server.transport.answers["server/discover"] = lambda _: offered
+        server.subscriptions.add_resource("file:///1")
+        return server.started()
+
+    def want(self, server: Supervised, number: int) -> Json:
+        """The request for the changes of one more resource."""
+        if number > 1:
+            server.subscriptions.add_resource(f"file:///{number}")
+            server.supervisor.subscriptions_changed()
+        return server.transport.channel().wait_for(LISTEN, number)
+
+    def acknowledge(self, server: Supervised, request: Json, notifications: Json | None = None) -> None:
+        params = {"_meta": {ID: request["id"]}, "notifications": notifications}
+        server.transport.channel().notify("notifications/subscriptions/acknowledged", params)
+
+    def update(self, server: Supervised, request: Json, uri: str) -> None:
+        params = {"uri": uri, "_meta": {ID: request["id"]}}
+        server.transport.channel().notify("notifications/resources/updated", params)
+
+    def cancelled(self, server: Supervised) -> list[int]:
+        return [one["params"]["requestId"] for one in server.transport.channel().requests("notifications/cancelled")]
+
+    def test_the_old_request_tells_of_changes_until_the_new_one_is_acknowledged(self, server: Supervised) -> None:
+        first = self.want(server, 1)
+        self.acknowledge(server, first)
+        second = self.want(server, 2)
+        self.update(server, first, "file:///1")
+        assert server.wait_for(ResourceUpdated).uri == "file:///1"
+        assert self.cancelled(server) == []
+        self.acknowledge(server, second)
+        server.settle()
+        assert self.cancelled(server) == [first["id"]]
+
+    def test_so_does_the_last_acknowledged_of_several(self, server: Supervised) -> None:
+        first = self.want(server, 1)
+        self.acknowledge(server, first)
+        second = self.want(server, 2)
+        third = self.want(server, 3)
+        self.update(server, first, "file:///1")
+        assert server.wait_for(ResourceUpdated).uri == "file:///1"
+        assert self.cancelled(server) == [second["id"]]
+        self.acknowledge(server, third)
+        server.settle()
+        assert self.cancelled(server) == [second["id"], first["id"]]
+
+    @pytest.mark.parametrize(
+        ("notifications", "agreed"),
+        [(None, True), ({}, False), ({"resourceSubscriptions": [1, "file:///2"]}, True)],
+    )
+    def test_it_is_told_whether_the_server_has_agreed_to_one(
+        self, server: Supervised, notifications: Json | None, agreed: bool
+    ) -> None:
+        told: list[tuple[str, object]] = []
+        for uri in ("file:///2", "file:///3"):
+            server.subscriptions.when_decided(uri, functools.partial(lambda uri, error: told.append((uri, error)), uri))
+        self.acknowledge(server, self.want(server, 2), notifications)
+        server.settle()
+        assert [(uri, error is None) for uri, error in told] == [("file:///2", agreed)]
+
+    def test_a_refusal_is_told_once_unless_it_is_not_waited_for(self, server: Supervised) -> None:
+        told: list[object] = []
+        server.subscriptions.when_decided("file:///2", told.append)
+        server.subscriptions.when_decided("file:///2", told.append)()
+        channel = server.transport.channel()
+        channel.answer_error(self.want(server, 2), -32603, "not this one")
+        channel.answer_error(self.want(server, 3), -32603, "nor this one")
+        server.settle()
+        assert [str(error) for error in told] == ["not this one"]
+
+    def test_it_is_given_up_if_the_server_acknowledges_nothing(self, server: Supervised) -> None:
+        first = self.want(server, 1)
+        self.want(server, 2)
+        server.pass_time(30.0)
+        server.settle()
+        assert self.cancelled(server) == [first["id"]]
 
 
 def test_the_handshake_era_needs_no_subscription(supervise: Supervise) -> None:

@@ -52,6 +52,19 @@ class TestProcess:
         server.release(second)
         assert fork_server.pid is None
 
+    def test_it_can_be_there_before_the_first_server(self, fault_server: Configure) -> None:
+        holder = object()
+        fork_server.prepare(holder)
+        pid = fork_server.pid
+        assert pid is not None
+        server = StdioTransport(**fault_server())
+        assert server.connect()
+        assert fork_server.pid == pid
+        server.disconnect()
+        fork_server.let_go(holder)
+        assert fork_server.pid is None
+        assert not is_alive(pid)
+
     def test_a_server_that_is_restarted_has_the_same(self, fault_server: Configure) -> None:
         with MCPClient.from_config("fault", {**fault_server(), "restart": {"initialDelay": 0.01}}) as client:
             pid, server = fork_server.pid, client.status.pid

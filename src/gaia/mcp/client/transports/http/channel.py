@@ -180,10 +180,16 @@ class HttpChannel:
 
     # What the threads of the channel report; see `HttpSink`.
 
-    def message_received(self, data: bytes, method: str | None = None, params: Mapping[str, Any] | None = None) -> None:
+    def message_received(
+        self,
+        data: bytes,
+        method: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        call_id: int | None = None,
+    ) -> None:
         if is_stateless(self._session.negotiated):
             data = self._session.request_headers.learn(method, params, data)
-        self._listener.message_received(data)
+        self._listener.message_received(data, call_id)
 
     def answered(self) -> None:
         with self._lock:

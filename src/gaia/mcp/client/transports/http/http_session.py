@@ -127,8 +127,17 @@ class HttpSession:
 class HttpSink(Protocol):
     """What requests and streams report to their channel, each on its own thread."""
 
-    def message_received(self, data: bytes, method: str | None = None, params: Mapping[str, Any] | None = None) -> None:
-        """The server sent a message, in answer to a request of `method` with `params` if that is not None."""
+    def message_received(
+        self,
+        data: bytes,
+        method: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        call_id: int | None = None,
+    ) -> None:
+        """The server sent a message, in answer to a request of `method` with `params` if that is not None.
+
+        `call_id` is the id of that request.
+        """
 
     def answered(self) -> None:
         """A request has its answer, and only reads on to the end of the stream on which that came."""

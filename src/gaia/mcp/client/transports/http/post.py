@@ -453,7 +453,7 @@ class Post:
     def _hand_over(self, data: bytes) -> None:
         self.delivering = True
         try:
-            self._sink.message_received(data, self.method, self._item.params)
+            self._sink.message_received(data, self.method, self._item.params, self._item.id)
         finally:
             self.delivering = False
 

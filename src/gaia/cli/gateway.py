@@ -1,0 +1,259 @@
+"""`gaia mcp gateway`: all configured servers behind one endpoint; and its clients."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gaia.cli import terminal
+from gaia.cli.command_errors import USAGE, CommandFailed
+from gaia.cli.options import Options, add_command, with_options
+from gaia.cli.serve_options import AllowHostOption, AllowOriginOption, HostOption, PortOption, announce, run_server
+from gaia.cli.trusting import load_to_start
+from gaia.mcp.gateway.operations.client_config import FILES, ClientProgram, config_for_stdio, config_for_url
+from gaia.serving.options import HttpOptions
+
+if TYPE_CHECKING:
+    from gaia.cli.gateway_sources import GatewaySources
+
+__all__ = ["app"]
+
+DEFAULT_PORT = 8765
+_MODULES = ("uvicorn", "h11", "httptools", "starlette", "cryptography", "jwt", "prometheus_client")
+"""Of the extra, but for uvloop, which uvicorn can do without."""
+_UNSAFE_HINT = "`gaia mcp gateway add-client NAME --clients FILE` makes a file for --clients."
+
+app = typer.Typer(
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Put all servers that are not disabled behind one MCP endpoint, until the process is told to end.",
+)
+
+ClientsOption = Annotated[
+    Path | None, typer.Option("--clients", metavar="PATH", help="Who may use the gateway, see add-client.")
+]
+GraceOption = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long calls may take to end when the gateway is told to.")
+]
+PrintOption = Annotated[
+    ClientProgram | None, typer.Option("--print-client-config", help="Print what to paste for this client, and exit.")
+]
+
+
+def gateway_http_options(
+    host: HostOption = HttpOptions.host,
+    port: PortOption = DEFAULT_PORT,
+    allow_host: AllowHostOption = None,
+    allow_origin: AllowOriginOption = None,
+    max_body: Annotated[int, typer.Option(min=1024, metavar="BYTES", help="Largest request.")] = HttpOptions.max_body,
+    max_connections: Annotated[int, typer.Option(min=1, help="How many connections there may be.")] = 1000,
+    grace: GraceOption = 30.0,
+    drain_delay: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long a gateway that was told to end goes on accepting calls; see the docs.",
+        ),
+    ] = 0.0,
+) -> HttpOptions:
+    """What the command line says about the HTTP server."""
+    return HttpOptions(
+        host,
+        port,
+        None,
+        tuple(allow_host or ()),
+        tuple(allow_origin or ()),
+        # Whether other machines may call is decided by --clients.
+        allow_anonymous=True,
+        max_body=max_body,
+        max_connections=max_connections,
+        shutdown_delay=drain_delay,
+        shutdown_grace=grace,
+    )
+
+
+_HTTP_ONLY = frozenset(
+    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "state_key"}
+)
+
+
+@app.callback()
+@with_options("trust", "config", "trace", "debug", http=gateway_http_options)
+def gateway(
+    options: Options,
+    *,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on standard input and output.")] = False,
+    http: HttpOptions,
+    clients: ClientsOption = None,
+    max_sessions: Annotated[int, typer.Option(min=1, help="How many sessions there may be.")] = 1000,
+    audit: Annotated[
+        Path | None, typer.Option("--audit", metavar="PATH", help="Write a line of JSON about each call to this file.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
+    ] = None,
+    state_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--state-key", metavar="PATH", help="A secret that gateways behind one load balancer share; see the docs."
+        ),
+    ] = None,
+    print_client_config: PrintOption = None,
+) -> None:
+    """The gateway itself, where no other command follows."""
+    if options.subcommand is not None:
+        return
+    if stdio and (without_effect := sorted(_HTTP_ONLY & options.given)):
+        names = ", ".join(f"--{one.replace('_', '-')}" for one in without_effect)
+        raise CommandFailed(
+            f"{names}: for a gateway over HTTP only, and --stdio uses standard input and output",
+            exit_code=USAGE,
+            hint="Leave this or --stdio out.",
+            error_type="usage",
+        )
+    if print_client_config is not None:
+        _print_client_config(
+            print_client_config, http, options, stdio=stdio, with_token=clients is not None, audit=audit
+        )
+        return
+
+    def run() -> None:
+        from gaia.cli.service_log import log_without_waiting
+        from gaia.serving.extra import require
+
+        require(*_MODULES, extra="gateway")
+        log_without_waiting()
+        with contextlib.ExitStack() as held:
+            with _collector_paused():
+                from gaia.cli.gateway_sources import GatewaySources
+
+                config = load_to_start(options)
+                sources = GatewaySources(options, config, clients, is_local=http.is_loopback)
+                if any("command" in server for server in config.get_servers().values()):
+                    from gaia.mcp.client.transports.fork_server import fork_server
+
+                    # It starts while the gateway is imported.
+                    fork_server.prepare(sources)
+                    held.callback(fork_server.let_go, sources)
+                if not config.get_entries():
+                    from gaia.cli.listing import say_that_there_are_none
+
+                    # They may be added while the gateway runs.
+                    say_that_there_are_none(config, console=terminal.err())
+                if stdio:
+                    serve = _over_stdio(sources, http, audit)
+                else:
+                    serve = _over_http(sources, http, state_key, max_sessions=max_sessions, name=name, audit=audit)
+            serve()
+
+    run_server(run, options, unsafe_hint=_UNSAFE_HINT)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without garbage collection. It would take a seventh of the time of importing, which leaves next to no garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _over_http(
+    sources: GatewaySources, http: HttpOptions, state_key: Path | None, **settings: Any
+) -> Callable[[], None]:
+    from gaia.mcp.gateway import Gateway
+    from gaia.mcp.gateway.service import Service
+    from gaia.mcp.gateway.upstream.sealing import read_state_key
+    from gaia.serving.service_manager import ServiceManager
+
+    manager = ServiceManager.of_environment()
+    key = None if state_key is None else read_state_key(state_key)
+    try:
+        gateway = Gateway(sources.config, clients=sources.clients, max_body=http.max_body, state_key=key, **settings)
+    except ValueError as error:
+        raise CommandFailed(str(error), exit_code=USAGE) from error
+    say = announce("MCP gateway")
+    service = Service(gateway, manager, sources.of(gateway))
+    return lambda: service.run(http, lambda url: say(f"{url}/mcp"))
+
+
+def _over_stdio(sources: GatewaySources, http: HttpOptions, audit: Path | None) -> Callable[[], None]:
+    from gaia.mcp.gateway import Gateway
+    from gaia.mcp.gateway.stdio import serve_stdio
+
+    gateway = Gateway(sources.config, audit=audit)
+    return lambda: serve_stdio(gateway, sources.of(gateway), grace=http.shutdown_grace)
+
+
+def _print_client_config(
+    program: ClientProgram,
+    http: HttpOptions,
+    options: Options,
+    *,
+    stdio: bool,
+    with_token: bool,
+    audit: Path | None,
+) -> None:
+    terminal.say(f"For {FILES[program]}:", "dim", console=terminal.err())
+    if stdio:
+        config = [] if options.config_file is None else ["--config", str(options.config_file.absolute())]
+        if audit is not None:
+            config += ["--audit", str(audit.absolute())]
+        sys.stdout.write(config_for_stdio(program, [_program(), "mcp", "gateway", "--stdio", *config]))
+        return
+    # An address that means all of this machine's is none that a client can connect to.
+    host = "localhost" if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - compared, not listened on
+    named = http.allow_hosts[0] if http.allow_hosts else f"[{host}]" if ":" in host else host
+    sys.stdout.write(config_for_url(program, f"http://{named}:{http.port}/mcp", with_token=with_token))
+
+
+def _program() -> str:
+    """The command `gaia` of this environment, which is seldom on the PATH of a client that a desktop has started."""
+    script = Path(sys.executable).with_name("gaia")
+    return str(script) if script.is_file() else "gaia"
+
+
+@with_options("as_json", "debug")
+def add_client(
+    options: Options,
+    name: Annotated[str, typer.Argument(help="The client, such as a person or a program.")],
+    clients: Annotated[Path, typer.Option("--clients", metavar="PATH", help="The file to add it to.")] = Path(
+        "clients.json"
+    ),
+    profile: Annotated[str, typer.Option(help="What it may see and do: a profile of the file.")] = "everything",
+    replace: Annotated[bool, typer.Option("--replace", help="Give a client that exists a new token.")] = False,
+) -> None:
+    """Add a client to the file of a gateway, and print its token, which is kept nowhere.
+
+    A gateway that runs takes the change over within seconds.
+    """
+    from gaia.mcp.gateway.access.clients_file import add_client as add
+
+    token = add(clients, name, profile, replace=replace)
+    if options.json:
+        terminal.print_json({"client": name, "profile": profile, "file": str(clients), "token": token})
+        return
+    terminal.say(f"The token of {name!r}, which is shown only now:", console=terminal.err())
+    terminal.say(token)
+    say = f"{clients} has its hash. The client sends it as: Authorization: Bearer <token>"
+    terminal.say(say, "dim", console=terminal.err())
+
+
+add_command(
+    app,
+    "add-client",
+    add_client,
+    "gaia mcp gateway add-client ci",
+    "gaia mcp gateway add-client ci --clients team/clients.json --profile read-only",
+)

@@ -1,0 +1,113 @@
+"""A gateway that runs somewhere, as `gaia mcp list` and `gaia mcp watch` show it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from gaia.cli import terminal
+from gaia.cli.command_errors import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from gaia.mcp.gateway.operations.status import GatewayStatus
+
+__all__ = ["TokenOption", "UrlArgument", "fetch_status", "rows_of", "summary_of"]
+
+UrlArgument = Annotated[
+    str | None, typer.Argument(metavar="[URL]", help="A gateway that runs, such as http://127.0.0.1:8765/mcp.")
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(envvar="GAIA_GATEWAY_TOKEN", help="For the gateway. Better set GAIA_GATEWAY_TOKEN."),
+]
+
+_SECONDS = 10.0
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+def fetch_status(url: str, token: str | None) -> GatewayStatus:
+    """What the gateway at `url` says of itself. Raises CommandFailed.
+
+    Redirects are not followed: the token is for this gateway only.
+    """
+    import msgspec
+
+    from gaia.mcp.gateway.operations.status import GatewayStatus
+
+    status, body = _get(url, token)
+    if status in (401, 403):
+        raise CommandFailed(
+            f"{url} does not let this client in (status {status})",
+            hint="Set GAIA_GATEWAY_TOKEN to the token that `gaia mcp gateway add-client` has printed.",
+            error_type="unauthorized",
+        )
+    if status != 200:
+        raise _not_a_gateway(url, f"answers with status {status}")
+    try:
+        return msgspec.json.decode(body, type=GatewayStatus)
+    except msgspec.MsgspecError as error:
+        raise _not_a_gateway(url, str(error)) from error
+
+
+def _get(url: str, token: str | None) -> tuple[int, bytes]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or parts.hostname is None:
+            raise ValueError("a URL begins with http:// or https:// and a host")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname, parts.port, timeout=_SECONDS)
+    except ValueError as error:
+        raise CommandFailed(f"{url!r} is no URL of a gateway: {error}", exit_code=USAGE, error_type="usage") from error
+    with contextlib.closing(connection):
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        # The endpoint is at /mcp, perhaps below the path of a proxy or of an application, and /status beside it.
+        before, _, _ = parts.path.partition("/mcp")
+        try:
+            connection.request("GET", f"{before.rstrip('/')}/status", headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read(_MAX_BYTES)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise CommandFailed(f"{url} cannot be reached: {reason}", error_type="gateway_unreachable") from error
+
+
+def _not_a_gateway(url: str, why: str) -> CommandFailed:
+    return CommandFailed(
+        f"{url} is no gateway of gaia-mcp, or of another version: {why}",
+        hint="The URL of a gateway ends with /mcp; `gaia mcp gateway` writes it when it starts.",
+        error_type="no_gateway",
+    )
+
+
+def rows_of(status: GatewayStatus) -> list[dict[str, object]]:
+    """For the table of `gaia mcp list`."""
+    return [
+        {
+            "name": server.name,
+            "state": server.state.value,
+            "tools": server.tool_count if server.tool_count or server.state.value == "ready" else None,
+            "source": None,
+            "error": server.last_error,
+            "waited": None,
+        }
+        for server in status.servers
+    ]
+
+
+def summary_of(status: GatewayStatus) -> str:
+    """One line about the gateway itself."""
+    name = f"Gateway {terminal.one_line(status.name)}: " if status.name else ""
+    running = sum(session.running for session in status.sessions)
+    words = [
+        f"{status.session_count} of at most {status.max_sessions} sessions",
+        f"{running} requests under way in them",
+    ]
+    if status.is_draining:
+        words.append("stopping")
+    if status.reload is not None and status.reload.error is not None:
+        words.append(f"configuration refused: {terminal.one_line(status.reload.error)}")
+    return name + ", ".join(words)

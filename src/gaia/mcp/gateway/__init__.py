@@ -1,0 +1,24 @@
+"""All servers, supervised once, for every client, behind one endpoint (extra ``gaia-mcp[gateway]``).
+
+`Gateway` is an ASGI application. It is loaded on first use, so that importing a part of this package is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gaia.mcp.gateway.gateway import Gateway
+
+__all__ = ["Gateway"]
+
+
+if not TYPE_CHECKING:
+    # For a type checker, a module with `__getattr__` has every name, misspelt ones too.
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from gaia.mcp.gateway.gateway import Gateway
+
+        return Gateway

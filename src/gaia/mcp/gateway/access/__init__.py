@@ -1,0 +1,1 @@
+"""Who may do what at a gateway: its clients and their tokens, profiles, limits, and the audit."""

@@ -1,0 +1,140 @@
+"""`Access`: which client a request comes from, by its bearer token, and what it is answered if it may not pass."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gaia.mcp.gateway.access.client_token import hash_of
+from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
+from gaia.mcp.gateway.access.limits import Limits
+from gaia.mcp.gateway.access.principal import ANONYMOUS, Pending, Principal, Refused
+from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.access.protected_resource import challenge
+
+if TYPE_CHECKING:
+    from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
+
+__all__ = ["OPEN", "Access"]
+
+_MAX_TOKEN = 16 * 1024
+"""Bytes; longer ones are refused before anything is made of them."""
+
+OPEN = ClientsFile(anonymous=EVERYTHING)
+"""For a gateway without a clients file, which only this machine can reach: each request may do everything."""
+
+
+class Access:
+    """The clients of one gateway, and their limits. For the gateway's event loop."""
+
+    def __init__(
+        self, clients: ClientsFile, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.time
+    ) -> None:
+        """`now` is the time of day, by which tokens expire."""
+        self._loop = loop
+        self._now = now
+        self._issuers: Issuers | None = None
+        self._fetcher: KeyFetcher | None = None
+        self.limits = Limits(clients.limits, loop)
+        self._set(clients)
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether there is any client with a token, or an issuer of tokens."""
+        return bool(self._clients.clients or self._clients.issuers)
+
+    @property
+    def admits_anonymous(self) -> bool:
+        """Whether a request without a token may do anything; then only this machine should reach the gateway."""
+        return self._clients.anonymous is not None
+
+    def profile(self, name: str) -> Profile | None:
+        """The profile of this name, for ``/mcp/@<name>``; None if there is none."""
+        return self._clients.profiles.get(name)
+
+    def profile_names(self) -> dict[str, str]:
+        """The clients of the file, and the profile of each."""
+        return {name: entry.profile for name, entry in self._clients.clients.items()}
+
+    def metadata(self, path: str) -> bytes | None:
+        """The document of RFC 9728 at `path`, as JSON; None if there is none. It needs no token."""
+        return None if self._issuers is None else self._issuers.resource.document(path)
+
+    def authenticate(self, headers: Mapping[bytes, bytes], path: str) -> Principal | Refused | Pending:
+        """The client that a request to the endpoint at `path` comes from. Names of `headers` are in lower case.
+
+        `Pending` comes only with access tokens whose issuer's keys are not there yet.
+        """
+        given = headers.get(b"authorization")
+        if given is None:
+            if self._anonymous is not None:
+                return self._anonymous
+            return self._unauthorized(path, None, "A bearer token is needed")
+        scheme, _, rest = given.partition(b" ")
+        token = rest.strip()
+        if scheme.lower() != b"bearer" or not token or len(token) > _MAX_TOKEN:
+            return self._unauthorized(path, "invalid_request", "The header Authorization has to be: Bearer <token>")
+        digest = hash_of(token)
+        found = self._by_hash.get(digest)
+        # The lookup takes longer or shorter by the hash of the token, from which nothing of a token follows.
+        if found is not None and hmac.compare_digest(found[1].token, digest):
+            principal, entry = found
+            if entry.expires is not None and self._now() >= entry.expires.timestamp():
+                return self._unauthorized(path, "invalid_token", "The token has expired")
+            return principal
+        if self._issuers is not None and token.isascii() and token.count(b".") == 2:
+            return self._issuers.judge(token.decode("ascii"), path)
+        return self._unauthorized(path, "invalid_token", "The token is not known here")
+
+    def is_current(self, principal: Principal) -> bool:
+        """Whether there still is such a client, and it may see the same, after `change`; its sessions end otherwise.
+
+        A rule for an issuer's claims that gives another profile counts from the next request on.
+        """
+        clients = self._clients
+        issuer, _, subject = principal.name.partition("/")
+        if principal == ANONYMOUS:
+            profile = clients.anonymous
+        elif subject:
+            profile = clients.profiles.get(principal.profile.name) if issuer in clients.issuers else None
+        else:
+            entry = clients.clients.get(principal.name)
+            profile = None if entry is None else clients.profiles[entry.profile]
+        return profile == principal.profile
+
+    def change(self, clients: ClientsFile) -> None:
+        """Continue with other clients, profiles and limits. Keys of issuers that stay the same are kept."""
+        self._set(clients)
+        self.limits.change(clients.limits)
+
+    def close(self) -> None:
+        """End the threads that fetch keys. Requests that wait for keys get no answer any more."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+
+    def _set(self, clients: ClientsFile) -> None:
+        self._clients = clients
+        self._by_hash: dict[str, tuple[Principal, ClientEntry]] = {
+            entry.token: (Principal(name, clients.profiles[entry.profile]), entry)
+            for name, entry in clients.clients.items()
+        }
+        self._anonymous = None if clients.anonymous is None else Principal(ANONYMOUS.name, clients.anonymous)
+        if not clients.issuers:
+            self._issuers = None
+            return
+        # Imported here because most gateways have no issuers, and verifying signatures takes a library that is slow to
+        # import.
+        from gaia.mcp.gateway.access.issuers import Issuers, KeyFetcher
+
+        if self._fetcher is None:
+            self._fetcher = KeyFetcher(self._loop)
+        self._issuers = Issuers(clients, self._loop, self._fetcher, self._issuers, self._now)
+
+    def _unauthorized(self, path: str, error: str | None, message: str) -> Refused:
+        description = None if error is None else message
+        if self._issuers is not None:
+            return Refused(401, message, self._issuers.resource.challenge(path, error, description))
+        return Refused(401, message, challenge(realm="gaia-mcp", error=error, error_description=description))

@@ -1,0 +1,264 @@
+"""`Audit`: one line of JSON for each call, written before its answer leaves.
+
+The event loop itself writes a line, which takes some microseconds, because it goes to the memory of the operating
+system. If that was slow once, a thread writes until it is fast again, and answers wait for their lines meanwhile. If it
+fails, as on a full disk, the calls that were under way are answered, their lines wait in memory, and new calls are
+refused until all lines have been written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gaia.daemon_pool import DaemonPool
+from gaia.log import get_logger
+from gaia.mcp.errors import MCPError, ServerUnavailable
+from gaia.mcp.gateway.access.audit_file import AuditFile
+from gaia.mcp.gateway.access.gate import Scheduler, Timer
+
+__all__ = ["Audit", "AuditEntry", "AuditLoop", "digest_of", "shown_text", "shown_uri"]
+
+logger = get_logger(__name__)
+
+SLOW_SECONDS = 0.05
+"""A line that took longer to write has held up every client: the next ones are for a thread."""
+STALLED_SECONDS = 10.0
+"""So long answers wait for a disk; after that it counts as failed."""
+RETRY_SECONDS = 1.0
+"""From one attempt to write what could not be written to the next."""
+MAX_KEPT = 10_000
+"""Lines in memory that could not be written; of more, only the number is kept."""
+_MAX_TEXT = 256
+
+Then = Callable[[], None]
+
+
+class AuditLoop(Scheduler, Protocol):
+    """The part of an asyncio event loop that the audit needs."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *arguments: Any) -> Any: ...
+
+
+class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One call. Keys that do not apply are left out. Durations in seconds, sizes in bytes."""
+
+    time: datetime
+    """When the call came."""
+    client: str
+    address: str | None = None
+    """The IP address that it came from."""
+    method: str
+    server: str | None = None
+    """None if there is no such thing as the client asked for, or if it may not see it."""
+    target: str | None = None
+    """The tool's own name, the prompt, or the resource without its query."""
+    arguments: str | None = None
+    """The digest, see `digest_of`."""
+    arguments_bytes: int = 0
+    outcome: str
+    """``ok``; ``tool_error`` for a result that says so (``isError``); else the `error_type` of the failure."""
+    delivery: Literal["answered", "not_sent", "unknown"]
+    """Whether the server may have acted."""
+    waited: float = 0.0
+    """Of `seconds`, for limits."""
+    seconds: float
+    """From the arrival of the call until its answer was about to leave."""
+    answer_bytes: int = 0
+    trace: str | None = None
+    """The id of the trace that the call belongs to."""
+
+
+class Audit:
+    """For one event loop."""
+
+    def __init__(self, file: AuditFile, loop: AuditLoop) -> None:
+        """Takes over `file`, and closes it in the end."""
+        self._file = file
+        """Owned by the loop; by the thread while `_writing` is not None."""
+        self._loop = loop
+        self._pool = DaemonPool("mcp-gateway-audit", 1)
+        self._is_slow = False
+        """Whether lines are for the thread."""
+        self._writing: list[Then] | None = None
+        """What follows the lines that the thread writes now."""
+        self._next: list[tuple[bytes, Then]] = []
+        """The lines for the thread after these."""
+        self._stalled: Timer | None = None
+        self._failure: str | None = None
+        """Why lines cannot be written, while that is so."""
+        self._next_try = 0.0
+        self._kept: list[bytes] = []
+        """Lines that could not be written."""
+        self._lost = 0
+        """How many could not even be kept."""
+
+    def record(self, entry: AuditEntry, then: Then) -> None:
+        """Write the line of a call that is over, and call `then`, which lets its answer leave.
+
+        That is usually at once; it is called in any case, after `STALLED_SECONDS` at the latest.
+        """
+        line = msgspec.json.encode(entry) + b"\n"
+        if self._failure is not None:
+            self._keep(line)
+            then()
+        elif self._is_slow:
+            self._next.append((line, then))
+            if self._writing is None:
+                self._hand_over()
+        else:
+            self._write(line)
+            then()
+
+    def refusal(self) -> MCPError | None:
+        """The error for a new call, because lines cannot be written; None if all is well.
+
+        To be asked before a call goes to its server.
+        """
+        if self._failure is not None and self._writing is None and self._loop.time() >= self._next_try:
+            self._write_kept()
+        if self._failure is None:
+            return None
+        return ServerUnavailable(
+            f"the gateway cannot record calls ({self._failure}), and makes none until it can: tell its administrator",
+            retry_in=RETRY_SECONDS,
+        )
+
+    def reopen(self) -> None:
+        """Go on in a new file, if another program has moved the old one away."""
+        if self._writing is None:
+            try:
+                self._file.reopen()
+            except OSError as error:
+                self._fail(error)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Write what can be written, and wait up to `timeout` seconds for the thread. Answers that waited leave."""
+        is_free = self._pool.drain(timeout)
+        waiting, self._next = self._next, []
+        for then in [*(self._writing or ()), *(then for _, then in waiting)]:
+            then()
+        if self._stalled is not None:
+            self._stalled.cancel()
+        if is_free:
+            self._kept += [line for line, _ in waiting]
+            if self._kept:
+                self._write_kept()
+            self._file.close()
+
+    # On the loop.
+
+    def _write(self, lines: bytes) -> bool:
+        begun = self._loop.time()
+        try:
+            self._file.write(lines)
+        except OSError as error:
+            self._keep(lines)
+            self._fail(error)
+            return False
+        if (seconds := self._loop.time() - begun) > SLOW_SECONDS:
+            logger.warning("audit_slow", file=str(self._file.path), seconds=round(seconds, 3))
+            self._is_slow = True
+        return True
+
+    def _write_kept(self) -> None:
+        kept, self._kept = self._kept, []
+        self._failure = None
+        if self._write(b"".join(kept)):
+            self._recovered()
+
+    def _keep(self, lines: bytes) -> None:
+        if len(self._kept) < MAX_KEPT:
+            self._kept.append(lines)
+        else:
+            self._lost += 1
+
+    def _fail(self, error: OSError) -> None:
+        self._next_try = self._loop.time() + RETRY_SECONDS
+        if self._failure is None:
+            logger.error("audit_failed", file=str(self._file.path), error=error.strerror or str(error))
+        self._failure = error.strerror or str(error)
+
+    def _recovered(self) -> None:
+        logger.warning("audit_recovered", file=str(self._file.path), lost=self._lost)
+        self._lost = 0
+
+    # With the thread.
+
+    def _hand_over(self) -> None:
+        """Have the thread write the lines that wait for it."""
+        batch, self._next = self._next, []
+        lines = b"".join(line for line, _ in batch)
+        self._writing = [then for _, then in batch]
+        self._stalled = self._loop.call_later(STALLED_SECONDS, self._on_stalled)
+        self._pool.submit(lambda: self._write_in_thread(lines), keep=True)
+
+    def _write_in_thread(self, lines: bytes) -> None:
+        begun, error = self._loop.time(), None
+        try:
+            self._file.write(lines)
+        except OSError as problem:
+            error = problem
+        # The loop is closed if the gateway has ended meanwhile.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._on_written, lines, error, self._loop.time() - begun)
+
+    def _on_written(self, lines: bytes, error: OSError | None, seconds: float) -> None:
+        assert self._writing is not None, "the thread has written"
+        assert self._stalled is not None, "the thread had a deadline"
+        released, self._writing = self._writing, None
+        self._stalled.cancel()
+        self._is_slow = seconds > SLOW_SECONDS / 10
+        if error is not None:
+            self._keep(lines)
+            self._fail(error)
+        elif self._failure is not None:
+            self._write_kept()
+        for then in released:
+            then()
+        if self._failure is not None:
+            self._release_next()
+        elif self._next:
+            self._hand_over()
+
+    def _on_stalled(self) -> None:
+        """The disk does not answer: so that answers leave all the same, it counts as failed."""
+        self._fail(TimeoutError(0, f"the disk has not answered for {STALLED_SECONDS:g} s"))
+        released, self._writing = self._writing or [], []
+        for then in released:
+            then()
+        self._release_next()
+
+    def _release_next(self) -> None:
+        waiting, self._next = self._next, []
+        for line, then in waiting:
+            self._keep(line)
+            then()
+
+
+def digest_of(arguments: bytes) -> str | None:
+    """What is recorded of a call's arguments: the SHA-256 of their JSON as the client sent it; None for none.
+
+    It tells whether two calls had the same arguments, and whether arguments that are known are those of a call.
+    """
+    return "sha256:" + hashlib.sha256(arguments).hexdigest() if arguments else None
+
+
+def shown_text(text: str) -> str:
+    """What is recorded of a name that a client has sent: its beginning."""
+    return text[:_MAX_TEXT]
+
+
+def shown_uri(uri: str) -> str:
+    """A resource's URI without what may be secret: user, password, query and fragment."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return "(not a URI)"
+    return shown_text(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())

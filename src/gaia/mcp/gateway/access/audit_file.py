@@ -1,0 +1,105 @@
+"""`AuditFile`: lines in a file of bounded size, behind which a bounded number of full ones is kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from gaia.mcp.errors import ConfigError
+
+__all__ = ["AuditFile"]
+
+_PRIVATE = 0o600
+
+
+class AuditFile:
+    """``audit.jsonl``, then ``audit.jsonl.1``, the last full one, to ``audit.jsonl.<keep>``. For one thread at a time.
+
+    Readable for its owner only. One program writes to it, which holds ``.audit.jsonl.lock`` beside it. Nothing is
+    synchronised to the disk: a line outlives the program, but not a failure of the power.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int = 64 * 1024 * 1024, keep: int = 9) -> None:
+        """Opens the file. Raises ConfigError if that is not possible, or if another program writes to it."""
+        self.path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._descriptor = -1
+        self._size = 0
+        self._is_torn = False
+        """Whether half a line is at the end, which could not be taken back."""
+        if not path.name:
+            raise ConfigError(f"{path}: the audit cannot be written: it is a folder")
+        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, mode=_PRIVATE)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire()
+            self._open()
+        except Timeout as error:
+            raise ConfigError(f"{path}: another program writes to it; give each gateway a file of its own") from error
+        except OSError as error:
+            self._lock.release()
+            raise ConfigError(f"{path}: the audit cannot be written: {error.strerror or error}") from error
+
+    def write(self, lines: bytes) -> None:
+        """Append whole lines: all of them, or none. Raises OSError, for example because the disk is full."""
+        if self._descriptor < 0:
+            self._open()
+        if self._size and self._size + len(lines) > self._max_bytes:
+            self._rotate()
+        data = memoryview(b"\n" + lines if self._is_torn else lines)
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:])
+        except OSError:
+            if written:
+                self._take_back(written)
+            raise
+        self._is_torn = False
+        self._size += written
+
+    def reopen(self) -> None:
+        """Go on in a new file, if another program has moved this one away. Raises OSError."""
+        self.close_descriptor()
+        self._open()
+
+    def close(self) -> None:
+        self.close_descriptor()
+        self._lock.release()
+
+    def close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE)
+        self._size = os.fstat(self._descriptor).st_size
+        # A program that was killed in the middle of a line leaves a half of it.
+        self._is_torn = self._size > 0 and not _ends_with_line(self.path)
+
+    def _rotate(self) -> None:
+        self.close_descriptor()
+        names = [self.path, *(self.path.with_name(f"{self.path.name}.{number}") for number in range(1, self._keep + 1))]
+        if len(names) == 1:
+            os.unlink(self.path)
+        for older, newer in zip(reversed(names), list(reversed(names))[1:], strict=False):
+            if newer.exists():
+                os.replace(newer, older)
+        self._open()
+
+    def _take_back(self, written: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, self._size)
+        except OSError:
+            self._size += written
+            self._is_torn = True
+
+
+def _ends_with_line(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"\n"

@@ -1,0 +1,131 @@
+"""`IssuerKeys`: the keys of one issuer, fetched in a thread, kept, and fetched again when they have changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from gaia.log import get_logger
+from gaia.mcp.gateway.access.gate import Scheduler, Timer
+from gaia.mcp.gateway.access.key_fetch import FETCH_SECONDS, KeysUnavailable
+
+__all__ = ["FetchInThread", "IssuerKeys", "NoKey"]
+
+logger = get_logger(__name__)
+
+REFRESH_SECONDS = 600.0
+"""Keys of this age are fetched again, while they go on being used."""
+MAX_AGE_SECONDS = 3600.0
+"""Keys of this age are not used any more: the issuer may have withdrawn them, and cannot be reached."""
+RETRY_SECONDS = 30.0
+"""From one fetch to the next, at least, however many tokens name keys that there are not."""
+RETRY_FAILED_SECONDS = 5.0
+"""The same after a fetch that failed."""
+GIVE_UP_SECONDS = FETCH_SECONDS + 5.0
+"""A fetch that takes longer, such as one that looks up a name, has failed; what it brings later is left aside."""
+MAX_WAITING = 256
+"""Requests that may wait for one fetch."""
+
+Done = Callable[["list[dict[str, Any]] | KeysUnavailable"], None]
+
+
+class FetchInThread(Protocol):
+    """Fetches the keys without holding up the loop, and calls `done` on the loop."""
+
+    def __call__(self, done: Done) -> None: ...
+
+
+class NoKey(Exception):
+    """There is no such key. `is_outage` says whether that is because the keys could not be fetched."""
+
+    def __init__(self, message: str, *, is_outage: bool) -> None:
+        super().__init__(message)
+        self.is_outage = is_outage
+
+
+class IssuerKeys:
+    """For one event loop. Times are readings of its clock."""
+
+    def __init__(self, issuer: str, fetch: FetchInThread, scheduler: Scheduler) -> None:
+        self._issuer = issuer
+        """Its name, for messages."""
+        self._fetch = fetch
+        self._scheduler = scheduler
+        self._keys: dict[str | None, list[Mapping[str, Any]]] = {}
+        """By ``kid``; those without one under None."""
+        self._fetched_at: float | None = None
+        self._problem = "they have not been fetched yet"
+        self._next_try = -math.inf
+        self._under_way: Timer | None = None
+        """The end of the time that the fetch under way has."""
+        self._waiting: list[Callable[[], None]] = []
+        self.generation = 0
+        """Rises whenever other keys have come: what was verified with the old ones has to be verified again."""
+
+    def candidates(self, kid: str | None) -> list[Mapping[str, Any]] | None:
+        """The keys that a token may have been signed with. None: they are being fetched, see `when_fetched`.
+
+        Raises `NoKey`.
+        """
+        now = self._scheduler.time()
+        age = None if self._fetched_at is None else now - self._fetched_at
+        if age is not None and age >= REFRESH_SECONDS:
+            self._refresh(now)
+        if age is not None and age < MAX_AGE_SECONDS:
+            # A token without a ``kid`` may be of any key; a set with one key may have none in it.
+            found = self._keys.get(kid) or self._keys.get(None) if kid is not None else self._all()
+            if found:
+                return found
+        self._refresh(now)
+        if self._under_way is not None:
+            return None
+        if age is None or age >= MAX_AGE_SECONDS:
+            raise NoKey(f"the keys of {self._issuer} cannot be had: {self._problem}", is_outage=True)
+        raise NoKey(f"{self._issuer} has no such key", is_outage=False)
+
+    def when_fetched(self, callback: Callable[[], None]) -> bool:
+        """Have `callback` called after the fetch under way; False if too many wait for it."""
+        if len(self._waiting) >= MAX_WAITING:
+            return False
+        self._waiting.append(callback)
+        return True
+
+    def _all(self) -> list[Mapping[str, Any]]:
+        return [key for keys in self._keys.values() for key in keys]
+
+    def _refresh(self, now: float) -> None:
+        if self._under_way is not None or now < self._next_try:
+            return
+        timer: Timer | None = None
+
+        def done(result: list[dict[str, Any]] | KeysUnavailable) -> None:
+            # Of a fetch that was given up, nothing is taken.
+            if self._under_way is timer:
+                self._on_fetched(result)
+
+        late = KeysUnavailable(f"no answer within {GIVE_UP_SECONDS:g} s")
+        timer = self._under_way = self._scheduler.call_later(GIVE_UP_SECONDS, done, late)
+        self._fetch(done)
+
+    def _on_fetched(self, result: list[dict[str, Any]] | KeysUnavailable) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+            self._under_way = None
+        is_failure = isinstance(result, KeysUnavailable)
+        self._next_try = self._scheduler.time() + (RETRY_FAILED_SECONDS if is_failure else RETRY_SECONDS)
+        if isinstance(result, KeysUnavailable):
+            self._problem = str(result)
+            logger.warning("issuer_keys_unavailable", issuer=self._issuer, error=self._problem)
+        else:
+            keys: dict[str | None, list[Mapping[str, Any]]] = {}
+            for key in result:
+                kid = key.get("kid")
+                keys.setdefault(kid if isinstance(kid, str) else None, []).append(key)
+            if keys != self._keys:
+                self._keys = keys
+                self.generation += 1
+            self._fetched_at = self._scheduler.time()
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()

@@ -1,0 +1,131 @@
+"""What a request says of itself: its era, and in the stateless era what its headers and its ``_meta`` must agree on."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.request_headers import HEADER_MISMATCH, Path, parameter_text
+from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS, UNSUPPORTED_VERSION
+from gaia.mcp.gateway.clients.client_messages import META, Params
+from gaia.mcp.gateway.request_refused import RequestRefused
+
+__all__ = ["SUPPORTED", "check_metadata", "check_parameters", "check_stateless", "is_stateless"]
+
+SUPPORTED = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
+
+_VERSION = f"{META}protocolVersion"
+_CAPABILITIES = f"{META}clientCapabilities"
+_VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_STATELESS = frozenset(STATELESS_REVISIONS)
+
+
+def is_stateless(headers: Mapping[bytes, bytes], meta: Mapping[str, Any]) -> bool:
+    """Whether a request is one of the stateless era. Raises `RequestRefused` for a revision of neither era."""
+    if _VERSION in meta:
+        return True
+    given = headers.get(_VERSION_HEADER)
+    # Clients of revision 2025-03-26 and before do not send it.
+    if given is None:
+        return False
+    revision = given.decode("latin-1")
+    if revision not in SUPPORTED:
+        raise _unsupported(revision)
+    return revision in _STATELESS
+
+
+def check_metadata(
+    headers: Mapping[bytes, bytes], method: str, params: Params, meta: Mapping[str, Any], *, is_request: bool
+) -> None:
+    """Compare the headers of a message of the stateless era with its body. Raises `RequestRefused`.
+
+    Notifications need no ``_meta``.
+    """
+    version = meta.get(_VERSION)
+    _compare("MCP-Protocol-Version", _trimmed(headers.get(_VERSION_HEADER)), version if is_request or version else None)
+    if is_request:
+        check_stateless(meta)
+        _compare("Mcp-Method", _trimmed(headers.get(_METHOD_HEADER)), method)
+        key = _NAMED_BY.get(method)
+        if key is not None and key in params:
+            _compare("Mcp-Name", _decoded(headers.get(_NAME_HEADER), "Mcp-Name"), _text(params[key]))
+
+
+def check_stateless(meta: Mapping[str, Any]) -> None:
+    """Check what every request of the stateless era has to carry. Raises `RequestRefused`."""
+    version, capabilities = meta.get(_VERSION), meta.get(_CAPABILITIES)
+    if not isinstance(version, str):
+        raise RequestRefused(INVALID_PARAMS, f"params._meta[{_VERSION!r}] has to be the revision", status=400)
+    if version not in _STATELESS:
+        raise _unsupported(version)
+    if not isinstance(capabilities, dict):
+        raise RequestRefused(
+            INVALID_PARAMS, f"params._meta[{_CAPABILITIES!r}] has to be an object, if only {{}}", status=400
+        )
+
+
+def check_parameters(headers: Mapping[bytes, bytes], marks: Mapping[Path, str], arguments: msgspec.Raw | None) -> None:
+    """Compare the ``Mcp-Param-`` headers of a tool call with its arguments ("Custom Headers").
+
+    `marks` are those of the tool's schema (`request_headers.marks`). Raises `RequestRefused`.
+    """
+    try:
+        values = None if arguments is None else msgspec.json.decode(arguments)
+    except msgspec.DecodeError as error:
+        raise RequestRefused(INVALID_PARAMS, f"arguments: {error}", status=400) from None
+    for path, mark in marks.items():
+        name = f"Mcp-Param-{mark}"
+        given = _decoded(headers.get(name.lower().encode()), name)
+        value = parameter_text(values, path)
+        if value is None and given is not None:
+            raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} has no value in the body", status=400)
+        _compare(name, given, value)
+
+
+def _compare(name: str, header: bytes | None, expected: Any) -> None:
+    if expected is None:
+        return
+    if header is None:
+        raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} is missing", status=400)
+    given = header.decode("utf-8", "replace")
+    if given != expected:
+        raise RequestRefused(
+            HEADER_MISMATCH,
+            f"Header mismatch: {name} header value {given[:100]!r} does not match body value {str(expected)[:100]!r}",
+            status=400,
+        )
+
+
+def _text(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except msgspec.DecodeError as error:
+        raise RequestRefused(INVALID_PARAMS, f"no string: {error}", status=400) from None
+
+
+def _trimmed(header: bytes | None) -> bytes | None:
+    return None if header is None else header.strip()
+
+
+def _decoded(header: bytes | None, name: str) -> bytes | None:
+    """Without the marks of a value that is in Base64 because headers could not carry it ("Custom Headers")."""
+    header = _trimmed(header)
+    if header is None or not (header.startswith(b"=?base64?") and header.endswith(b"?=")):
+        return header
+    try:
+        return base64.b64decode(header[9:-2], validate=True)
+    except binascii.Error:
+        raise RequestRefused(HEADER_MISMATCH, f"Header mismatch: {name} is no valid Base64", status=400) from None
+
+
+def _unsupported(revision: str) -> RequestRefused:
+    data = {"supported": list(SUPPORTED), "requested": revision[:100]}
+    return RequestRefused(UNSUPPORTED_VERSION, "Unsupported protocol version", data, status=400)

@@ -1,0 +1,256 @@
+"""`PendingRequest`: one request of a client, from its arrival to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol
+
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.clients.client_messages import (
+    META,
+    Params,
+    encode_error,
+    encode_notification,
+    encode_response,
+    fragment,
+    member,
+    stateless_result,
+)
+from gaia.mcp.gateway.clients.sessions import Session
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY
+from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.views.view import View
+
+__all__ = ["PendingRequest", "Reply", "UnderWay", "later"]
+
+logger = get_logger(__name__)
+
+_NO_CAPABILITIES: Mapping[str, Any] = {}
+_MAX_TEXT = 64 * 1024
+"""Characters of a name or a URI, which may be kept for long."""
+_OWN_KEYS = frozenset({"_meta"})
+_OWN_META = frozenset({"progressToken", HANDLE_KEY})
+
+
+class Reply(Protocol):
+    """Where the answer to one request goes, and what comes before it."""
+
+    def send(self, message: bytes) -> None:
+        """A notification or a request that belongs to the client's request."""
+
+    def answer(self, message: bytes, status: int) -> None:
+        """The response; nothing follows it. `status` is for HTTP."""
+
+    def abandon(self) -> None:
+        """The end without a response: the client has cancelled the request."""
+
+    def forget(self) -> None:
+        """The end for a client that has gone."""
+
+    @property
+    def accepts_messages(self) -> bool:
+        """Whether `send` leads anywhere."""
+
+
+class UnderWay(Protocol):
+    """What a server does for a request."""
+
+    def cancel(self, reason: str) -> None:
+        """Harmless if it has ended."""
+
+
+class PendingRequest:
+    """Belongs to the gateway's event loop. Answered once; what comes later is dropped."""
+
+    __slots__ = (
+        "_after_end",
+        "_progress_token",
+        "_reply",
+        "_withdrawals",
+        "address",
+        "call",
+        "capabilities",
+        "count",
+        "headers",
+        "id",
+        "is_answered",
+        "is_stateless",
+        "log_level",
+        "meta",
+        "method",
+        "params",
+        "principal",
+        "session",
+        "view",
+    )
+
+    def __init__(
+        self,
+        identifier: RequestId,
+        method: str,
+        params: Params,
+        meta: Mapping[str, Any],
+        reply: Reply,
+        view: View,
+        session: Session | None,
+        principal: Principal | None = None,
+        address: str | None = None,
+    ) -> None:
+        """`session` is None for a client of the stateless era, whose `meta` has been checked."""
+        self.id = identifier
+        self.method = method
+        self.params = params
+        self.meta = meta
+        self.view = view
+        self.session = session
+        self.principal = principal
+        """The client, if clients have names."""
+        self.headers: Mapping[bytes, bytes] | None = None
+        """Of the HTTP request, where they have to agree with the params."""
+        self.address = address
+        """The IP address that the request came from, if it came from one."""
+        self.is_stateless = session is None
+        self._reply = reply
+        self.is_answered = False
+        self.call: UnderWay | None = None
+        """What a server is doing for it."""
+        self.count: Callable[[str], None] | None = None
+        """Counts a call that a server gets: told how it ended."""
+        self._after_end: list[Callable[[], object]] = []
+        self._progress_token = meta.get("progressToken")
+        self._withdrawals: list[Callable[[], None]] = []
+        if session is None:
+            self.capabilities: Mapping[str, Any] = meta.get(f"{META}clientCapabilities") or _NO_CAPABILITIES
+            self.log_level: str | None = meta.get(f"{META}logLevel")
+        else:
+            self.capabilities = session.capabilities
+            self.log_level = session.log_level
+
+    # What the handlers need of it.
+
+    def text(self, key: str) -> str:
+        """A member of the params that must be there. Raises `RequestRefused`."""
+        value = member(self.params, key, str)
+        if value is None:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: missing")
+        if len(value) > _MAX_TEXT:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_TEXT} characters")
+        return value
+
+    def forwarded(self, **changed: Any) -> dict[str, Any]:
+        """The params for a server: `changed` members, the others as they came, and of ``_meta`` what is not ours."""
+        params: dict[str, Any] = {
+            key: fragment(raw) for key, raw in self.params.items() if key not in _OWN_KEYS and key not in changed
+        }
+        params.update(changed)
+        meta = {key: value for key, value in self.meta.items() if key not in _OWN_META and not key.startswith(META)}
+        if meta:
+            params["_meta"] = meta
+        return params
+
+    # Its end.
+
+    def succeed(self, result: bytes) -> None:
+        """Answer with a result: a JSON object, which gets a ``resultType`` in the stateless era if it has none."""
+        if self._ends():
+            self._reply.answer(encode_response(self.id, stateless_result(result) if self.is_stateless else result), 200)
+
+    def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
+        if self._ends():
+            self._reply.answer(encode_error(self.id, code, message, data), status if self.is_stateless else 200)
+
+    def cancel(self, reason: str, *, is_gone: bool = False) -> None:
+        """The client does not want it any more, or `is_gone`: it gets no answer. Harmless if it is answered."""
+        call = self.call
+        if self._ends():
+            if is_gone:
+                self._reply.forget()
+            else:
+                self._reply.abandon()
+            if call is not None:
+                call.cancel(reason)
+            if self.count is not None:
+                self.count("cancelled")
+
+    def after_end(self, act: Callable[[], object]) -> None:
+        """Call `act` once the request is answered, or cancelled."""
+        self._after_end.append(act)
+
+    def _ends(self) -> bool:
+        if self.is_answered:
+            return False
+        self.is_answered = True
+        # The two know each other, and each has the whole message.
+        self.call = None
+        for withdraw in self._withdrawals:
+            withdraw()
+        self._withdrawals = []
+        for act in self._after_end:
+            act()
+        return True
+
+    # What servers reach of the client (`ClientSide`).
+
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        return self.view.profile.allows_tool(server, tool, annotations)
+
+    @property
+    def identity(self) -> str:
+        """What tells this client from others, which must not use its sealed states."""
+        return "" if self.principal is None else self.principal.name
+
+    @property
+    def key(self) -> Hashable | None:
+        return self.session or self.principal
+
+    @property
+    def accepts_messages(self) -> bool:
+        """Whether notifications and questions can reach the client before the answer."""
+        return self._reply.accepts_messages
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._progress_token is not None
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification that belongs to this request."""
+        if not self.is_answered:
+            self._reply.send(encode_notification(method, params))
+
+    def progress(self, params: dict[str, Any]) -> None:
+        if self._progress_token is not None:
+            self.notify("notifications/progress", {**params, "progressToken": self._progress_token})
+
+    def log(self, params: dict[str, Any]) -> None:
+        if is_wanted(params.get("level"), self.log_level):
+            self.notify("notifications/message", params)
+
+    def ask(
+        self, method: str, params: dict[str, Any], answer: Callable[[dict[str, Any] | None, Refusal | None], None]
+    ) -> Callable[[], None]:
+        if self.session is None or self.is_answered or not self._reply.accepts_messages:
+            raise Refusal(METHOD_NOT_FOUND, "the client of this request cannot be asked")
+        withdraw = self.session.ask(method, params, answer, self._reply.send)
+        self._withdrawals.append(withdraw)
+        return withdraw
+
+
+def later(request: PendingRequest, act: Callable[[], None]) -> Callable[[], None]:
+    """`act` for a callback: if it raises, the request is answered with that, and if it is answered, nothing is done."""
+
+    def guarded() -> None:
+        if request.is_answered:
+            return
+        try:
+            act()
+        except RequestRefused as refused:
+            request.fail(refused.code, refused.message, refused.data, status=refused.status)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
+            logger.error("gateway_request_failed", method=request.method, error=exception_text(error))
+            request.fail(INTERNAL_ERROR, "internal error of the gateway")
+
+    return guarded

@@ -1,0 +1,246 @@
+"""Sessions of clients of the handshake era. Clients of the stateless era have none."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from gaia.mcp.client.protocol.messages import INTERNAL_ERROR, Refusal, RequestId
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.clients.client_messages import encode_notification, encode_request
+from gaia.mcp.gateway.log_levels import is_wanted
+from gaia.mcp.gateway.views.changes import Changes
+from gaia.mcp.gateway.views.known_servers import Kind
+from gaia.mcp.gateway.views.view import View
+
+__all__ = ["ClientRequest", "MessageStream", "Session", "Sessions"]
+
+Answer = Callable[[dict[str, Any] | None, Refusal | None], None]
+
+_MAX_UNTOLD = 1_000
+"""Messages about changes, for one session without a stream."""
+
+_MAX_STREAMS = 8
+"""Of one session."""
+
+
+class MessageStream(Protocol):
+    """Takes messages to the client that belong to none of its requests."""
+
+    def send(self, message: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class ClientRequest(Protocol):
+    """A request of the client that is not answered yet."""
+
+    method: str
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want the answer any more."""
+
+
+class Session:
+    """What one client has said of itself, and what is under way for it. Belongs to the gateway's event loop.
+
+    It is an audience (see `Audience`).
+    """
+
+    def __init__(self, identifier: str, view: View, owner: Principal | None) -> None:
+        self.id = identifier
+        self.view = view
+        """A session is valid at its own path only."""
+        self.owner = owner
+        """The principal that opened it; for others it does not exist."""
+        self.revision = ""
+        """What `initialize` has agreed on; "" before."""
+        self.capabilities: Mapping[str, Any] = {}
+        self.client_info: Mapping[str, Any] = {}
+        self.log_level: str | None = None
+        self.requests: dict[RequestId, ClientRequest] = {}
+        """By the client's ids."""
+        self.used_at = 0.0
+        """When a message of the client came last, or when the session was last found busy: a reading of the clock."""
+        self._streams: list[MessageStream] = []
+        self._untold: dict[bytes, None] = {}
+        """Messages about changes that came while there was no stream, each once."""
+        self._asked: dict[RequestId, Answer] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and the client does not listen either."""
+        return not self.requests and not self._streams
+
+    # The server's stream.
+
+    def open_stream(self, stream: MessageStream) -> bool:
+        """Send messages that belong to no request there from now on; False if there are too many streams."""
+        if len(self._streams) >= _MAX_STREAMS:
+            return False
+        self._streams.append(stream)
+        untold, self._untold = self._untold, {}
+        for message in untold:
+            stream.send(message)
+        return True
+
+    def close_stream(self, stream: MessageStream) -> None:
+        """Its client has closed it."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+
+    def _changed(self, message: bytes) -> None:
+        """Tell of a change, now or when the client opens a stream."""
+        if self._streams:
+            # One message must not go to several streams.
+            self._streams[-1].send(message)
+        elif len(self._untold) < _MAX_UNTOLD:
+            self._untold[message] = None
+
+    # As an audience.
+
+    def sees(self, server: str) -> bool:
+        return self.view.sees(server)
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return self.view.sees_resource(server, uri)
+
+    def list_changed(self, kind: Kind) -> None:
+        self._changed(encode_notification(f"notifications/{kind}/list_changed", None))
+
+    def resource_updated(self, uri: str) -> None:
+        self._changed(encode_notification("notifications/resources/updated", {"uri": uri}))
+
+    def server_log(self, message: dict[str, Any]) -> None:
+        if self._streams and is_wanted(message["level"], self.log_level):
+            self._streams[-1].send(encode_notification("notifications/message", message))
+
+    # Questions of servers.
+
+    def ask(
+        self, method: str, params: Mapping[str, Any], answer: Answer, send: Callable[[bytes], None]
+    ) -> Callable[[], None]:
+        """Send the client a request. Returns a function that withdraws it."""
+        number = f"gateway-{next(self._numbers)}"
+        self._asked[number] = answer
+        send(encode_request(number, method, params))
+
+        def withdraw() -> None:
+            if self._asked.pop(number, None) is not None:
+                send(encode_notification("notifications/cancelled", {"requestId": number}))
+
+        return withdraw
+
+    def answered(self, identifier: RequestId, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        """The client has answered a request; unknown ones are ignored."""
+        answer = self._asked.pop(identifier, None)
+        if answer is not None:
+            answer(result, refusal)
+
+    def dismiss(self) -> None:
+        for stream in self._streams:
+            stream.end()
+        self._streams.clear()
+
+    def end(self) -> None:
+        """Cancel what is under way, and end the streams."""
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            answer(None, Refusal(INTERNAL_ERROR, "the client has ended its session"))
+        for request in list(self.requests.values()):
+            request.cancel("the session has ended")
+        self.dismiss()
+
+
+class Sessions:
+    """All sessions, the one used last at the end. Belongs to the gateway's event loop."""
+
+    def __init__(
+        self, changes: Changes, clock: Callable[[], float], *, most: int, idle_seconds: float, prefix: str = ""
+    ) -> None:
+        """With `most` sessions, another one ends an idle one, see `_to_make_room`. Ids begin with `prefix`."""
+        self._changes = changes
+        self._clock = clock
+        self.most = most
+        """How many there may be."""
+        self._prefix = prefix
+        self._is_closed = False
+        self._idle_seconds = idle_seconds
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._counts: Counter[Principal | None] = Counter()
+        """How many each principal has."""
+        self.on_ended: Callable[[Session], None] = lambda _: None
+        """Told of each session that has ended."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, view: View, owner: Principal | None) -> Session | None:
+        """None if there are too many, and none is idle, or after `close`."""
+        if self._is_closed:
+            return None
+        if len(self._sessions) >= self.most:
+            idle = self._to_make_room()
+            if idle is None:
+                return None
+            self.end(idle)
+        session = Session(self._prefix + secrets.token_urlsafe(24), view, owner)
+        session.used_at = self._clock()
+        self._sessions[session.id] = session
+        self._counts[owner] += 1
+        self._changes.add(session)
+        return session
+
+    def _to_make_room(self) -> Session | None:
+        """One that is idle, for longest, of the principal that has the most: one that opens many loses its own."""
+        for owner, _ in self._counts.most_common():
+            idle = (session for session in self if session.owner == owner and session.is_idle)
+            if (found := next(idle, None)) is not None:
+                return found
+        return None
+
+    def close(self) -> None:
+        """Open no further ones."""
+        self._is_closed = True
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def find(self, identifier: str, view: View, owner: Principal | None) -> Session | None:
+        """The session, which counts as used from now on."""
+        session = self._sessions.get(identifier)
+        if session is None or session.view is not view or session.owner != owner:
+            return None
+        self._use(session)
+        return session
+
+    def _use(self, session: Session) -> None:
+        session.used_at = self._clock()
+        self._sessions.move_to_end(session.id)
+
+    def end(self, session: Session) -> None:
+        if self._sessions.pop(session.id, None) is not None:
+            self._counts[session.owner] -= 1
+            if not self._counts[session.owner]:
+                del self._counts[session.owner]
+            self._changes.remove(session)
+            session.end()
+            self.on_ended(session)
+
+    def end_idle(self) -> None:
+        """End those that have not been used for long. To be called at intervals."""
+        long_ago = self._clock() - self._idle_seconds
+        for session in list(self._sessions.values()):
+            if not session.is_idle:
+                # Its time begins when its stream or its last call ends: the client of a broken stream opens another.
+                self._use(session)
+            elif session.used_at <= long_ago:
+                self.end(session)
+
+    def end_all(self) -> None:
+        for session in list(self._sessions.values()):
+            self.end(session)

@@ -1,0 +1,130 @@
+"""Responses over HTTP: `HttpReply` answers one POST, `HttpStream` takes a session's messages to a GET."""
+
+from __future__ import annotations
+
+from gaia.serving.direct_handler import JSON, Headers, Responder
+
+__all__ = ["HttpReply", "HttpStream", "KeepAlive"]
+
+STREAM: Headers = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    # Proxies such as nginx would collect events.
+    (b"x-accel-buffering", b"no"),
+]
+
+_COMMENT = b": keep-alive\n\n"
+
+_MAX_UNSENT = 4 * 1024 * 1024
+"""Bytes that wait for a client that reads slowly. Beyond that it gets no more of what is not an answer."""
+
+
+class KeepAlive:
+    """Sends something on each response that has been silent for a while, so that proxies do not close it.
+
+    Belongs to the gateway's event loop, which calls `sweep` at intervals.
+    """
+
+    def __init__(self) -> None:
+        self.replies: dict[HttpReply, bool] = {}
+        """Those under way, with whether the last sweep has seen them. Replies add and remove themselves."""
+        self.streams: dict[HttpStream, None] = {}
+
+    def sweep(self) -> None:
+        for reply, was_seen in list(self.replies.items()):
+            if was_seen:
+                reply.keep_alive()
+            else:
+                self.replies[reply] = True
+        for stream in self.streams:
+            stream.keep_alive()
+
+
+def _event(message: bytes) -> bytes:
+    """A message as a server-sent event. Messages have no line ends."""
+    return b"event: message\ndata: " + message + b"\n\n"
+
+
+class HttpReply:
+    """See `Reply`. It becomes a stream of events if something comes before the answer, or the answer takes long."""
+
+    __slots__ = ("_headers", "_is_open", "_keep_alive", "_responder", "accepts_messages")
+
+    def __init__(
+        self, responder: Responder, keep_alive: KeepAlive, headers: Headers, *, accepts_messages: bool
+    ) -> None:
+        """`headers` are added to the response's; `accepts_messages` is whether the client takes streams."""
+        self._responder = responder
+        self._keep_alive = keep_alive
+        self._headers = headers
+        self._is_open = False
+        self.accepts_messages = accepts_messages
+        keep_alive.replies[self] = False
+
+    def send(self, message: bytes) -> None:
+        if self.accepts_messages and self._responder.unsent < _MAX_UNSENT:
+            self._open()
+            self._responder.send(_event(message))
+
+    def answer(self, message: bytes, status: int) -> None:
+        self._keep_alive.replies.pop(self, None)
+        if self._is_open:
+            self._responder.send(_event(message))
+            self._responder.end()
+        else:
+            self._responder.finish(status, [*JSON, *self._headers], message)
+
+    def abandon(self) -> None:
+        """End without an answer: the client has cancelled its request."""
+        self._keep_alive.replies.pop(self, None)
+        if self._is_open:
+            self._responder.end()
+        else:
+            self._responder.finish(202, self._headers, b"")
+
+    def forget(self) -> None:
+        """The client has closed the connection."""
+        self._keep_alive.replies.pop(self, None)
+
+    def keep_alive(self) -> None:
+        if self.accepts_messages and self._responder.unsent < _MAX_UNSENT:
+            self._open()
+            self._responder.send(_COMMENT)
+
+    def _open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._responder.open_stream([*STREAM, *self._headers])
+
+
+class HttpStream:
+    """See `MessageStream`. Ended if its client does not read: what it missed it finds when it lists anew."""
+
+    __slots__ = ("_is_over", "_keep_alive", "_responder")
+
+    def __init__(self, responder: Responder, keep_alive: KeepAlive) -> None:
+        self._responder = responder
+        self._keep_alive = keep_alive
+        self._is_over = False
+        keep_alive.streams[self] = None
+        responder.open_stream(STREAM)
+
+    def send(self, message: bytes) -> None:
+        if self._responder.unsent >= _MAX_UNSENT:
+            self.end()
+        elif not self._is_over:
+            self._responder.send(_event(message))
+
+    def keep_alive(self) -> None:
+        if self._responder.unsent < _MAX_UNSENT:
+            self._responder.send(_COMMENT)
+
+    def end(self) -> None:
+        if not self._is_over:
+            self.forget()
+            self._responder.end()
+
+    def forget(self) -> None:
+        """The client has closed the connection."""
+        self._is_over = True
+        self._keep_alive.streams.pop(self, None)

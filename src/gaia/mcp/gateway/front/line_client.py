@@ -1,0 +1,128 @@
+"""`LineClient`: a client whose messages come line by line, as over stdio, in either era (specification, "stdio")."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia.mcp.client.protocol.messages import INVALID_REQUEST, RequestId
+from gaia.mcp.gateway.clients.client_messages import ClientMessage, decode_message, encode_error, member
+from gaia.mcp.gateway.clients.metadata import check_stateless, is_stateless
+from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.clients.sessions import Session, Sessions
+from gaia.mcp.gateway.front.session_messages import begin_request, require_unused, take_message
+from gaia.mcp.gateway.methods.dispatch import dispatch
+from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.views.view import View
+
+__all__ = ["LineClient"]
+
+Write = Callable[[bytes], None]
+"""Takes a message, without a line end, and never waits."""
+
+
+class _LineReply:
+    """See `Reply`; and `MessageStream`, for messages that belong to no request."""
+
+    accepts_messages = True
+
+    def __init__(self, write: Write) -> None:
+        self.send = write
+
+    def answer(self, message: bytes, _status: int) -> None:
+        self.send(message)
+
+    def abandon(self) -> None:
+        """A request that was cancelled has no answer."""
+
+    def forget(self) -> None:
+        """The client has gone."""
+
+    def end(self) -> None:
+        """The stream ends with the connection."""
+
+
+class LineClient:
+    """Belongs to the gateway's event loop."""
+
+    def __init__(self, view: View, sessions: Sessions, write: Write) -> None:
+        self._view = view
+        self._sessions = sessions
+        self._reply = _LineReply(write)
+        self._session: Session | None = None
+        """Of a client of the handshake era, from `initialize` on."""
+        self._requests: dict[RequestId, PendingRequest] = {}
+        """Of a client of the stateless era."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return not self._requests and (self._session is None or not self._session.requests)
+
+    def received(self, line: bytes) -> None:
+        """Answer one message, now or later."""
+        message: ClientMessage | None = None
+        try:
+            message = decode_message(line)
+            meta: dict[str, Any] = member(message.params or {}, "_meta", dict) or {}
+            if is_stateless({}, meta):
+                self._stateless(message, meta)
+            elif message.method == "notifications/cancelled" and self._session is None:
+                self._cancelled(message)
+            else:
+                self._in_session(message, meta)
+        except RequestRefused as refused:
+            if message is None or message.id is not None:
+                identifier = None if message is None else message.id
+                self._reply.send(encode_error(identifier, refused.code, refused.message, refused.data))
+
+    def end(self) -> None:
+        """The client has gone: what it has asked for is cancelled."""
+        self._end_session()
+        for request in list(self._requests.values()):
+            request.cancel("the client has gone", is_gone=True)
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._sessions.end(session)
+
+    def _stateless(self, message: ClientMessage, meta: Mapping[str, Any]) -> None:
+        if message.id is None or message.method is None:
+            self._cancelled(message)
+            return
+        check_stateless(meta)
+        if message.id in self._requests:
+            raise RequestRefused(INVALID_REQUEST, f"the id {message.id!r} is in use")
+        request = PendingRequest(
+            message.id, message.method, message.params or {}, meta, self._reply, self._view, session=None
+        )
+        self._requests[message.id] = request
+        request.after_end(functools.partial(self._requests.pop, message.id, None))
+        dispatch(request)
+
+    def _cancelled(self, message: ClientMessage) -> None:
+        if message.method == "notifications/cancelled":
+            identifier: RequestId | None = member(message.params or {}, "requestId", int | str)  # type: ignore[arg-type]  # no type is the type of a union
+            request = None if identifier is None else self._requests.get(identifier)
+            if request is not None:
+                request.cancel("cancelled by the client")
+
+    def _in_session(self, message: ClientMessage, meta: Mapping[str, Any]) -> None:
+        session = self._session
+        if session is None:
+            if message.method != "initialize" or message.id is None:
+                raise RequestRefused(INVALID_REQUEST, "the first request has to be initialize, or server/discover")
+            session = self._session = self._sessions.open(self._view, None)
+            if session is None:
+                raise RequestRefused(INVALID_REQUEST, "the gateway takes no further sessions now")
+        elif message.method == "initialize":
+            raise RequestRefused(INVALID_REQUEST, "the session is initialized already")
+        if message.id is None or message.method is None:
+            take_message(session, message)
+            if message.method == "notifications/initialized":
+                session.open_stream(self._reply)
+            return
+        require_unused(session, message)
+        begin_request(session, message, meta, self._reply, unopened=self._end_session)

@@ -1,0 +1,317 @@
+"""`Gateway`: all servers of a manager behind one endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gaia import __version__
+from gaia.mcp.aio.loop_inbox import running_loop_inbox
+from gaia.mcp.aio.threads import in_thread, stopping
+from gaia.mcp.client.config import MCPConfig
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.audit import Audit
+from gaia.mcp.gateway.access.clients_file import ClientsFile, read_clients_file
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.clients.sessions import Sessions
+from gaia.mcp.gateway.front.asgi import Receive, Scope, Send, serve_request
+from gaia.mcp.gateway.front.endpoint import PATH, Endpoint
+from gaia.mcp.gateway.front.http_reply import KeepAlive
+from gaia.mcp.gateway.front.line_client import LineClient
+from gaia.mcp.gateway.operations.pages import OperationPages
+from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
+from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
+from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
+from gaia.mcp.gateway.upstream.sealing import StateSeal
+from gaia.mcp.gateway.views.changes import Audience, Changes
+from gaia.mcp.gateway.views.known_servers import KnownServers
+from gaia.mcp.gateway.views.view import View
+from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
+
+__all__ = ["Gateway"]
+
+_NOT_STARTED = (
+    "the gateway is not started: where nothing runs its lifespan, such as for a mounted application, "
+    "use `async with gateway:` around the serving"
+)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Gateway:
+    """An ASGI application that offers the tools, resources and prompts of several MCP servers to MCP clients.
+
+    ``/mcp`` has everything, with names such as ``files_read``; ``/mcp/files`` has the server ``files`` alone, under its
+    own names. Clients of both eras are answered.
+
+    Everything runs on the event loop that runs `start`. `async with` starts and stops it, and so does a server of ASGI
+    applications through ``lifespan``.
+    """
+
+    def __init__(
+        self,
+        servers: MCPClientManager | MCPConfig | Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        max_sessions: int = 1_000,
+        session_idle_timeout: float = 1_800.0,
+        keep_alive_interval: float = 15.0,
+        name: str | None = None,
+        clients: ClientsFile | str | os.PathLike[str] | None = None,
+        audit: str | os.PathLike[str] | None = None,
+        max_body: int = DEFAULT_MAX_BODY,
+        state_key: bytes | None = None,
+    ) -> None:
+        """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
+
+        Sessions of clients of the handshake era end when they have not been used for `session_idle_timeout` seconds,
+        and, with more than `max_sessions`, those that have been idle for longest. Responses that have been silent for
+        `keep_alive_interval` seconds carry something that keeps proxies from closing them.
+
+        `name` tells this gateway from others behind the same load balancer, which finds it in the ids of sessions:
+        ``<name>.<random>``. It consists of letters, digits, ``-`` and ``_``.
+
+        `clients` may use the gateway, each with its token and its profile: the clients file, or what was read of it;
+        without them each request may do everything, and no other machine should be able to reach the gateway.
+
+        `audit` is the file to which a line is written for each call.
+
+        `state_key` are 32 secret random bytes. Gateways with the same key, behind one load balancer, accept what one of
+        them gave a client to send with the next round of a request (``requestState``); without it, each only its own.
+
+        A body of more than `max_body` bytes, or one that takes a minute to come, is refused.
+
+        Nothing is started yet. Raises ValueError for a configuration, a name or a key that cannot be used.
+        """
+        if name is not None and not _NAME.fullmatch(name):
+            raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
+        self.name = name
+        self._max_body = max_body
+        self.is_draining = False
+        """Whether it is about to end, see `drain`."""
+        self._started = time.monotonic()
+        self._owns_manager = not isinstance(servers, MCPClientManager)
+        self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
+        """The manager of the servers."""
+        self._servers = KnownServers(self.manager, StateSeal(state_key))
+        self._changes = Changes(self._servers)
+        self._keep_alive = KeepAlive()
+        self._keep_alive_interval = keep_alive_interval
+        self._sessions = Sessions(
+            self._changes,
+            time.monotonic,
+            most=max_sessions,
+            idle_seconds=session_idle_timeout,
+            prefix="" if name is None else f"{name}.",
+        )
+        self._sessions.on_ended = self._servers.release
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._clients = (
+            clients if clients is None or isinstance(clients, ClientsFile) else read_clients_file(Path(clients))
+        )
+        self._audit_file = None if audit is None else Path(audit)
+        self._audit: Audit | None = None
+        self.access: Access | None = None
+        """The clients and their limits, once the gateway is started; None if there are none."""
+        self.last_reload: ReloadStatus | None = None
+        """When the files of the gateway were last read again, and what became of that."""
+        self._views: dict[tuple[str, Profile], View] = {}
+        self._ticking: asyncio.TimerHandle | None = None
+        self._pages = OperationPages(
+            self.manager.status, self.status, lambda: self.is_draining, self._servers.checks.counts
+        )
+        self.endpoint = Endpoint(self._view_at, self._sessions, self._keep_alive, self._pages)
+        """Answers requests; for HTTP servers that are no ASGI servers."""
+
+    # Starting and stopping.
+
+    async def start(self) -> None:
+        """Follow the servers, and start them if they are the gateway's own; does not wait until they are ready.
+
+        Raises ConfigError if the audit cannot be written.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self._clients is not None:
+            self.access = Access(self._clients, self._loop)
+            self.endpoint.access = self._pages.access = self.access
+            self._servers.checks.limits = self.access.limits
+        if self._audit_file is not None:
+            # Not above: it takes half a megabyte, and most gateways have none.
+            from gaia.mcp.gateway.access.audit_file import AuditFile
+
+            self._audit = self._servers.checks.audit = Audit(AuditFile(self._audit_file), self._loop)
+        self._servers.start(running_loop_inbox())
+        self._tick()
+        if self._owns_manager:
+            self.manager.relay(running_pipe_loop())
+            await in_thread(functools.partial(self.manager.load_from_config, 0))
+
+    async def stop(self) -> None:
+        """End all sessions, and stop the servers if they are the gateway's own. Requests under way are cancelled."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._sessions.end_all()
+        self._changes.stop()
+        self.give_up()
+        self._servers.stop()
+        if self._stopping is not None:
+            await self._stopping
+        if self.access is not None:
+            self.access.close()
+        if self._audit is not None:
+            self._audit.close()
+
+    def reopen_audit(self) -> None:
+        """Go on with a new file of the audit, if another program has moved the old one away. On the loop."""
+        if self._audit is not None:
+            self._audit.reopen()
+
+    def change_clients(self, clients: ClientsFile) -> None:
+        """Go on with other clients, profiles and limits. On the loop, after `start`.
+
+        Sessions and subscriptions end whose client there is no longer, or may see something else now. A gateway that
+        was made without clients stays without.
+        """
+        if self.access is None:
+            return
+        self.access.change(clients)
+        # Views belong to profiles as they were.
+        self._views = {key: view for key, view in self._views.items() if self._is_current(*key, view)}
+        access, in_use = self.access, set(self._views.values())
+
+        def has_changed(audience: Audience) -> bool:
+            is_known = audience.owner is not None and access.is_current(audience.owner)
+            return not is_known or audience.view not in in_use
+
+        for session in [session for session in self._sessions if has_changed(session)]:
+            self._sessions.end(session)
+        self._changes.dismiss(has_changed)
+
+    def _is_current(self, path: str, profile: Profile, view: View) -> bool:
+        """Whether clients with this profile still see the same at a path."""
+        is_known = self.access is None or self.access.profile(profile.name) == profile
+        return is_known and self._found_at(path, profile) == (view.server, view.profile)
+
+    def change_clients_soon(self, clients: ClientsFile) -> None:
+        """`change_clients` from another thread, after `start`."""
+        assert self._loop is not None, "the gateway is started"
+        self._loop.call_soon_threadsafe(self.change_clients, clients)
+
+    def drain(self) -> None:
+        """Prepare for `stop`: no new sessions, and the ends of streams that have no end of their own. On the loop.
+
+        Requests under way go on, and so do requests in sessions that are open. ``/ready`` says 503 from now on.
+        """
+        self.is_draining = True
+        self._sessions.close()
+        self._changes.dismiss()
+
+    def status(self, client: Principal | None = None) -> GatewayStatus:
+        """What is known of the gateway now; for a `client`, what its profile allows it to see. On the loop."""
+        now = time.monotonic()
+        servers = [one for one in self.manager.status() if client is None or client.profile.allows_server(one.name)]
+        seen = [session for session in self._sessions if client is None or session.owner == client]
+        sessions = [session_status(session, self._path_of(session.view), now) for session in seen]
+        return GatewayStatus(
+            name=self.name or "",
+            version=__version__,
+            uptime=now - self._started,
+            is_draining=self.is_draining,
+            max_sessions=self._sessions.most,
+            session_count=len(self._sessions),
+            servers=servers,
+            sessions=sessions,
+            clients=[] if self.access is None else clients_of(self.access, sessions, client),
+            limits=[] if self.access is None or client is not None else limits_of(self.access),
+            reload=self.last_reload if client is None else None,
+        )
+
+    def give_up(self) -> None:
+        """Stop the servers, if they are the gateway's own: calls under way end with an error. On the loop.
+
+        For after `drain`, when the time for these calls is up; `stop` follows.
+        """
+        if self._stopping is None:
+            ends = self._servers.end_instances()
+            if self._owns_manager:
+                # Meanwhile the instances end.
+                ends.insert(0, self.manager.disconnect_all)
+            self._stopping = asyncio.get_running_loop().create_task(stopping(lambda: [end() for end in ends]))
+
+    async def __aenter__(self) -> Gateway:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _tick(self) -> None:
+        self._ticking = asyncio.get_running_loop().call_later(self._keep_alive_interval, self._tick)
+        self._keep_alive.sweep()
+        self._sessions.end_idle()
+        self._servers.end_unused()
+
+    # Serving.
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        if scope["type"] == "http":
+            if self._loop is None:
+                # Before the start there is no access control, and nothing is known of the servers.
+                raise RuntimeError(_NOT_STARTED)
+            await serve_request(
+                self.endpoint, scope, receive, send, max_body=self._max_body, body_seconds=HttpOptions.body_timeout
+            )
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def line_client(self, write: Callable[[bytes], None]) -> LineClient:
+        """A client whose messages come line by line; `write` takes those to it. For the loop, after `start`."""
+        view = self._view_at(PATH, None)
+        assert view is not None, "everything is always there"
+        return LineClient(view, self._sessions, write)
+
+    def _view_at(self, path: str, client: Principal | None) -> View | None:
+        profile = EVERYTHING if client is None else client.profile
+        view = self._views.get((path, profile))
+        if view is None:
+            found = self._found_at(path, profile)
+            if found is None:
+                return None
+            server, seen = found
+            view = self._views[path, profile] = View(self._servers, self._changes, server, seen)
+        return view
+
+    def _path_of(self, view: View) -> str:
+        return next((path for (path, _), one in self._views.items() if one is view), PATH)
+
+    def _found_at(self, path: str, profile: Profile) -> tuple[str | None, Profile] | None:
+        """Which server is at a path, None for all of them, and what of it may be seen; None if there is nothing."""
+        if path == PATH:
+            return None, profile
+        name = path.removeprefix(f"{PATH}/")
+        if name == path:
+            return None
+        if name.startswith("@"):
+            named = None if self.access is None else self.access.profile(name[1:])
+            return None if named is None else (None, profile.narrowed_to(named))
+        return (name, profile) if name in self._servers.names() and profile.allows_server(name) else None

@@ -1,0 +1,1 @@
+"""Which process of a server a request goes to, where clients have processes of their own."""

@@ -1,0 +1,195 @@
+"""Which process of a server a request goes to, if its sessions or clients have processes of their own.
+
+A process belongs to one owner until that is gone, and to no other after it: what it remembers is the owner's. One spare
+waits, started, so that an owner does not wait for a start. Processes that are not used are stopped after the `idleStop`
+of their entry, and started again by the next call of their owner.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.mcp.aio.threads import stop_soon
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.mcp_client_manager import MCPClientManager
+from gaia.mcp.client.server_config import ServerConfig
+from gaia.mcp.client.supervision.events import Event, ServerState
+from gaia.mcp.errors import Overloaded
+from gaia.mcp.gateway.upstream.upstream import Upstream
+
+__all__ = ["InstancePool"]
+
+logger = get_logger(__name__)
+
+_AT_REST = (ServerState.EXITED, ServerState.CLOSED, ServerState.FAILED)
+"""There is no process, so nothing is lost with an instance in one of these states."""
+
+
+class _Instance:
+    """One client of the server, with a process of its own."""
+
+    def __init__(
+        self, client: MCPClient, upstream: Upstream, entry: ServerConfig | None, happened: Callable[[Event], None]
+    ) -> None:
+        self.client = client
+        self.happened = happened
+        self.upstream = upstream
+        self.entry = entry
+        """That of the server when this one got it, or began to get it."""
+
+
+class InstancePool:
+    """The processes of one server that are not shared. Belongs to the gateway's event loop."""
+
+    def __init__(
+        self,
+        manager: MCPClientManager,
+        shared: MCPClient,
+        upstream_of: Callable[[MCPClient], Upstream],
+        on_event: Callable[[MCPClient, Event], None] = lambda *_: None,
+    ) -> None:
+        """Nothing is started yet. `shared` is the manager's client of the server, whose entry counts.
+
+        `on_event` is told what happens to each instance, on any thread, so it must be quick.
+        """
+        self._manager = manager
+        self._shared = shared
+        self._upstream_of = upstream_of
+        self._on_event = on_event
+        self._owned: OrderedDict[Hashable, _Instance] = OrderedDict()
+        """By their owners, the one used last at the end."""
+        self._spare: _Instance | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """How many have an owner."""
+        return len(self._owned)
+
+    def upstream(self, owner: Hashable) -> Upstream:
+        """The instance of `owner`, which gets one if it has none. Takes a millisecond then; waits for no start.
+
+        Raises Overloaded if there are too many, or the server is being removed.
+        """
+        instance = self._owned.get(owner)
+        if instance is None:
+            instance = self._owned[owner] = self._take()
+            self._keep_spare()
+        else:
+            self._owned.move_to_end(owner)
+            self._renew(instance)
+        return instance.upstream
+
+    def release(self, owner: Hashable) -> None:
+        """The owner is gone: its process is ended."""
+        instance = self._owned.pop(owner, None)
+        if instance is not None:
+            _end(instance.client)
+
+    def clients(self) -> list[MCPClient]:
+        """Of all instances."""
+        spare = [] if self._spare is None else [self._spare]
+        return [instance.client for instance in (*self._owned.values(), *spare)]
+
+    def close(self, *, at_once: bool = False) -> list[Callable[[], None]]:
+        """There are no instances any more. Begins to end all of them; the functions returned wait for the ends.
+
+        They have the `drainTimeout` of their entry to finish their calls, unless it is to be done `at_once`.
+        """
+        clients = self.clients()
+        self._is_closed = True
+        self._owned.clear()
+        self._spare = None
+        ends: list[Callable[[], None]] = []
+        for client in clients:
+            drain = 0.0 if at_once or client.entry is None else client.entry.drain_timeout
+            client.request_disconnect(drain=drain)
+            ends.append(partial(_disconnect, client, drain))
+        return ends
+
+    # Inside.
+
+    @property
+    def _entry(self) -> ServerConfig | None:
+        return self._shared.entry
+
+    def _take(self) -> _Instance:
+        if self._is_closed:
+            raise Overloaded(f"server {self._shared.name!r} is being stopped")
+        entry = self._entry
+        if entry is not None and len(self._owned) >= entry.max_instances and not self._drop_one_at_rest():
+            raise Overloaded(
+                f"server {self._shared.name!r} has {len(self._owned)} instances, which is its maxInstances; end other "
+                'sessions, lower "idleStop", or raise "maxInstances" in its entry'
+            )
+        instance, self._spare = self._spare, None
+        if instance is not None and instance.entry is not entry:
+            _end(instance.client)
+            instance = None
+        if instance is None:
+            try:
+                instance = self._make()
+            except ValueError as error:
+                # The manager has removed the server a moment ago.
+                raise Overloaded(str(error)) from error
+        return instance
+
+    def _keep_spare(self) -> None:
+        """Have one wait for the next owner. Without one, that waits for the start of its own."""
+        entry = self._entry
+        if entry is not None and (entry.lazy or len(self._owned) >= entry.max_instances):
+            return
+        try:
+            self._spare = self._make()
+        except Exception as error:  # noqa: BLE001 - the owner that has come has its instance
+            logger.warning("spare_instance_missing", server=self._shared.name, error=exception_text(error))
+        else:
+            self._spare.client.wake()
+
+    def _make(self) -> _Instance:
+        def happened(event: Event) -> None:
+            self._on_event(client, event)
+
+        client = self._manager.new_instance(self._shared.name, happened)
+        if (level := self._shared.subscriptions.log_level) is not None:
+            # Log messages that some client wants come from all processes.
+            client.subscriptions.set_log_level(level)
+        # At rest, so that this does not wait for the process.
+        client.connect(keep_trying=True)
+        return _Instance(client, self._upstream_of(client), self._entry, happened)
+
+    def _drop_one_at_rest(self) -> bool:
+        """End the instance that was not used for longest among those without a process. False if there is none."""
+        for owner, instance in self._owned.items():
+            if instance.client.state in _AT_REST and instance.client.status.queued == 0:
+                self.release(owner)
+                return True
+        return False
+
+    def _renew(self, instance: _Instance) -> None:
+        """Have an instance that was made of another entry than the server has now go on with that, without a gap."""
+        if instance.entry is not self._entry:
+            instance.entry = self._entry
+            stop_soon(partial(_renew, self._manager, instance))
+
+
+def _renew(manager: MCPClientManager, instance: _Instance) -> None:
+    error = manager.renew_instance(instance.client, instance.happened)
+    if error is not None:
+        logger.warning("instance_not_replaced", server=instance.client.name, error=error.message)
+
+
+def _end(client: MCPClient) -> None:
+    """Begin to stop an instance, whose calls under way are cancelled."""
+    client.request_disconnect()
+    stop_soon(partial(_disconnect, client, 0.0))
+
+
+def _disconnect(client: MCPClient, drain: float) -> None:
+    try:
+        client.disconnect(drain=drain)
+    except Exception as error:  # noqa: BLE001 - there is no one to tell
+        logger.error("disconnect_failed", server=client.name, error=exception_text(error))

@@ -1,0 +1,66 @@
+"""Who owns the instance that a request goes to: its session, its client, or the handle that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from gaia.mcp.client.server_config import Instances
+from gaia.mcp.gateway.instances.handles import HANDLE_KEY, Handle, Handles
+
+__all__ = ["InstanceOwners", "OwnedRequest"]
+
+_MOST_HANDLES = 1_000
+_HANDLE_SECONDS = 1_800.0
+
+
+class OwnedRequest(Protocol):
+    """What is to be known of a request, to find its owner."""
+
+    meta: Mapping[str, Any]
+    """Its `_meta`."""
+
+    @property
+    def identity(self) -> str:
+        """The name of its client, "" if clients have none."""
+
+    @property
+    def session(self) -> Hashable | None:
+        """The session that it belongs to; None in the stateless era."""
+
+    def after_end(self, act: Callable[[], object]) -> None:
+        """Call `act` once it is answered or cancelled."""
+
+
+class _Client(NamedTuple):
+    """A client as an owner."""
+
+    identity: str
+
+
+class InstanceOwners:
+    """Belongs to the gateway's event loop."""
+
+    def __init__(self, clock: Callable[[], float], on_gone: Callable[[Hashable], None]) -> None:
+        """`on_gone` is told of owners that do not exist any more; sessions are told of by `Sessions`."""
+        self._handles = Handles(clock, on_gone, most=_MOST_HANDLES, idle_seconds=_HANDLE_SECONDS)
+
+    def owner_of(self, request: OwnedRequest, instances: Instances) -> tuple[Hashable, Handle | None]:
+        """The owner, and the handle that the client is to be told of, if it is a new one. Raises RequestRefused.
+
+        A client of the stateless era that names no handle has one process for all of its requests.
+        """
+        if instances == "per-client":
+            return _Client(request.identity), None
+        if request.session is not None:
+            return request.session, None
+        given = request.meta.get(HANDLE_KEY)
+        if given is None:
+            return _Client(request.identity), None
+        handle = self._handles.use(given, request.identity)
+        request.after_end(lambda: self._handles.done(handle))
+        return handle, None if handle.text == given else handle
+
+    def expire(self) -> None:
+        """End handles that were not used for long."""
+        self._handles.expire()

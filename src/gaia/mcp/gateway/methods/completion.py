@@ -1,0 +1,45 @@
+"""``completion/complete``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.gateway.access.audit import shown_uri
+from gaia.mcp.gateway.clients.client_messages import member
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.methods.call_control import Target
+from gaia.mcp.gateway.methods.relaying import refuse_unknown, relay
+from gaia.mcp.gateway.request_refused import RequestRefused
+
+__all__ = ["complete"]
+
+
+def complete(request: PendingRequest) -> None:
+    reference: dict[str, Any] = member(request.params, "ref", dict) or {}
+    match reference:
+        case {"type": "ref/prompt", "name": str(name)}:
+            request.view.when_prompts_known(later(request, lambda: _complete_prompt(request, reference, name)))
+        case {"type": "ref/resource", "uri": str(uri)}:
+            request.view.when_resources_known(later(request, lambda: _complete_resource(request, uri)))
+        case _:
+            raise RequestRefused(
+                INVALID_PARAMS, "ref: has to be a ref/prompt with a name, or a ref/resource with a uri"
+            )
+
+
+def _complete_prompt(request: PendingRequest, reference: dict[str, Any], name: str) -> None:
+    found = request.view.prompts().routes.get(name)
+    if found is None:
+        refuse_unknown(request, "prompt", name)
+        return
+    server, own_name = found
+    relay(request, server, request.forwarded(ref={**reference, "name": own_name}), Target(server.name, own_name))
+
+
+def _complete_resource(request: PendingRequest, uri: str) -> None:
+    found = request.view.templates().routes.get(uri) or request.view.resources().routes.get(uri)
+    if found is None:
+        refuse_unknown(request, "resource template", shown_uri(uri))
+    else:
+        relay(request, found[0], request.forwarded(), Target(found[0].name, shown_uri(uri)))

@@ -1,0 +1,102 @@
+"""``initialize``, ``server/discover`` and ``ping``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gaia import __version__
+from gaia.mcp.client.protocol.handshake_era import HANDSHAKE_REVISIONS
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.stateless_era import STATELESS_REVISIONS
+from gaia.mcp.gateway.clients.client_messages import EMPTY_RESULT, META, member
+from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.views.view import View
+
+__all__ = ["discover", "initialize", "ping"]
+
+_INFO = {"name": "gaia-mcp-gateway", "version": __version__}
+
+_MAX_SAID = 64 * 1024
+"""Bytes of what a client says of itself, which is kept as long as its session."""
+
+
+def initialize(request: PendingRequest) -> None:
+    session = request.session
+    assert session is not None, "the endpoint opens one"
+    wanted = request.text("protocolVersion")
+    for key in ("capabilities", "clientInfo"):
+        if len(bytes(request.params.get(key, b""))) > _MAX_SAID:
+            raise RequestRefused(INVALID_PARAMS, f"{key}: longer than {_MAX_SAID} bytes")
+    session.capabilities = member(request.params, "capabilities", dict) or {}
+    session.client_info = member(request.params, "clientInfo", dict) or {}
+
+    def answer() -> None:
+        if request.is_answered:
+            return
+        session.revision = wanted if wanted in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
+        result: dict[str, Any] = {
+            "protocolVersion": session.revision,
+            "capabilities": _capabilities(request.view),
+            "serverInfo": _INFO,
+        }
+        if (instructions := _instructions(request.view)) is not None:
+            result["instructions"] = instructions
+        request.succeed(orjson.dumps(result))
+
+    request.view.when_opening(answer)
+
+
+def discover(request: PendingRequest) -> None:
+    def answer() -> None:
+        result: dict[str, Any] = {
+            "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
+            "capabilities": _capabilities(request.view),
+            "_meta": {f"{META}serverInfo": _INFO},
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+        if (instructions := _instructions(request.view)) is not None:
+            result["instructions"] = instructions
+        request.succeed(orjson.dumps(result))
+
+    request.view.when_opening(answer)
+
+
+def ping(request: PendingRequest) -> None:
+    request.succeed(EMPTY_RESULT)
+
+
+_PERHAPS: Mapping[str, Any] = {"prompts": {}, "resources": {}}
+
+
+def _capabilities(view: View) -> dict[str, Any]:
+    """What any server has declared. Lists can change, because servers can come and go.
+
+    A server that was never ready may have prompts and resources, and a session lasts longer than the start.
+    """
+    declared = [server.capabilities or _PERHAPS for server in view.servers()]
+    capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+    if any("prompts" in one for one in declared):
+        capabilities["prompts"] = {"listChanged": True}
+    resources = [one["resources"] for one in declared if isinstance(one.get("resources"), Mapping)]
+    if resources:
+        capabilities["resources"] = {"listChanged": True}
+        if any(one.get("subscribe") for one in resources):
+            capabilities["resources"]["subscribe"] = True
+    for name in ("completions", "logging"):
+        if any(name in one for one in declared):
+            capabilities[name] = {}
+    return capabilities
+
+
+def _instructions(view: View) -> str | None:
+    """Those of each server, under its name."""
+    found = [(server.name, server.client.instructions) for server in view.servers()]
+    if view.server is not None:
+        return found[0][1] if found else None
+    parts = [f"## {name}\n\n{text}" for name, text in found if text]
+    return "\n\n".join(parts) or None

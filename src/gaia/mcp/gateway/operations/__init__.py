@@ -1,0 +1,1 @@
+"""What a gateway needs as a service: signals, probes, metrics, and a configuration that may change."""

@@ -1,0 +1,79 @@
+"""What to paste into the configuration of a client, so that it uses a gateway."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+
+__all__ = ["ClientProgram", "config_for_stdio", "config_for_url"]
+
+NAME = "gaia"
+"""What the gateway is called there."""
+TOKEN_VARIABLE = "GAIA_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
+"""The environment variable of the client that has its token."""
+
+
+class ClientProgram(enum.StrEnum):
+    """The clients whose files are known."""
+
+    CLAUDE = "claude"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+    CODEX = "codex"
+
+
+FILES = {
+    ClientProgram.CLAUDE: ".mcp.json of a project, or `mcpServers` in ~/.claude.json",
+    ClientProgram.CURSOR: "~/.cursor/mcp.json, or .cursor/mcp.json of a project",
+    ClientProgram.VSCODE: ".vscode/mcp.json of a project, or the user's mcp.json",
+    ClientProgram.CODEX: "~/.codex/config.toml",
+}
+"""Where it goes."""
+
+
+def config_for_url(program: ClientProgram, url: str, *, with_token: bool) -> str:
+    """For a gateway over HTTP. The token itself is never in it: the client takes it from its environment or asks."""
+    match program:
+        case ClientProgram.CODEX:
+            token = f"bearer_token_env_var = {json.dumps(TOKEN_VARIABLE)}\n" if with_token else ""
+            return f"[mcp_servers.{NAME}]\nurl = {json.dumps(url)}\n{token}"
+        case ClientProgram.VSCODE:
+            entry: dict[str, object] = {"type": "http", "url": url}
+            document: dict[str, object] = {"servers": {NAME: entry}}
+            if with_token:
+                entry["headers"] = {"Authorization": "Bearer ${input:gaia-gateway-token}"}
+                asked = {
+                    "type": "promptString",
+                    "id": "gaia-gateway-token",
+                    "description": "Token of the gaia gateway",
+                    "password": True,
+                }
+                document = {"inputs": [asked], **document}
+            return _json(document)
+        case ClientProgram.CURSOR:
+            headers = {"headers": _bearer(f"${{env:{TOKEN_VARIABLE}}}")} if with_token else {}
+            return _json({"mcpServers": {NAME: {"url": url, **headers}}})
+        case ClientProgram.CLAUDE:
+            headers = {"headers": _bearer(f"${{{TOKEN_VARIABLE}}}")} if with_token else {}
+            return _json({"mcpServers": {NAME: {"type": "http", "url": url, **headers}}})
+
+
+def config_for_stdio(program: ClientProgram, command: Sequence[str]) -> str:
+    """For a client that starts the gateway itself, with this command line."""
+    first, *rest = command
+    match program:
+        case ClientProgram.CODEX:
+            return f"[mcp_servers.{NAME}]\ncommand = {json.dumps(first)}\nargs = {json.dumps(rest)}\n"
+        case ClientProgram.VSCODE:
+            return _json({"servers": {NAME: {"type": "stdio", "command": first, "args": rest}}})
+        case ClientProgram.CURSOR | ClientProgram.CLAUDE:
+            return _json({"mcpServers": {NAME: {"command": first, "args": rest}}})
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2) + "\n"

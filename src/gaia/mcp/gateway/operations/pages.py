@@ -1,0 +1,130 @@
+"""`OperationPages`: what a gateway says of itself over HTTP, for probes, Prometheus and people who run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.principal import Pending, Principal, Refused
+from gaia.mcp.gateway.access.profile import EVERYTHING
+from gaia.mcp.gateway.operations.status import READY_STATES, GatewayStatus
+from gaia.serving.direct_handler import JSON, Headers, Responder
+
+__all__ = ["OperationPages"]
+
+HEALTH, READY, METRICS, STATUS = "/health", "/ready", "/metrics", "/status"
+
+_USABLE = READY_STATES | {ServerState.RESTARTING, ServerState.AUTHORIZING}
+"""Calls are answered, or wait."""
+
+
+class OperationPages:
+    """Belongs to the gateway's event loop.
+
+    ``/health`` and ``/ready`` are for probes, which have no token, and name no server. The other pages need a token if
+    the gateway has clients, and show a client what its profile allows.
+    """
+
+    def __init__(
+        self,
+        servers: Callable[[], list[ServerStatus]],
+        status: Callable[[Principal | None], GatewayStatus],
+        is_draining: Callable[[], bool],
+        counts: CallCounts,
+    ) -> None:
+        """`status` is given the client that asks: None for one that may know everything."""
+        self._servers = servers
+        self._status = status
+        self._is_draining = is_draining
+        self._counts = counts
+        self.access: Access | None = None
+        """Says which client asks; without it every client may see everything."""
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a page."""
+        return path in (HEALTH, READY, METRICS, STATUS) or path.startswith(f"{READY}/")
+
+    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes], responder: Responder) -> None:
+        """Answer a request for one of the pages. Names of `headers` are in lower case."""
+        if method not in ("GET", "HEAD"):
+            _finish(responder, 405, {"error": {"message": "Use GET"}}, [(b"allow", b"GET, HEAD")])
+        elif path == HEALTH:
+            _finish(responder, 200, {"status": "ok"})
+        elif path == READY:
+            self._ready(responder)
+        elif self.access is None:
+            self._show(path, None, responder)
+        else:
+            found = self.access.authenticate(headers, path)
+            if isinstance(found, Pending):
+                found.then(lambda answer: self._show_to(path, answer, responder))
+            else:
+                self._show_to(path, found, responder)
+
+    def _ready(self, responder: Responder) -> None:
+        """Whether a load balancer should send calls here: a single server that is down is no reason against it."""
+        if self._is_draining():
+            _finish(responder, 503, {"status": "stopping"})
+            return
+        states = [status.state for status in self._servers()]
+        is_ready = not states or any(state in _USABLE for state in states)
+        words = "ready" if is_ready else "no server is ready"
+        ready = sum(state in READY_STATES for state in states)
+        _finish(responder, 200 if is_ready else 503, {"status": words, "servers": len(states), "ready": ready})
+
+    def _show_to(self, path: str, client: Principal | Refused, responder: Responder) -> None:
+        if isinstance(client, Refused):
+            extra = [] if client.www_authenticate is None else [(b"www-authenticate", client.www_authenticate.encode())]
+            if client.retry_after is not None:
+                extra.append((b"retry-after", str(client.retry_after).encode()))
+            _finish(responder, client.status, {"error": {"message": client.message}}, extra)
+            return
+        self._show(path, client, responder)
+
+    def _show(self, path: str, client: Principal | None, responder: Responder) -> None:
+        profile = EVERYTHING if client is None else client.profile
+        restricted = None if profile == EVERYTHING else client
+        if path == STATUS:
+            status = self._status(restricted)
+            if restricted is not None:
+                # They may name programs and folders of this machine.
+                servers = [msgspec.structs.replace(one, last_error=_error_word(one)) for one in status.servers]
+                status = msgspec.structs.replace(status, servers=servers)
+            _finish(responder, 200, status)
+        elif path == METRICS and restricted is not None:
+            message = f"/metrics is about all clients: it needs a client with the profile {EVERYTHING.name!r}"
+            _finish(responder, 403, {"error": {"message": message}})
+        elif path == METRICS:
+            # Imported here because most of a gateway's starts are not scraped within their first second.
+            from gaia.mcp.gateway.operations.metrics import CONTENT_TYPE, metrics_of
+
+            headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
+            responder.finish(200, headers, metrics_of(self._status(None), self._counts))
+        else:
+            self._ready_server(path.removeprefix(f"{READY}/"), restricted, responder)
+
+    def _ready_server(self, name: str, client: Principal | None, responder: Responder) -> None:
+        profile = EVERYTHING if client is None else client.profile
+        status = next((one for one in self._servers() if one.name == name and profile.allows_server(name)), None)
+        if status is None:
+            _finish(responder, 404, {"error": {"message": f"There is no server {name!r}"}})
+            return
+        is_ready = status.state in READY_STATES
+        error = status.last_error if client is None else _error_word(status)
+        document = {"status": status.state.value, "lastError": None if is_ready else error}
+        _finish(responder, 200 if is_ready else 503, document)
+
+
+def _error_word(status: ServerStatus) -> str | None:
+    """For a client that may see the server and is not its operator."""
+    return None if status.last_error is None else "the log of the gateway has the reason"
+
+
+def _finish(responder: Responder, status: int, document: object, headers: Headers | None = None) -> None:
+    fixed = [*JSON, (b"cache-control", b"no-store")]
+    responder.finish(status, [*fixed, *(headers or [])], msgspec.json.encode(document))

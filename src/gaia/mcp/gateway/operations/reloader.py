@@ -1,0 +1,136 @@
+"""`Reloader`: the gateway goes on with a configuration that was read again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.mcp.aio.threads import in_thread
+from gaia.mcp.gateway.operations.file_watch import FileWatch
+
+__all__ = ["Reload", "Reloader", "Scheduler", "Source", "Timer"]
+
+logger = get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""Between two looks at the files. A change counts at the second look that finds it the same."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> Any: ...
+
+
+class Scheduler(Protocol):
+    """The part of an asyncio event loop that is needed here; a test has one whose time it moves itself."""
+
+    def call_later(self, delay: float, callback: Callable[[], Any]) -> Timer: ...
+
+
+class Source(NamedTuple):
+    """Where a configuration comes from."""
+
+    files: Callable[[], Iterable[Path]]
+    """The files that are watched."""
+    load: Callable[[], Callable[[], Any]]
+    """Reads them, on a thread. Returns what applies them, on the same thread, and returns what has changed.
+
+    Raises an exception that says what is wrong with them, before anything has changed.
+    """
+
+
+class Reload(NamedTuple):
+    """The last time that a configuration was read again."""
+
+    at: float
+    """Seconds since the epoch."""
+    error: str | None
+    """Why nothing has changed; None if it is applied."""
+    changes: Any = None
+    """What `Source.load` has returned of it."""
+
+
+class Reloader:
+    """Reads sources again, when their files have changed and when it is told to. For the gateway's event loop.
+
+    One at a time: what is asked for meanwhile is done once, afterwards.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[Source],
+        scheduler: Scheduler,
+        *,
+        began: Callable[[], None] = lambda: None,
+        ended: Callable[[Reload], None] = lambda _: None,
+    ) -> None:
+        """`began` and `ended` are called for each time."""
+        self._sources = list(sources)
+        self._scheduler = scheduler
+        self._began = began
+        self._ended = ended
+        self._watch = FileWatch(lambda: [file for source in self._sources for file in source.files()])
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+        self.last: Reload | None = None
+        """None before the first time."""
+
+    def start(self) -> None:
+        """Begin to watch the files."""
+        self._timer = self._scheduler.call_later(_LOOK_SECONDS, self._look)
+
+    def stop(self) -> None:
+        """Stop watching. What is being applied goes on in its thread, and is not waited for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._is_wanted = False
+        if self._task is not None:
+            self._task.cancel()
+
+    def reload(self) -> None:
+        """Read everything again, soon."""
+        self._is_wanted = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._reload())
+
+    async def wait(self) -> None:
+        """Return when nothing is under way."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _look(self) -> None:
+        self._timer = self._scheduler.call_later(_LOOK_SECONDS, self._look)
+        if self._watch.look():
+            self.reload()
+
+    async def _reload(self) -> None:
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                self._began()
+                self.last = await self._attempt()
+                self._ended(self.last)
+        finally:
+            self._task = None
+
+    async def _attempt(self) -> Reload:
+        self._watch.taken()
+
+        def run() -> list[Any]:
+            # All are read before the first is applied, so that a mistake in one leaves everything as it was.
+            return [apply() for apply in [source.load() for source in self._sources]]
+
+        try:
+            changes = await in_thread(run)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the gateway goes on as it is
+            reason = str(error) if isinstance(error, ValueError) else exception_text(error)
+            logger.error("gateway_reload_refused", error=reason)
+            return Reload(time.time(), reason)
+        logger.info("gateway_reloaded")
+        return Reload(time.time(), None, changes)

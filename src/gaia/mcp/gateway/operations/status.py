@@ -1,0 +1,88 @@
+"""`GatewayStatus`: what is known of a running gateway, as its page ``/status`` has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+
+__all__ = ["READY_STATES", "ClientStatus", "GatewayStatus", "LimitStatus", "ReloadStatus", "SessionStatus"]
+
+
+READY_STATES = frozenset({ServerState.READY, ServerState.EXITED})
+"""A server that has exited, or is lazy and at rest, is started by the next call."""
+
+
+class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One session of a client of the handshake era. Durations are in seconds."""
+
+    client: str | None
+    """The client's name in the gateway's clients file; None where there is no such file."""
+    program: str
+    """What the client calls itself, with its version."""
+    path: str
+    """Where it opened the session, such as ``/mcp`` or ``/mcp/files``."""
+    protocol_version: str
+    running: int
+    """Its requests under way."""
+    idle: float
+    """Since its last message, or since it was last found with a call or a stream."""
+
+
+class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One client that is known by name."""
+
+    name: str
+    profile: str
+    sessions: int = 0
+    running: int = 0
+    """Its requests under way in its sessions."""
+
+
+class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit of calls, and how much of it is in use."""
+
+    name: str
+    concurrent: int | None
+    """Calls at once; None if that is not limited."""
+    per_second: float | None
+    """Calls that may begin each second; None if that is not limited."""
+    running: int
+    waiting: int
+
+
+class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The last time that the gateway has read its files again."""
+
+    at: float
+    """Seconds since the epoch."""
+    error: str | None
+    """Why nothing has changed; None if the files are applied."""
+
+
+class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What one client may know of the gateway."""
+
+    name: str
+    version: str
+    """Of gaia-mcp."""
+    uptime: float
+    """Seconds."""
+    is_draining: bool
+    """Whether it is about to end: there are no new sessions."""
+    max_sessions: int
+    session_count: int
+    """Of all clients."""
+    servers: list[ServerStatus]
+    sessions: list[SessionStatus]
+    clients: list[ClientStatus]
+    limits: list[LimitStatus]
+    reload: ReloadStatus | None = None
+
+    def to_builtins(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found

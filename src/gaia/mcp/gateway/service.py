@@ -1,0 +1,126 @@
+"""`Service`: a gateway as a service of the machine: signals, the service manager, and files that may change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import signal
+from collections.abc import Callable, Iterable
+
+from gaia.mcp.gateway.front.asgi import Receive, Scope, Send
+from gaia.mcp.gateway.gateway import Gateway
+from gaia.mcp.gateway.operations.reloader import Reload, Reloader, Source
+from gaia.mcp.gateway.operations.status import ReloadStatus
+from gaia.serving.http import run_http
+from gaia.serving.options import HttpOptions
+from gaia.serving.service_manager import ServiceManager
+
+__all__ = ["Service"]
+
+_ANSWER_SECONDS = 5.0
+"""For the errors of calls that did not end within the time that they had."""
+
+
+class Service:
+    """Runs a gateway in the main thread until SIGTERM or SIGINT; SIGHUP has it read its files again.
+
+    With the first of these signals the gateway drains: calls under way have the time that the options say.
+    """
+
+    def __init__(self, gateway: Gateway, manager: ServiceManager | None = None, sources: Iterable[Source] = ()) -> None:
+        """`manager` is told how the gateway is. `sources` are read again when their files change."""
+        self._gateway = gateway
+        self._manager = manager or ServiceManager()
+        self._sources = list(sources)
+        self._reloader: Reloader | None = None
+        self._grace = 0.0
+        self._is_drained = False
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    def run(self, options: HttpOptions, started: Callable[[str], None]) -> None:
+        """Serve over HTTP. `started` is called with the URL, without a path, once connections are accepted.
+
+        Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
+        """
+        with contextlib.suppress(ValueError):
+            # Until `_begin`, when the files have just been read anyway, it must not end the process.
+            signal.signal(signal.SIGHUP, lambda *_: None)
+        # What is still under way then is answered with an error, and not cut off.
+        self._grace = options.shutdown_grace
+        later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)
+        run_http(self.application, later, started, self.drain, told=self.told, direct=self._gateway.endpoint)
+
+    def told(self) -> None:
+        """The process was told to end. On its event loop."""
+        # Until the load balancers know, everything else goes on.
+        self._gateway.is_draining = True
+        self._manager.stopping("finishing calls")
+
+    def drain(self) -> None:
+        """The gateway is about to end, and again: it listens no more. On its event loop."""
+        self._gateway.drain()
+        if self._is_drained:
+            return
+        self._is_drained = True
+        if self._reloader is not None:
+            # A server that is started now would be ended at once.
+            self._reloader.stop()
+        asyncio.get_running_loop().call_later(self._grace, self._gateway.give_up)
+
+    async def application(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The gateway as an ASGI application; its ``lifespan`` is that of the service."""
+        if scope["type"] != "lifespan":
+            await self._gateway(scope, receive, send)
+            return
+
+        async def sent(message: Scope) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                self._begin()
+            await send(message)
+
+        try:
+            await self._gateway(scope, receive, sent)
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        # What is there now stays until the end. Going through it again and again would take a tenth of all calls' time.
+        gc.freeze()
+        loop = asyncio.get_running_loop()
+        self._reloader = Reloader(self._sources, loop, began=self._manager.reloading, ended=self.reloaded)
+        self._reloader.start()
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        self._manager.ready(self._words())
+        if self._manager.watchdog_seconds is not None:
+            self._feed_watchdog(self._manager.watchdog_seconds / 2)
+
+    def _end(self) -> None:
+        gc.unfreeze()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if self._reloader is not None:
+            self._reloader.stop()
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+    def _feed_watchdog(self, seconds: float) -> None:
+        """From the event loop, so that a loop that hangs is noticed."""
+        self._manager.alive()
+        self._watchdog = asyncio.get_running_loop().call_later(seconds, self._feed_watchdog, seconds)
+
+    def _hung_up(self) -> None:
+        """SIGHUP: what a program says that has changed files, or has moved the audit away."""
+        self._gateway.reopen_audit()
+        if self._reloader is not None:
+            self._reloader.reload()
+
+    def reloaded(self, reload: Reload) -> None:
+        """The files were read again. On the event loop."""
+        self._gateway.last_reload = ReloadStatus(at=reload.at, error=reload.error)
+        self._manager.ready(self._words() if reload.error is None else f"still as it was: {reload.error}")
+
+    def _words(self) -> str:
+        count = len(self._gateway.manager.status())
+        return f"{count} server{'' if count == 1 else 's'}"

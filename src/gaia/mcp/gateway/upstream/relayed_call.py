@@ -1,0 +1,419 @@
+"""`RelayedCall`: one request of a client on its way to a server, over all its rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import msgspec
+import orjson
+
+from gaia.exception_text import exception_text, traceback_text
+from gaia.log import get_logger
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
+from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired
+from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY
+from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
+from gaia.mcp.client.supervision.caller import Relay
+from gaia.mcp.client.supervision.client_request import ClientRequest
+from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, MCPError, UrlElicitationRequired
+from gaia.mcp.gateway.upstream.client_side import ClientSide, offers
+from gaia.mcp.gateway.upstream.rounds import PARK_SECONDS, OnEnd, Relayed, check_offered
+from gaia.mcp.gateway.upstream.server_link import ServerLink
+
+__all__ = ["RelayedCall"]
+
+logger = get_logger(__name__)
+
+_AWAY_SECONDS = 60.0
+"""A parked call whose client has not come back by then gives way to other calls, see `RequestOwner.is_away`."""
+
+_QUESTION_SECONDS = PARK_SECONDS
+"""How long a client may take to answer a request of a server."""
+
+
+class _Question:
+    """One request of a server in the middle of a call. Ends once: `answer` is called, or it is withdrawn."""
+
+    __slots__ = ("answer", "is_over", "method", "params", "withdraw")
+
+    def __init__(self, method: str, params: dict[str, Any], answer: OnAnswer) -> None:
+        self.method = method
+        self.params = params
+        self.answer = answer
+        self.withdraw: Callable[[], object] = lambda: None
+        """Takes it back from the client."""
+        self.is_over = False
+
+
+class RelayedCall:
+    """Belongs to the gateway's event loop, but for what `RequestOwner` says.
+
+    The deadline of a call is that of each round trip. How long people think between them does not count.
+    """
+
+    __slots__ = (
+        "_asked_count",
+        "_binding",
+        "_is_over",
+        "_link",
+        "_method",
+        "_missing_capability",
+        "_on_end",
+        "_outcome",
+        "_params",
+        "_parked_at",
+        "_questions",
+        "_relay",
+        "_request",
+        "_rounds",
+        "client",
+    )
+
+    def __init__(
+        self, link: ServerLink, method: str, params: dict[str, Any], client: ClientSide, on_end: OnEnd
+    ) -> None:
+        self.client = client
+        """Whose request it is. Another request of the same client, once that goes on with a parked call."""
+        self._link = link
+        self._method = method
+        self._params = params
+        self._on_end: OnEnd | None = on_end
+        """None while the call is parked, and once it is over."""
+        self._relay: Relay | None = None
+        """The round trip that is under way."""
+        self._request: ClientRequest | None = None
+        self._rounds = 0
+        self._questions: dict[str, _Question] = {}
+        """Of a server of the handshake era, not answered yet; or of the round, by the server's own keys."""
+        self._asked_count = 0
+        self._missing_capability: str | None = None
+        """What the server has asked for and the client has not declared."""
+        self._outcome: Relayed | None = None
+        """How the call has ended while it was parked."""
+        self._parked_at: float | None = None
+        """Since when it is parked, a reading of the monotonic clock. Read by any thread."""
+        self._is_over = False
+        self._binding: bytes | None = None
+
+    # For the client's side.
+
+    def cancel(self, reason: str) -> None:
+        """The client does not want the answer any more; `on_end` is not called. Harmless if the call has ended."""
+        if self._is_over:
+            return
+        self._is_over, self._on_end = True, None
+        if self._relay is not None:
+            self._relay.cancel(reason)
+        self._drop_questions(reason)
+
+    # Round trips.
+
+    def send(self, request: ClientRequest) -> None:
+        """Make the first round trip, or the next one. Raises `MCPError`."""
+        self._rounds += 1
+        self._request = request
+        link = self._link
+        on_progress = self._progressed if self.client.wants_progress else None
+        relay = link.client.trips.session.relay(request, self, link.on_loop(self._answered), on_progress)
+        if not self._is_over:
+            self._relay = relay
+
+    def _answered(self, call: RelayedRequest) -> None:
+        """The round trip is over."""
+        if self._is_over:
+            self._observed(call)
+            return
+        try:
+            self._relay = None
+            if isinstance(call.error, UrlElicitationRequired):
+                self._link.client.trips.note_urls(call.error)
+            if call.error is None and call.facts.result_type == "input_required" and self._link.is_stateless:
+                self._input_required(call.take())
+            elif call.error is None and call.facts.result_type == "input_required" and self.client.is_stateless:
+                # Its client would take it for what it says, and answer questions that were not checked.
+                raise InvalidResponse(f"{self._method}: the server requires input, which its revision has not")
+            else:
+                self._observed(call)
+                self._check(call)
+        except MCPError as error:
+            self._end(Relayed(error=error))
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the client without an answer
+            text, trace = exception_text(error), traceback_text(error)
+            logger.error("relay_failed", server=self._link.client.name, error=text, exception=trace)
+            self._end(Relayed(error=InvalidResponse(f"internal error: {text}")))
+
+    def _observed(self, call: RelayedRequest) -> None:
+        observation = call.observer
+        if observation is not None:
+            result: Mapping[str, Any] = {"isError": call.facts.is_error}
+            if call.error is None and observation.records:
+                # What cannot be decoded, such as a number that no double is as large as, is the client's affair.
+                with contextlib.suppress(ValueError):
+                    result = orjson.loads(call.raw)
+            observation.ended(call.error, result)
+
+    def _check(self, call: RelayedRequest) -> None:
+        """Look whether the result is what the tool has promised: before it is passed on, if the call fails of that."""
+        assert self._request is not None, "it was sent"
+        check, link = self._request.check, self._link
+        relayed = Relayed(call.take(), call.error, call.facts.is_error is True)
+        if check is None or call.error is not None:
+            self._end(relayed)
+            return
+        if not link.client.tool_calls.outputs.fails_calls:
+            self._end(relayed)
+            link.checks.add(check, relayed.result)
+            return
+        end = link.on_loop(self._end)
+
+        def checked() -> None:
+            try:
+                problem = check(orjson.loads(relayed.result))
+            except ValueError as error:
+                problem = InvalidResponse(f"the result cannot be compared with the tool's outputSchema: {error}")
+            end(relayed if problem is None else Relayed(error=problem))
+
+        # It may take seconds.
+        link.client.trips.steps.submit(checked)
+
+    def _end(self, relayed: Relayed) -> None:
+        if self._is_over:
+            return
+        on_end = self._on_end
+        if on_end is None:
+            # It is parked. Its client gets this when it comes back.
+            self._outcome = self._outcome or relayed
+            self._drop_questions("the call has ended")
+            return
+        self._is_over, self._on_end = True, None
+        self._drop_questions("the call has ended")
+        self._params, self._request = {}, None
+        if (
+            self._missing_capability is not None
+            and isinstance(relayed.error, JsonRpcError)
+            and self.client.is_stateless
+        ):
+            # What a server of the client's own era would have answered.
+            name = self._missing_capability
+            error = JsonRpcError(MISSING_CAPABILITY, relayed.error.message, {"requiredCapabilities": {name: {}}})
+            relayed = Relayed(error=error)
+        on_end(relayed)
+
+    def _progressed(self, params: Mapping[str, Any]) -> None:
+        """For any thread."""
+
+        def report() -> None:
+            if self._on_end is not None:
+                self.client.progress(dict(params))
+
+        self._link.run(report)
+
+    # A server of the stateless era requires input.
+
+    @property
+    def binding(self) -> bytes:
+        """What the state of this request belongs to."""
+        if self._binding is None:
+            self._binding = self._link.binding(self._method, self._params, self.client)
+        return self._binding
+
+    def _input_required(self, result: bytes) -> None:
+        if self.client.is_stateless:
+            self._end(Relayed(self._link.rounds.sealed(result, self.client, self.binding)))
+            return
+        if self._rounds == MAX_ROUNDS:
+            raise InvalidResponse(f"{self._method}: the server still requires input after {MAX_ROUNDS} rounds")
+        required = InputRequired.from_result(orjson.loads(result))
+        check_offered(required, self.client)
+        answers: dict[str, Any] = {}
+        timer = asyncio.get_running_loop().call_later(
+            _QUESTION_SECONDS, self._end, Relayed(error=_missing("the client has not answered in time"))
+        )
+
+        def next_round() -> None:
+            timer.cancel()
+            self._questions.clear()
+            assert self._request is not None, "it was sent"
+            params = required.params(self._request.params, answers)
+            try:
+                self.send(msgspec.structs.replace(self._request, params=params))
+            except MCPError as error:
+                self._end(Relayed(error=error))
+
+        def answered(key: str, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+            if self._is_over or key in answers:
+                return
+            if result is None:
+                timer.cancel()
+                self._end(Relayed(error=_missing(f"inputRequests.{key[:40]}: {refusal or 'not answered'}")))
+                return
+            answers[key] = result
+            if len(answers) == len(required.requests or {}):
+                next_round()
+
+        for key, request in (required.requests or {}).items():
+            self._questions[key] = _Question(request.method, request.params, functools.partial(answered, key))
+        for question in list(self._questions.values()):
+            self._ask(question)
+        if not required.requests:
+            next_round()
+
+    # A server of the handshake era asks (`RequestOwner`). These run on any thread.
+
+    @property
+    def client_key(self) -> Hashable | None:
+        return self.client.key
+
+    @property
+    def is_away(self) -> bool:
+        since = self._parked_at
+        return since is not None and time.monotonic() - since > _AWAY_SECONDS
+
+    def give_way(self) -> None:
+        self._link.post(self._give_way)
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        return self.client.capabilities
+
+    @property
+    def log_level(self) -> str | None:
+        return self.client.log_level
+
+    def logged(self, params: dict[str, Any]) -> None:
+        # What a server of the handshake era logs, sessions are told of whether they have a call there or not.
+        if not (self.client.is_stateless or self._link.is_stateless):
+            return
+
+        def log() -> None:
+            if self._on_end is not None:
+                self.client.log(params)
+
+        self._link.run(log)
+
+    def refusal(self, tool: str) -> MCPError | None:
+        # The client could call it by what the server had said before it was started, or started again.
+        client = self._link.client
+        found = client.tool_calls.catalog.get(tool)
+        if self.client.may_call(client.name, tool, None if found is None else found.annotations):
+            return None
+        return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
+
+    def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
+        question = _Question(method, dict(params), answer)
+        # Not at once, even on the loop: the call may not know its round trip yet.
+        self._link.post(functools.partial(self._asked, question))
+        return lambda: self._link.post(functools.partial(self._withdrawn, question))
+
+    # On the loop again.
+
+    def _asked(self, question: _Question) -> None:
+        if question.is_over:
+            return
+        if self._is_over or self._outcome is not None or self._relay is None:
+            self._close(question, None, Refusal(INVALID_REQUEST, "the call that the request belongs to has ended"))
+        elif not offers(self.client.capabilities, question.method, question.params):
+            text = f"the client does not offer {question.method[:100]}"
+            self._missing_capability = question.method.partition("/")[0]
+            self._close(question, None, Refusal(METHOD_NOT_FOUND, text))
+        elif self.client.is_stateless and not self._link.rounds.has_room(self.client.identity):
+            self._close(question, None, Refusal(INVALID_REQUEST, "too many calls wait for answers of clients"))
+        else:
+            self._asked_count += 1
+            self._questions[str(self._asked_count)] = question
+            # The question has a deadline of its own, at the server's client.
+            self._relay.allow(_QUESTION_SECONDS + self._link.client.trips.session.timeout)
+            if not self.client.is_stateless:
+                self._ask(question)
+            elif self._on_end is not None:
+                self._park()
+
+    def _ask(self, question: _Question) -> None:
+        """Ask a client of the handshake era."""
+        try:
+            withdraw = self.client.ask(
+                question.method, question.params, functools.partial(self._question_answered, question)
+            )
+        except Refusal as refusal:
+            self._question_answered(question, None, refusal)
+        else:
+            question.withdraw = withdraw
+
+    def _question_answered(self, question: _Question, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        if question.is_over:
+            return
+        self._forget(question)
+        self._close(question, result, refusal)
+        if self._relay is not None and not self._questions:
+            self._relay.resume()
+
+    def _withdrawn(self, question: _Question) -> None:
+        """The server does not need the answer any more."""
+        if not question.is_over:
+            question.is_over = True
+            self._forget(question)
+            question.withdraw()
+
+    def _close(self, question: _Question, result: dict[str, Any] | None, refusal: Refusal | None) -> None:
+        question.is_over = True
+        if result is None and refusal is None:
+            refusal = Refusal(INVALID_REQUEST, "the client has not answered")
+        question.answer(result, refusal)
+
+    def _forget(self, question: _Question) -> None:
+        self._questions = {key: other for key, other in self._questions.items() if other is not question}
+
+    def _drop_questions(self, reason: str) -> None:
+        questions, self._questions = self._questions, {}
+        for question in questions.values():
+            if not question.is_over:
+                question.withdraw()
+                self._close(question, None, Refusal(INVALID_REQUEST, reason))
+
+    # Parked: a client of the stateless era is to answer a server of the handshake era.
+
+    def _park(self) -> None:
+        on_end, self._on_end = self._on_end, None
+        assert on_end is not None, "its client waits"
+        requests = {
+            key: {"method": question.method, "params": question.params} for key, question in self._questions.items()
+        }
+        self._parked_at = time.monotonic()
+        on_end(Relayed(self._link.rounds.park(self, requests, self.binding)))
+
+    def _give_way(self) -> None:
+        if self._parked_at is None or self._is_over:
+            # Its client has come back meanwhile, or it was cancelled.
+            return
+        reason = f"the client has not answered within {_AWAY_SECONDS:g} s, and the server had to ask another one"
+        self._end(Relayed(error=_missing(reason)))
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.cancel(reason)
+
+    def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
+        """The client has sent its request again, with answers."""
+        self.client, self._on_end, self._parked_at = client, on_end, None
+        try:
+            responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
+        except ValueError:
+            # Such as a number that is too large. The call must not be left as it is.
+            responses = None
+        for key, question in list(self._questions.items()):
+            given = responses.get(key) if isinstance(responses, dict) else None
+            answer = given if isinstance(given, dict) else None
+            self._question_answered(question, answer, None)
+        if self._outcome is not None:
+            outcome, self._outcome = self._outcome, None
+            self._end(outcome)
+        elif self._questions:
+            self._park()
+
+
+def _missing(text: str) -> InputMissing:
+    return InputMissing(text, delivery="unknown")

@@ -1,0 +1,252 @@
+"""`Changes`: which clients are told what changes at servers, and which resources are watched for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gaia.mcp.aio.calls import run
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.supervision.events import Event, ResourceUpdated, ServerLog
+from gaia.mcp.errors import CallTimeout, MCPError, Overloaded
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.views.known_servers import Kind, KnownServers
+
+__all__ = ["MAX_WATCHED", "Audience", "Changes"]
+
+_TOGETHER_SECONDS = 0.02
+"""Changes of lists that come within this time are told together: at the start, all servers have some."""
+
+_DECISION_SECONDS = 4.0
+"""For a server of the stateless era to say whether it tells of a resource: less than `subscriptions/listen` waits."""
+
+MAX_WATCHED = 1_000
+"""Resources, for one audience."""
+
+Done = Callable[[MCPError | None], None]
+
+
+class Audience(Protocol):
+    """A client that may be told: a session, or one ``subscriptions/listen``."""
+
+    @property
+    def owner(self) -> Principal | None:
+        """The client, if clients have names."""
+
+    @property
+    def view(self) -> object:
+        """What it may see."""
+
+    def sees(self, server: str) -> bool:
+        """Whether anything of a server may be told."""
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        """Whether a change of a resource may be told."""
+
+    def list_changed(self, kind: Kind) -> None:
+        """A list has become another one, as far as servers say."""
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource that was watched for this audience, or a part of it, has changed."""
+
+    def server_log(self, message: dict[str, Any]) -> None:
+        """The params of a log message that belongs to no request."""
+
+    def dismiss(self) -> None:
+        """End the streams that the client listens on: the gateway is about to stop, or the client is known no more."""
+
+
+class Changes:
+    """Belongs to the gateway's event loop."""
+
+    def __init__(self, servers: KnownServers) -> None:
+        self._servers = servers
+        servers.on_changed = self._list_changed
+        servers.on_event = self._happened
+        servers.on_updated = self._updated
+        self._audiences: dict[Audience, set[tuple[MCPClient, str]]] = {}
+        """With the keys of what is watched for each."""
+        self._watched: dict[tuple[MCPClient, str], _Watch] = {}
+        """By the process of the server, and URI."""
+        self._untold: dict[tuple[str, Kind], None] = {}
+
+    def add(self, audience: Audience) -> None:
+        """Tell an audience of changes of lists and of log messages from now on."""
+        self._audiences.setdefault(audience, set())
+
+    def remove(self, audience: Audience) -> None:
+        """Tell it nothing more; what is watched for no other audience is watched no longer."""
+        for key in self._audiences.pop(audience, ()):
+            self._watched[key].remove(audience)
+
+    def watch(self, audience: Audience, client: MCPClient, uri: str, done: Done) -> None:
+        """Tell an audience when a resource changes. `done` is called once the server has agreed, or has not.
+
+        `client` is that of the process that answers the audience's requests.
+        """
+        key = (client, uri)
+        keys = self._audiences[audience]
+        if len(keys) >= MAX_WATCHED and key not in keys:
+            done(Overloaded(f"no client can watch more than {MAX_WATCHED} resources"))
+            return
+        keys.add(key)
+        watch = self._watched.get(key)
+        if watch is None:
+            watch = self._watched[key] = _Watch(client, uri, lambda: self._watched.pop(key, None))
+
+        def agreed(error: MCPError | None) -> None:
+            if error is not None:
+                keys.discard(key)
+            done(error)
+
+        watch.add(audience, agreed)
+
+    def unwatch(self, audience: Audience, uri: str) -> None:
+        keys = self._audiences[audience]
+        for key in [key for key in keys if key[1] == uri]:
+            keys.discard(key)
+            self._watched[key].remove(audience)
+
+    def dismiss(self, which: Callable[[Audience], bool] = lambda _: True) -> None:
+        """End the streams of all audiences, or of those that `which` is true of."""
+        for audience in list(self._audiences):
+            if which(audience):
+                audience.dismiss()
+
+    def stop(self) -> None:
+        for watch in list(self._watched.values()):
+            watch.stop()
+        self._watched.clear()
+        self._audiences.clear()
+
+    # What happens.
+
+    def _list_changed(self, server: str, kind: Kind) -> None:
+        if not self._untold:
+            asyncio.get_running_loop().call_later(_TOGETHER_SECONDS, self._tell)
+        self._untold[server, kind] = None
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, {}
+        for audience in list(self._audiences):
+            for kind in dict.fromkeys(kind for server, kind in untold if audience.sees(server)):
+                audience.list_changed(kind)
+
+    def _happened(self, event: Event) -> None:
+        if isinstance(event, ResourceUpdated):
+            if (server := self._servers.get(event.server)) is not None:
+                self._updated(server.client, event)
+        elif isinstance(event, ServerLog) and not self._logs_by_request(event.server):
+            message = {"level": event.level, "data": event.data, "logger": event.logger or event.server}
+            for audience in list(self._audiences):
+                if audience.sees(event.server):
+                    audience.server_log(message)
+
+    def _updated(self, client: MCPClient, event: ResourceUpdated) -> None:
+        for (watched_by, uri), watch in list(self._watched.items()):
+            # It may be a part of what is watched.
+            if watched_by is client and event.uri.startswith(uri):
+                for audience in watch.audiences():
+                    if audience.sees_resource(event.server, event.uri):
+                        audience.resource_updated(event.uri)
+
+    def _logs_by_request(self, name: str) -> bool:
+        server = self._servers.get(name)
+        return server is not None and server.logs_by_request
+
+
+class _Watch:
+    """One resource of one server, for as many audiences as want it."""
+
+    def __init__(self, client: MCPClient, uri: str, forget: Callable[[], object]) -> None:
+        self._client = client
+        self._uri = uri
+        self._forget = forget
+        self._audiences: dict[Audience, None] = {}
+        self._is_watched = False
+        """Whether the server was asked to; the client asks anew after each restart."""
+        self._waiting: list[tuple[Audience, Done]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def audiences(self) -> list[Audience]:
+        return list(self._audiences)
+
+    def add(self, audience: Audience, done: Done) -> None:
+        self._audiences[audience] = None
+        if self._is_watched and self._task is None:
+            done(None)
+            return
+        self._waiting.append((audience, done))
+        self._begin()
+
+    def remove(self, audience: Audience) -> None:
+        self._audiences.pop(audience, None)
+        self._begin()
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Ask the server for what the audiences want, as often as that changes meanwhile."""
+        features = self._client.features
+        while self._is_watched != bool(self._audiences):
+            wanted = bool(self._audiences)
+            error: MCPError | None = None
+            try:
+                if wanted:
+                    await self._subscribe()
+                else:
+                    await run(self._client.trips, features.unsubscribe_resource(self._uri))
+            except MCPError as problem:
+                error = problem
+            if wanted and error is not None:
+                self._audiences.clear()
+            else:
+                self._is_watched = wanted
+            if wanted:
+                self._answer(error)
+            # Those that have come while the server was asked to watch no longer get the answer of the next turn.
+        self._answer(None)
+        self._task = None
+        if not self._audiences:
+            self._forget()
+
+    async def _subscribe(self) -> None:
+        """Raises `MCPError` if the server does not agree."""
+        client, loop = self._client, asyncio.get_running_loop()
+        decided: asyncio.Future[MCPError | None] = loop.create_future()
+
+        def told(error: MCPError | None) -> None:
+            # The loop is closed if the gateway has ended meanwhile.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: None if decided.done() else decided.set_result(error))
+
+        forget = client.subscriptions.when_decided(self._uri, told)
+        try:
+            await run(client.trips, client.features.subscribe_resource(self._uri))
+            if not client.trips.is_stateless:
+                return
+            try:
+                async with asyncio.timeout(_DECISION_SECONDS):
+                    error = await decided
+            except TimeoutError:
+                text = f"the server has not agreed within {_DECISION_SECONDS:g} s to tell changes of the resource"
+                error = CallTimeout(text)
+            if error is not None:
+                # Otherwise each further request would ask for it, and fail for the other resources too.
+                await run(client.trips, client.features.unsubscribe_resource(self._uri))
+                raise error
+        finally:
+            forget()
+
+    def _answer(self, error: MCPError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, done in waiting:
+            done(error)

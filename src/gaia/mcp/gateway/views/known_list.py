@@ -1,0 +1,147 @@
+"""`KnownList`: resources, templates or prompts of one server as it listed them last, also while it restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gaia.log import get_logger
+from gaia.mcp.aio.calls import run
+from gaia.mcp.client.mcp_client import MCPClient
+from gaia.mcp.client.protocol.exchange import Exchange
+from gaia.mcp.errors import MCPError
+
+__all__ = ["KnownList"]
+
+logger = get_logger(__name__)
+
+Item = dict[str, Any]
+
+_MAX_TTL_MS = 24 * 3600 * 1000
+
+
+class KnownList:
+    """Belongs to the gateway's event loop."""
+
+    def __init__(
+        self,
+        client: MCPClient,
+        capability: str,
+        key: str,
+        listing: Callable[[], Exchange[list[Item]]],
+        on_listed: Callable[[bool], None],
+    ) -> None:
+        """`key` names the items: ``name``, ``uri``. ``on_listed(was_known)`` is called after the list has changed."""
+        self._client = client
+        self._capability = capability
+        self._key = key
+        self._listing = listing
+        self._on_listed = on_listed
+        self.items: tuple[Item, ...] = ()
+        self.is_known = False
+        """Whether the server has ever answered."""
+        self.ttl_ms = 0
+        self.is_public = False
+        self._fresh_until = 0.0
+        self._is_stale = True
+        self._is_announced = False
+        """Whether the server has said that the list has changed, since it was fetched last."""
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the server has said that it has such a list."""
+        return self._capability in self._client.capabilities
+
+    def outdated(self, *, is_announced: bool) -> None:
+        """The server was started anew, or has announced a change: fetch the list, if it was wanted before."""
+        self._is_stale = True
+        self._is_announced = self._is_announced or is_announced
+        if self.is_known or self._task is not None:
+            self._fetch()
+        elif is_announced:
+            self._is_announced = False
+            self._on_listed(True)
+
+    def when_fetched(self, act: Callable[[], None]) -> None:
+        """Call `act` when the list is as new as it can be: now, if it is so or the server does not answer now."""
+        if self._is_current() or not self._client.is_connected() or not self.is_offered:
+            act()
+            return
+        self._waiting.append(act)
+        self._is_stale = True
+        self._fetch()
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _is_current(self) -> bool:
+        if not self.is_known or self._is_stale:
+            return False
+        declared = self._client.capabilities.get(self._capability)
+        if isinstance(declared, Mapping) and declared.get("listChanged"):
+            return True
+        return asyncio.get_running_loop().time() < self._fresh_until
+
+    def _fetch(self) -> None:
+        if self._task is None and self._client.is_connected() and self.is_offered:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        ttls: list[int] = []
+        scopes: list[bool] = []
+
+        def note(page: Mapping[str, Any]) -> None:
+            ttls.append(_milliseconds(page.get("ttlMs")))
+            scopes.append(page.get("cacheScope") == "public")
+
+        while self._is_stale or not self.is_known:
+            self._is_stale = False
+            try:
+                items = await run(self._client.trips, _noting(self._listing(), note))
+            except MCPError as error:
+                logger.warning("gateway_list_failed", server=self._client.name, what=self._key, error=error.message)
+                self._is_stale = True
+                break
+            self._take(items, min(ttls, default=0), is_public=all(scopes))
+        self._task = None
+        waiting, self._waiting = self._waiting, []
+        for act in waiting:
+            act()
+
+    def _take(self, items: list[Any], ttl_ms: int, *, is_public: bool) -> None:
+        found = tuple(item for item in items if isinstance(item, dict) and isinstance(item.get(self._key), str))
+        self.ttl_ms, self.is_public = ttl_ms, is_public
+        self._fresh_until = asyncio.get_running_loop().time() + ttl_ms / 1000
+        is_other = found != self.items or self._is_announced
+        was_known, self._is_announced = self.is_known, False
+        self.items, self.is_known = found, True
+        if is_other or not was_known:
+            self._on_listed(was_known)
+
+
+def _milliseconds(value: object) -> int:
+    """What is missing, negative or no number counts as 0 ("Caching")."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return 0
+    return int(min(value, _MAX_TTL_MS))
+
+
+def _noting(exchange: Exchange[list[Item]], note: Callable[[Mapping[str, Any]], None]) -> Exchange[list[Item]]:
+    """The same exchange, whose results `note` is shown."""
+    try:
+        step = next(exchange)
+        while True:
+            try:
+                result = yield step
+            except MCPError as error:
+                step = exchange.throw(error)
+            else:
+                note(result)
+                step = exchange.send(result)
+    except StopIteration as stop:
+        listed: list[Item] = stop.value
+        return listed

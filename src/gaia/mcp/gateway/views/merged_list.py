@@ -1,0 +1,74 @@
+"""`MergedList`: one list of several servers' items, encoded once for all who ask, and the way back to the servers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import orjson
+
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.client.protocol.request_headers import InvalidMark, Path, marks
+from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.views.known_list import KnownList
+from gaia.mcp.gateway.views.known_servers import KnownServer
+
+__all__ = ["MergedList"]
+
+_PAGE = 1_000
+"""Items."""
+
+
+class MergedList:
+    """Belongs to the gateway's event loop."""
+
+    def __init__(self, member: str, version: int) -> None:
+        """`member` is what a result calls the items, and `version` that of `KnownServers`."""
+        self.version = version
+        self.routes: dict[str, tuple[KnownServer, str]] = {}
+        """By the name in this list: the server, and its own name."""
+        self.marks: dict[str, dict[Path, str]] = {}
+        """Arguments of tools that are repeated in headers, by the tool's name in this list."""
+        self._member = member
+        self._items: list[dict[str, Any]] = []
+        self._pages: dict[tuple[int, bool], bytes] = {}
+        self._ttls: list[int] = []
+        self._is_public = True
+
+    def add(self, name: str, server: KnownServer, own_name: str, item: dict[str, Any]) -> None:
+        self.routes[name] = (server, own_name)
+        self._items.append(item)
+        if "inputSchema" in item:
+            # A client must not call a tool whose marks are invalid.
+            with contextlib.suppress(InvalidMark):
+                if found := marks(item["inputSchema"]):
+                    self.marks[name] = found
+
+    def note(self, part: KnownList) -> None:
+        """How long a part of this list may be used again, and by which clients."""
+        if part.is_offered:
+            self._ttls.append(part.ttl_ms)
+            self._is_public = self._is_public and part.is_public
+
+    def page(self, cursor: str | None, *, stateless: bool) -> bytes:
+        """The result, as JSON. Raises `RequestRefused` for a cursor that is none of this list's."""
+        start = 0
+        if cursor is not None:
+            start = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else -1
+            if not 0 < start < len(self._items) or start % _PAGE:
+                raise RequestRefused(INVALID_PARAMS, "the cursor is none of this list's: list from the beginning")
+        page = self._pages.get((start, stateless))
+        if page is None:
+            page = self._pages[start, stateless] = self._encode(start, stateless=stateless)
+        return page
+
+    def _encode(self, start: int, *, stateless: bool) -> bytes:
+        end = start + _PAGE
+        result: dict[str, Any] = {self._member: self._items[start:end]}
+        if end < len(self._items):
+            result["nextCursor"] = str(end)
+        if stateless:
+            result["resultType"] = "complete"
+            result["ttlMs"] = min(self._ttls, default=0)
+            result["cacheScope"] = "public" if self._is_public and self._ttls else "private"
+        return orjson.dumps(result)

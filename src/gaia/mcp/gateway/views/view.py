@@ -1,0 +1,236 @@
+"""`View`: what some clients see at one path: the tools and other things of several servers, under one set of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gaia.mcp.client.naming import assign
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.tool import MCPTool
+from gaia.mcp.gateway.access.checks import Checks
+from gaia.mcp.gateway.access.profile import Profile
+from gaia.mcp.gateway.views.changes import Changes
+from gaia.mcp.gateway.views.known_list import KnownList
+from gaia.mcp.gateway.views.known_servers import KnownServer, KnownServers
+from gaia.mcp.gateway.views.merged_list import MergedList
+from gaia.mcp.gateway.views.uri_templates import matches
+
+__all__ = ["View"]
+
+_PREFIX = "mcp_"
+"""What the manager's names of tools begin with; those of the gateway do not."""
+
+_OPENING_SECONDS = 3.0
+"""For servers that are being started for the first time, when a client opens a session. Clients wait 10 seconds for
+that, and for the first list: the official SDK for the answer to ``server/discover``, others for both together."""
+_START_SECONDS = 5.0
+"""For the same servers after that; lists are answered without those that take longer."""
+_LIST_SECONDS = 5.0
+"""For lists that no server has answered yet."""
+_NEW_LIST_SECONDS = 0.5
+"""For lists that are known, but may have changed."""
+
+Item = dict[str, Any]
+
+
+class View:
+    """Belongs to the gateway's event loop."""
+
+    def __init__(self, servers: KnownServers, changes: Changes, server: str | None, profile: Profile) -> None:
+        """All servers, or one `server` under its own names; of them what `profile` allows."""
+        self.changes = changes
+        """Tells clients of this view what changes."""
+        self._servers = servers
+        self.server = server
+        self.profile = profile
+        """What may be seen."""
+        self._tools: MergedList | None = None
+        self._prompts: MergedList | None = None
+        self._resources: MergedList | None = None
+        self._templates: MergedList | None = None
+
+    def servers(self) -> Sequence[KnownServer]:
+        """In the order of the configuration."""
+        names = self._servers.names() if self.server is None else [self.server]
+        return self._servers.of(name for name in names if self.profile.allows_server(name))
+
+    @property
+    def checks(self) -> Checks:
+        """What calls pass on their way to servers."""
+        return self._servers.checks
+
+    def sees(self, server: str) -> bool:
+        """Whether anything of a server may be seen."""
+        return (self.server is None or self.server == server) and self.profile.allows_server(server)
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        """Whether a resource may be seen."""
+        return self.sees(server) and self.profile.allows_resource(server, uri)
+
+    def when_opening(self, act: Callable[[], None]) -> None:
+        """Call `act` as `when_settled` does, but sooner. Lists wait for servers that have not settled by then."""
+        self._servers.when(lambda: all(map(self._servers.settled, self.servers())), act, _OPENING_SECONDS)
+
+    def when_settled(self, act: Callable[[], None]) -> None:
+        """Call `act` once the first starts of all servers have succeeded or failed, or after some seconds.
+
+        A server that has had these seconds is waited for no more: it may never answer.
+        """
+        starting = [server for server in self.servers() if not self._servers.settled(server)]
+
+        def end() -> None:
+            for server in starting:
+                server.has_settled = True
+            act()
+
+        self._servers.when(lambda: all(map(self._servers.settled, self.servers())), end, _START_SECONDS)
+
+    # Tools.
+
+    def tools(self) -> MergedList:
+        """As they are listed and called."""
+        merged = self._tools
+        if merged is None or merged.version != self._servers.version:
+            merged = self._tools = MergedList("tools", self._servers.version)
+            for name, server, tool in self._named_tools():
+                if self.profile.allows_tool(server.name, tool.name, tool.annotations):
+                    definition = {"inputSchema": {"type": "object"}, **tool.definition, "name": name}
+                    merged.add(name, server, tool.name, definition)
+        return merged
+
+    def _named_tools(self) -> list[tuple[str, KnownServer, MCPTool]]:
+        if self.server is not None:
+            server = self._servers.get(self.server)
+            tools = () if server is None else server.client.tool_calls.catalog.tools
+            return [(tool.name, server, tool) for tool in tools if server is not None]
+        found = []
+        for name, route in self._servers.manager.routes.items():
+            server = self._servers.get(route.client.name)
+            if server is not None:
+                found.append((name.removeprefix(_PREFIX), server, route.tool))
+        return found
+
+    def find_tool(self, name: str) -> tuple[KnownServer, str] | None:
+        """The server of a tool, and the server's own name for it."""
+        return self.tools().routes.get(name) or self._find_unlisted_tool(name)
+
+    def _find_unlisted_tool(self, name: str) -> tuple[KnownServer, str] | None:
+        """A tool of a server that is not among the manager's yet: the call waits, or fails with the reason."""
+        for server in self.servers():
+            prefix = "" if self.server is not None else f"{server.name}_"
+            own = name.removeprefix(prefix)
+            if (
+                name.startswith(prefix)
+                and self._may_come(server, own)
+                # Before its start has begun, its client would refuse the call; it is waited for.
+                and server.client.state is not ServerState.CREATED
+                and self.profile.allows_tool(server.name, own, None)
+            ):
+                return server, own
+        return None
+
+    def _may_come(self, server: KnownServer, tool: str) -> bool:
+        """Whether a tool that the manager does not have may be there soon."""
+        catalog = server.client.tool_calls.catalog
+        if not catalog.listed:
+            return True
+        # It has listed its tools, and ended before it had joined the others.
+        has_joined = self._servers.manager.get_client(server.name) is server.client
+        return not has_joined and any(one.name == tool for one in catalog.tools)
+
+    # Prompts.
+
+    def when_prompts_known(self, act: Callable[[], None]) -> None:
+        self._when_fetched([server.prompts for server in self.servers()], act)
+
+    def prompts(self) -> MergedList:
+        merged = self._prompts
+        if merged is None or merged.version != self._servers.version:
+            merged = self._prompts = MergedList("prompts", self._servers.version)
+            servers = self.servers()
+            if self.server is None:
+                # All prompts, seen or not: what a client may see does not change names.
+                everything = self._servers.of(self._servers.names())
+                pairs = [(server.name, item["name"]) for server in everything for item in server.prompts.items]
+                names = {
+                    pair: name.removeprefix(_PREFIX)
+                    for name, pair in assign(pairs, [server.name for server in everything]).items()
+                }
+            for server in servers:
+                merged.note(server.prompts)
+                for item in server.prompts.items:
+                    own = item["name"]
+                    if self.profile.allows_prompt(server.name, own):
+                        name = own if self.server is not None else names[server.name, own]
+                        merged.add(name, server, own, {**item, "name": name})
+        return merged
+
+    def allows_prompt(self, server: str, prompt: str) -> bool:
+        return self.profile.allows_prompt(server, prompt)
+
+    # Resources.
+
+    def when_resources_known(self, act: Callable[[], None]) -> None:
+        servers = self.servers()
+        self._when_fetched([one for server in servers for one in (server.resources, server.templates)], act)
+
+    def resources(self) -> MergedList:
+        """Under their URIs. Of several servers with one URI, the first has it."""
+        merged = self._resources
+        if merged is None or merged.version != self._servers.version:
+            merged = self._resources = self._merge_resources("resources", "uri", lambda server: server.resources)
+        return merged
+
+    def templates(self) -> MergedList:
+        merged = self._templates
+        if merged is None or merged.version != self._servers.version:
+            merged = self._templates = self._merge_resources(
+                "resourceTemplates", "uriTemplate", lambda server: server.templates
+            )
+        return merged
+
+    def _merge_resources(self, member: str, key: str, part: Callable[[KnownServer], KnownList]) -> MergedList:
+        merged = MergedList(member, self._servers.version)
+        for server in self.servers():
+            merged.note(part(server))
+            for item in part(server).items:
+                uri = item[key]
+                if uri not in merged.routes and self.profile.allows_resource(server.name, uri):
+                    merged.add(uri, server, uri, item)
+        return merged
+
+    def servers_of_resource(self, uri: str) -> list[KnownServer]:
+        """Which servers may have a resource, the likeliest first."""
+        listed, templates, others = [], [], []
+        for server in self.servers():
+            if not server.resources.is_offered or not self.profile.allows_resource(server.name, uri):
+                continue
+            if any(item["uri"] == uri for item in server.resources.items):
+                listed.append(server)
+            elif any(
+                item["uriTemplate"] == uri or matches(item["uriTemplate"], uri) for item in server.templates.items
+            ):
+                templates.append(server)
+            else:
+                others.append(server)
+        return listed[:1] or [*templates, *others]
+
+    def _when_fetched(self, lists: Sequence[KnownList], act: Callable[[], None]) -> None:
+        """Call `act` when the lists are as new as they can be, or after some time."""
+
+        def settled() -> None:
+            missing = len(lists)
+
+            def fetched() -> None:
+                nonlocal missing
+                missing -= 1
+                if missing == 0:
+                    self._servers.look()
+
+            for one in lists:
+                one.when_fetched(fetched)
+            seconds = _NEW_LIST_SECONDS if all(one.is_known for one in lists if one.is_offered) else _LIST_SECONDS
+            self._servers.when(lambda: missing <= 0, act, seconds)
+
+        self.when_settled(settled)

@@ -1,0 +1,29 @@
+"""Standard input and output for a protocol alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["take_descriptors"]
+
+
+def take_descriptors() -> tuple[int, int]:
+    """Private copies of descriptors 0 and 1, which children do not inherit.
+
+    Descriptor 1 is pointed at standard error, descriptor 0 at nothing. So what the program, a library in C or a child
+    process prints or reads never meets the protocol.
+    """
+    sys.stdout.flush()
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        # Started without a standard error.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    return incoming, outgoing

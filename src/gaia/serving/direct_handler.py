@@ -1,0 +1,67 @@
+"""`DirectHandler`: what answers HTTP requests by callbacks (`gaia.serving.direct_http`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gaia.serving.guards import Refused
+
+__all__ = ["JSON", "UNCHECKED_BYTES", "DirectExchange", "DirectHandler", "Headers", "Responder"]
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+UNCHECKED_BYTES = 64 * 1024
+"""Of the body of a request. Before more of it is read, `DirectHandler.refusal` says whether its client may send any:
+otherwise all connections together could have hundreds of megabytes kept without a token."""
+
+JSON: Headers = [(b"content-type", b"application/json")]
+
+
+class Responder(Protocol):
+    """One response. Belongs to the server's event loop; nothing of it waits."""
+
+    def finish(self, status: int, headers: Headers, body: bytes, /) -> None:
+        """The whole response. ``Content-Length`` is added."""
+
+    def open_stream(self, headers: Headers, /) -> None:
+        """Begin a response with status 200 whose length is not known."""
+
+    def send(self, event: bytes, /) -> None:
+        """A part of the stream."""
+
+    def end(self) -> None:
+        """The end of the stream."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the stream that the client has not taken yet."""
+
+
+class DirectExchange(Protocol):
+    """One request and its response."""
+
+    def client_gone(self) -> None:
+        """The client has closed the connection before the end of the response."""
+
+
+class DirectHandler(Protocol):
+    """Answers requests. For the event loop of the server."""
+
+    def takes(self, path: str) -> bool:
+        """Whether requests at this path go to `handle`."""
+
+    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+        """Why a request with these headers is refused, whatever its body; None if that is not known yet."""
+
+    def handle(
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        address: str | None,
+    ) -> DirectExchange:
+        """Answer one request, now or later. Names of `headers` are in lower case; `address` is the client's IP."""

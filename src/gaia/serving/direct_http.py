@@ -1,0 +1,426 @@
+"""HTTP requests that are answered by callbacks, without a task and an ASGI application in between.
+
+uvicorn's own protocol reads the requests. Those that `DirectHandler.takes` go to the handler as soon as they are
+complete; all others take the usual way, through ASGI. A task and its messages take three times as long as all the rest
+of a call through a gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from gaia.exception_text import exception_text
+from gaia.log import get_logger
+from gaia.serving.direct_connections import DirectConnections
+from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
+from gaia.serving.guards import Guard, Refused, repeated
+from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
+from gaia.serving.options import HttpOptions
+
+__all__ = ["DirectProtocol", "direct_protocol"]
+
+logger = get_logger(__name__)
+
+_MAX_WAITING = 16
+"""Requests of one connection that wait for the answers to earlier ones; more are not read."""
+
+_LARGE = 64 * 1024
+"""Bytes of the body of a request that waits; after such a one, no more are read."""
+
+_MAX_UNFINISHED = 64 * 1024
+"""Bytes that belong to no complete head, and to no part of a body either."""
+
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_JSON = (b"content-type", b"application/json")
+_METHODS = frozenset((b"POST", b"GET", b"DELETE"))
+
+
+class DirectProtocol(HttpToolsProtocol):
+    """One connection. Drops a client that is too slow with a request, or with reading the response."""
+
+    def __init__(
+        self, *arguments: Any, handler: DirectHandler, guard: Guard, connections: DirectConnections, **keywords: Any
+    ) -> None:
+        super().__init__(*arguments, **keywords)
+        self.waiting = Waiting.NOTHING
+        self.since = 0.0
+        """When what the connection waits for began; a reading of the loop's clock."""
+        self._handler = handler
+        self._guard = guard
+        self._others = connections
+        self._stalled_since: float | None = None
+        self._is_direct = False
+        """The request that is being read goes to the handler."""
+        self._path = ""
+        self._head: list[tuple[bytes, bytes]] = []
+        """Its headers."""
+        self._body: bytes | bytearray = b""
+        self._unfinished = 0
+        """Bytes since the head has begun, or since the last part of the body."""
+        self._is_refused = False
+        self._keeps_alive = True
+        self._passed: tuple[object, ...] | None = None
+        """The headers on which the guard's answer depends, of the last request that it let pass."""
+        self._passed_whole: tuple[object, ...] | None = None
+        """All of its head, which many clients repeat."""
+        self.responder: DirectResponder | None = None
+        """Of the request that is being answered."""
+        self._queue: deque[tuple[str, str, dict[bytes, bytes], bytes, bool]] = deque()
+        """Complete requests that came before the answer to an earlier one, or while there is no room for theirs."""
+        self._is_answering = False
+
+    # The connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        if not self._others.add(self):
+            transport.write(FULL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._others.remove(self)
+        self._queue.clear()
+        responder, self.responder = self.responder, None
+        if responder is not None:
+            responder.lost()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.waiting is Waiting.NOTHING:
+            self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
+        self._unfinished += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
+        if self._unfinished > _MAX_UNFINISHED and self.waiting in (Waiting.HEAD, Waiting.BODY):
+            # The parser has no bound of its own.
+            self._end_with(_TOO_LONG)
+
+    def _parse(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The client offers another protocol, such as Java's clients HTTP/2. The parser would take the body for
+                # the first bytes of that.
+                if self.parser.get_method() == b"CONNECT":
+                    raise httptools.HttpParserError from None
+                rest = rest[upgrade.args[0] :]
+                self.parser.feed_data(self._without_offer())
+            else:
+                return
+
+    def _without_offer(self) -> bytes:
+        """The head of the request that was just read, without the offer of another protocol."""
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self.url, version, b"".join(lines))
+
+    def send_400_response(self, msg: str) -> None:
+        if self._is_free():
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stalled_since = None
+        self._next()
+
+    def shutdown(self) -> None:
+        """The server stops: what is under way is finished."""
+        if self.responder is not None:
+            self.responder.keeps_alive = False
+        else:
+            super().shutdown()
+
+    def look(self, now: float, seconds: float | None) -> None:
+        """Close the connection if the client has been too slow. `seconds` is what it may take; None: for ever."""
+        if self._stalled_since is not None and now - self._stalled_since > STALLED_SECONDS:
+            self.drop()
+        elif seconds is not None and now - self.since > seconds:
+            self._others.remove(self)
+            self._end_with(TIMED_OUT if self.waiting is not Waiting.NOTHING else b"")
+
+    def _end_with(self, response: bytes) -> None:
+        """Close the connection, with this response unless it would be taken for that to an earlier request."""
+        if response and self._is_free():
+            self.transport.write(response)
+        self.transport.close()
+
+    def drop(self) -> None:
+        """Close the connection without waiting for what is still to be written."""
+        self._others.remove(self)
+        self.transport.abort()
+
+    # One request. The parser calls these.
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._is_refused = False
+        self.waiting, self.since, self._unfinished = Waiting.HEAD, self.loop.time(), 0
+
+    def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            # It is read again, see `_parse`.
+            return
+        method = self.parser.get_method()
+        path = self.url.partition(b"?")[0].decode("latin-1")
+        self._is_direct = (
+            method in _METHODS
+            and "%" not in path
+            and self._handler.takes(path)
+            and self.parser.get_http_version() == "1.1"
+        )
+        # Trailers come behind the body, when the headers have been checked: they go into a list that is not looked at.
+        self._head, self.headers = self.headers, []
+        if not self._is_direct:
+            self._take_usual_way()
+            return
+        self.waiting, self._path, self._body = Waiting.BODY, path, b""
+        self._keeps_alive = self.parser.should_keep_alive()
+        refused = self._refusal(method.decode("ascii"), path)
+        if refused is not None:
+            self._refuse(refused)
+        elif self.expect_100_continue and self._is_free():
+            self.transport.write(_CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        self._unfinished = 0
+        if not self._is_direct:
+            super().on_body(body)
+        elif not self._is_refused:
+            if not self._body:
+                self._body = body
+            else:
+                if isinstance(self._body, bytes):
+                    # Bodies may come in many small parts, each of which would have all copied.
+                    self._body = bytearray(self._body)
+                self._body += body
+            size = len(self._body)
+            refused = self._guard.too_large(size)
+            if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
+                refused = self._handler.refusal(self._path, dict(self._head))
+            if refused is not None:
+                self._refuse(refused)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self.waiting = Waiting.APPLICATION
+        if not self._is_direct:
+            super().on_message_complete()
+        elif not self._is_refused:
+            request = (
+                self.parser.get_method().decode("ascii"),
+                self._path,
+                dict(self._head),
+                bytes(self._body),
+                self._keeps_alive,
+            )
+            self._body = b""
+            if self._may_answer():
+                self._handle(*request)
+            else:
+                self._queue.append(request)
+                if len(self._queue) >= _MAX_WAITING or len(request[3]) > _LARGE:
+                    self.flow.pause_reading()
+
+    def on_response_complete(self) -> None:
+        """The usual way has come to its end."""
+        super().on_response_complete()
+        self._unset_keepalive_if_required()
+        self._next()
+
+    def _may_answer(self) -> bool:
+        """Whether the next request may be answered: there is room for its response, and none that comes before it."""
+        return self.responder is None and self._stalled_since is None and not self._is_on_usual_way()
+
+    def _is_free(self) -> bool:
+        """Whether what is written now is the response to the request that is being read."""
+        return self.responder is None and not self._queue and not self._is_on_usual_way()
+
+    def _is_on_usual_way(self) -> bool:
+        """Whether the usual way has not come to its end yet."""
+        # Before the first request there is no cycle, which the base class does not say.
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _take_usual_way(self) -> None:
+        if self.responder is not None or self._queue:
+            # Answers have to come in the order of the requests, which only one of the two ways can see to.
+            self._is_direct = self._is_refused = True
+            self.transport.close()
+            return
+        url, expects = self.url, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(self._head)
+        self.waiting = Waiting.BODY
+        super().on_headers_complete()
+        self.headers = []
+
+    def _refusal(self, method: str, path: str) -> Refused | None:
+        """What the guard says. It is not asked again about what it let pass on this connection just before."""
+        whole = (method, path, self._head)
+        if whole == self._passed_whole:
+            return None
+        size, total, about = 0, 0, []
+        for name, value in self._head:
+            total += len(name) + len(value)
+            if name == b"content-length":
+                # The parser refuses what is no number.
+                size = int(value)
+            elif name in _GUARDED:
+                about.append(value)
+        passed = (method, path, len(self._head), total // _HEADER_STEP, *about)
+        if passed == self._passed:
+            if (refused := repeated(self._head)) is not None:
+                return refused
+        else:
+            refused = self._guard.refusal(method, path, self._head)
+            if refused is not None:
+                return refused
+            self._passed = passed
+        refused = self._guard.too_large(size)
+        if refused is None:
+            self._passed_whole = whole
+        return refused
+
+    def _refuse(self, refused: Refused) -> None:
+        """Answer before the request is complete; what is still to come of it is not looked at."""
+        self._is_refused, self._body = True, b""
+        if self._is_free():
+            responder = DirectResponder(self, keeps_alive=False)
+            responder.finish(refused.status, [_JSON, *refused.headers], orjson.dumps(refused.body))
+        else:
+            self.transport.close()
+
+    def _handle(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, keeps_alive: bool) -> None:
+        self.responder = responder = DirectResponder(self, keeps_alive=keeps_alive)
+        address = None if self.client is None else self.client[0]
+        try:
+            responder.exchange = self._handler.handle(method, path, headers, body, responder, address)
+        except Exception as error:  # noqa: BLE001 - it may be in the middle of the end of another request
+            logger.error("direct_request_failed", method=method, path=path, error=exception_text(error))
+            responder.finish(500, [_JSON], b'{"error":{"message":"internal error"}}')
+
+    def answered(self, *, keeps_alive: bool) -> None:
+        """The response is complete."""
+        self.responder = None
+        self.server_state.total_requests += 1
+        if not keeps_alive:
+            self.transport.close()
+            return
+        if self.waiting is Waiting.APPLICATION:
+            self.waiting, self.since = Waiting.NOTHING, self.loop.time()
+        self._next()
+
+    def _next(self) -> None:
+        """Answer what waits, as far as that may be."""
+        if self._is_answering:
+            # A response that is there at once comes back here, and many in a row would be too deep.
+            return
+        self._is_answering = True
+        try:
+            while self._queue and self._may_answer() and not self.transport.is_closing():
+                self.waiting = Waiting.APPLICATION
+                request = self._queue.popleft()
+                self.flow.resume_reading()
+                self._handle(*request)
+        finally:
+            self._is_answering = False
+
+
+_GUARDED = frozenset((b"host", b"origin", b"authorization", b"content-type"))
+"""Headers of which the guard looks at the values."""
+
+_HEADER_STEP = 1024
+"""Bytes. Headers that are as many, and of about this length, are not counted again."""
+
+
+class DirectResponder:
+    """One response. Belongs to the loop; nothing of it waits."""
+
+    __slots__ = ("_connection", "_is_over", "exchange", "keeps_alive")
+
+    def __init__(self, connection: DirectProtocol, *, keeps_alive: bool) -> None:
+        self._connection = connection
+        self._is_over = False
+        self.keeps_alive = keeps_alive
+        self.exchange: DirectExchange | None = None
+
+    def finish(self, status: int, headers: Headers, body: bytes) -> None:
+        """The whole response. ``Content-Length`` is added."""
+        if not self._is_over:
+            head = self._head(status, headers)
+            self._connection.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+            self._end()
+
+    def open_stream(self, headers: Headers) -> None:
+        """Begin a response with status 200 whose length is not known."""
+        if not self._is_over:
+            self._connection.transport.write(self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n")
+
+    def send(self, event: bytes) -> None:
+        """A part of the stream."""
+        if event and not self._is_over:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+
+    def end(self) -> None:
+        """The end of the stream."""
+        if not self._is_over:
+            self._connection.transport.write(b"0\r\n\r\n")
+            self._end()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return 0 if self._is_over else self._connection.transport.get_write_buffer_size()
+
+    def lost(self) -> None:
+        """The connection is closed."""
+        if not self._is_over:
+            self._is_over = True
+            if self.exchange is not None:
+                self.exchange.client_gone()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._connection.answered(keeps_alive=self.keeps_alive)
+
+    def _head(self, status: int, headers: Headers) -> bytes:
+        lines = [STATUS_LINE[status]]
+        for name, value in (*self._connection.server_state.default_headers, *headers):
+            lines += (name, b": ", value, b"\r\n")
+        if not self.keeps_alive:
+            lines.append(b"connection: close\r\n")
+        return b"".join(lines)
+
+
+def direct_protocol(options: HttpOptions, guard: Guard, handler: DirectHandler) -> type[asyncio.Protocol]:
+    """What uvicorn makes its connections with: it calls it like a class, and makes no other use of it."""
+    made: Callable[..., DirectProtocol] = functools.partial(
+        DirectProtocol, handler=handler, guard=guard, connections=DirectConnections(options)
+    )
+    return cast("type[asyncio.Protocol]", made)

@@ -1,0 +1,60 @@
+"""`OpenConnections`: how many connections a server has, and which of them makes room for another one."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+__all__ = ["FULL", "STALLED_SECONDS", "TIMED_OUT", "OpenConnections", "Waiting"]
+
+STALLED_SECONDS = 30.0
+"""How long a client may leave a response unread that no longer fits the buffers."""
+
+TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
+
+
+class Waiting(Enum):
+    """What the server waits for on a connection."""
+
+    NOTHING = "nothing"
+    """There is no request."""
+    HEAD = "head"
+    BODY = "body"
+    APPLICATION = "application"
+
+
+class OneConnection(Protocol):
+    """What is asked of a connection."""
+
+    @property
+    def waiting(self) -> Waiting: ...
+
+    def drop(self) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=OneConnection)
+
+
+class OpenConnections(Generic[Connection]):
+    """The open connections of one server, oldest first. For its event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.open: dict[Connection, None] = {}
+
+    def add(self, connection: Connection) -> bool:
+        """False if there are too many, all with complete requests. Otherwise one that is not that far makes room."""
+        if len(self.open) >= self._most:
+            for waiting in (Waiting.HEAD, Waiting.NOTHING, Waiting.BODY):
+                victim = next((each for each in self.open if each.waiting is waiting), None)
+                if victim is not None:
+                    victim.drop()
+                    break
+            else:
+                return False
+        self.open[connection] = None
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        self.open.pop(connection, None)

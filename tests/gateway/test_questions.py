@@ -1,0 +1,135 @@
+"""Servers ask clients of a gateway: several things at once, and servers on the official SDK.
+
+`test_combinations.py` has one question at a time, in all combinations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import runpy
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+
+from gaia.agents.base.mcp_context import MCPContext
+from gaia.testing import FakeServer
+from tests.gateway.running import running, serving
+from tests.servers import asking_server
+from tests.waiting import PATIENCE
+
+MODES = ("legacy", "auto")
+HANDSHAKE, STATELESS = REVISIONS = ("2025-11-25", "2026-07-28")
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+each_combination = pytest.mark.parametrize(("mode", "revision"), [(m, r) for m in MODES for r in REVISIONS])
+
+
+def greet(context: MCPContext) -> str:
+    """Ask a person for a name, and a model for a greeting."""
+    requests = {
+        "who": {
+            "method": "elicitation/create",
+            "params": {"mode": "form", "message": "Who are you?", "requestedSchema": PERSON},
+        },
+        "how": {
+            "method": "sampling/createMessage",
+            "params": {
+                "messages": [{"role": "user", "content": {"type": "text", "text": "Greet"}}],
+                "maxTokens": 5,
+            },
+        },
+        "where": {"method": "roots/list", "params": {}},
+    }
+    answers = context.ask(requests)
+    name = answers["who"]["content"]["name"]
+    return f"{answers['how']['content']['text']} {name} in {answers['where']['roots'][0]['uri']}"
+
+
+async def elicited(_context: Any, params: Any) -> types.ElicitResult:
+    names = {"First?": "Ann", "Second?": "Ben"}
+    return types.ElicitResult(action="accept", content={"name": names.get(params.message, "Cleo")})
+
+
+async def sampled(_context: Any, _params: Any) -> types.CreateMessageResult:
+    content = types.TextContent(type="text", text="Paris")
+    return types.CreateMessageResult(role="assistant", content=content, model="small")
+
+
+async def rooted(_context: Any) -> types.ListRootsResult:
+    return types.ListRootsResult(roots=[types.Root(uri="file:///here")])  # type: ignore[arg-type]
+
+
+CALLBACKS = {"elicitation_callback": elicited, "sampling_callback": sampled, "list_roots_callback": rooted}
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Any, mode: str, **callbacks: Any) -> AsyncIterator[Client]:
+    async with running({"asks": server}) as url, Client(f"{url}/mcp/asks", mode=mode, **callbacks) as client:  # type: ignore[arg-type]
+        yield client
+
+
+async def said(client: Client, tool: str, arguments: dict[str, Any] | None = None) -> str:
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool(tool, arguments or {})
+    assert isinstance(result.content[0], types.TextContent)
+    return result.content[0].text
+
+
+@each_combination
+def test_a_server_asks_several_things_at_once(mode: str, revision: str) -> None:
+    async def use() -> None:
+        server = FakeServer("asks", tools=[greet], protocol=revision)
+        async with connected(server, mode, **CALLBACKS) as client:
+            assert await said(client, "greet") == "Paris Cleo in file:///here"
+
+    asyncio.run(use())
+
+
+@contextlib.asynccontextmanager
+async def served_over_http() -> AsyncIterator[str]:
+    """The URL of a new asking server, on the official SDK."""
+    application = runpy.run_path(asking_server.__file__)["server"].streamable_http_app()
+    async with serving(application) as url:
+        yield f"{url}/mcp"
+
+
+@pytest.mark.slow
+@each_combination
+def test_a_real_server_asks_over_http(mode: str, revision: str) -> None:
+    async def use() -> None:
+        async with (
+            served_over_http() as url,
+            connected({"url": url, "protocol": revision}, mode, **CALLBACKS) as client,
+        ):
+            if revision == HANDSHAKE:
+                assert await said(client, "ask_form") == "Cleo is 30"
+                assert await said(client, "ask_model") == "small: Paris"
+                several = [said(client, "ask_form") for _ in range(3)]
+                assert await asyncio.gather(*several) == ["Cleo is 30"] * 3, "each has a stream of its own"
+            else:
+                assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
+                assert await said(client, "count", {"rounds": 3}) == "3"
+
+    asyncio.run(use())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "revision"), list(zip(MODES, REVISIONS, strict=True)))
+def test_a_real_server_asks_over_stdio(mode: str, revision: str, starts_processes: None) -> None:
+    async def use() -> None:
+        server = {"command": sys.executable, "args": [asking_server.__file__], "protocol": revision}
+        async with connected(server, mode, **CALLBACKS) as client:
+            if revision == HANDSHAKE:
+                assert await said(client, "ask_form") == "Cleo is 30"
+                assert await said(client, "ask_model") == "small: Paris"
+            else:
+                assert await said(client, "greet") == "Paris Cleo, file:///here, asked"
+
+    asyncio.run(use())

@@ -1,0 +1,205 @@
+"""`gaia mcp gateway` as far as it gets without serving, and its clients; `tests/gateway` runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gaia.mcp.gateway.access.client_token import hash_of
+
+
+def test_what_to_paste_is_printed(invoke: Callable[..., Any]) -> None:
+    shown = invoke("gateway", "--port", "99", "--print-client-config", "claude")
+    entry = json.loads(shown.stdout)["mcpServers"]["gaia"]
+
+    assert entry == {"type": "http", "url": "http://127.0.0.1:99/mcp"}
+    assert "mcpServers" in shown.stderr
+
+
+def test_a_name_of_the_gateway_stands_for_an_address_that_is_none(invoke: Callable[..., Any]) -> None:
+    words = ("gateway", "--host", "0.0.0.0", "--clients", "c.json", "--print-client-config", "cursor")
+    plain = json.loads(invoke(*words).stdout)["mcpServers"]["gaia"]
+    named = json.loads(invoke(*words, "--allow-host", "mcp.example.com").stdout)["mcpServers"]["gaia"]
+
+    assert plain["url"] == "http://localhost:8765/mcp"
+    assert named["url"] == "http://mcp.example.com:8765/mcp"
+    assert "${env:GAIA_GATEWAY_TOKEN}" in named["headers"]["Authorization"]
+
+
+def test_a_client_that_starts_the_gateway_gets_the_configuration(
+    invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    file = configure()
+    audit = file.with_name("audit.jsonl")
+    shown = invoke("gateway", "--stdio", "--config", file, "--audit", audit, "--print-client-config", "vscode")
+
+    entry = json.loads(shown.stdout)["servers"]["gaia"]
+    assert Path(entry.pop("command")).name == "gaia"
+    assert entry == {
+        "type": "stdio",
+        "args": ["mcp", "gateway", "--stdio", "--config", str(file), "--audit", str(audit)],
+    }
+
+
+def test_a_client_that_starts_the_gateway_finds_it_without_the_path(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def command() -> str:
+        monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+        shown = invoke("gateway", "--stdio", "--print-client-config", "claude")
+        found: str = json.loads(shown.stdout)["mcpServers"]["gaia"]["command"]
+        return found
+
+    assert command() == "gaia"
+    (tmp_path / "gaia").touch()
+    assert command() == str(tmp_path / "gaia")
+
+
+@pytest.mark.parametrize("words", [("--host", "0.0.0.0"), ("--host", "::")])
+def test_nothing_is_served_beyond_this_machine_without_clients(
+    words: tuple[str, ...], invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", *words)
+
+    assert result.exit_code == 2
+    assert "say with --clients who may use it" in result.stderr
+    assert "add-client" in result.stderr
+
+
+def test_nor_with_clients_that_need_no_token(
+    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path
+) -> None:
+    configure()
+    clients = tmp_path / "clients.json"
+    clients.write_text('{"anonymous": "everything"}')
+    result = invoke("gateway", "--port", "0", "--host", "0.0.0.0", "--clients", clients)
+
+    assert result.exit_code == 2
+    assert "lets in requests without a token" in result.stderr
+
+
+def test_options_for_http_mean_nothing_on_stdio(invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+    configure()
+    result = invoke("gateway", "--stdio", "--port", "0", "--clients", "x")
+
+    assert result.exit_code == 2
+    assert "--clients, --port" in result.stderr
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    clients = tmp_path / "clients.json"
+    token = invoke("gateway", "add-client", "ci", "--clients", clients).stdout.strip()
+    kept = json.loads(clients.read_text())["clients"]["ci"]
+
+    assert kept["token"] == hash_of(token)
+    assert token not in clients.read_text()
+    again = invoke("gateway", "add-client", "ci", "--clients", clients)
+    assert again.exit_code == 2
+    replaced = invoke("gateway", "add-client", "ci", "--clients", clients, "--replace", "--json")
+    assert json.loads(replaced.stdout)["token"] != token
+
+
+def test_a_name_that_cannot_be_in_ids_is_refused(invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b")
+
+    assert result.exit_code == 2
+    assert "name: must be" in result.stderr
+
+
+def test_without_servers_it_says_so(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "team.json"
+    file.write_text('{"mcpServers": {}}')
+    result = invoke("gateway", "--config", file, "--port", "0", "--name", "a.b")
+
+    assert "No servers are configured" in result.stderr
+    assert "gaia mcp add" in result.stderr
+
+
+def test_a_profile_has_to_be_in_the_file_before_its_clients(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    result = invoke("gateway", "add-client", "ci", "--profile", "read-only", "--clients", tmp_path / "clients.json")
+
+    assert result.exit_code == 2
+    assert '"profiles": {"read-only"' in result.stderr
+
+
+def test_a_missing_file_of_clients_is_made_by_the_command_that_the_error_names(
+    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--clients", tmp_path / "c.json")
+
+    assert result.exit_code == 2
+    assert f"--clients {tmp_path / 'c.json'}" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("module", ["httptools", "prometheus_client", "starlette"])
+def test_missing_packages_are_named_before_anything_is_served(
+    module: str, invoke: Callable[..., Any], configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == module else find_spec(name, *rest)
+    )
+    # The name is refused later.
+    result = invoke("gateway", "--port", "0", "--name", "a.b")
+
+    assert result.exit_code == 2
+    assert f"The gateway needs {module}" in result.stderr
+
+
+@pytest.mark.parametrize("origin", ["a.example", "https://a.example/", "https://", "*"])
+def test_an_origin_that_no_browser_sends_is_refused(
+    origin: str, invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", origin)
+
+    assert result.exit_code == 2
+    assert "--allow-origin" in result.stderr
+    good = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-origin", "http://localhost:3000")
+    assert "name: must be" in good.stderr
+
+
+@pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "a.example/mcp", "*.example", ""])
+def test_a_host_that_is_no_name_is_refused(
+    name: str, invoke: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure()
+    result = invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name)
+
+    assert result.exit_code == 2
+    assert "such as gw.example.com" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["gw.example.com", "gw", "10.0.0.1", "::1", "[fe80::1]"])
+def test_a_name_or_an_address_is_a_host(name: str, invoke: Callable[..., Any], configure: Callable[..., Path]) -> None:
+    configure()
+    # The name of the gateway is refused later.
+    assert "name: must be" in invoke("gateway", "--port", "0", "--name", "a.b", "--allow-host", name).stderr
+
+
+def test_an_address_that_is_none_of_this_machine_is_told_with_what_to_write(
+    invoke: Callable[..., Any], configure: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure()
+    clients = tmp_path / "clients.json"
+    assert invoke("gateway", "add-client", "ci", "--clients", clients).exit_code == 0
+
+    def unknown(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_server", unknown)
+    result = invoke("gateway", "--port", "0", "--host", "nowhere.invalid", "--clients", clients)
+
+    assert result.exit_code == 1
+    assert "cannot listen" in result.stderr
+    assert "--host takes an address" in result.stderr

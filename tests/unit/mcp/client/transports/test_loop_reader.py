@@ -1,0 +1,159 @@
+"""A server's output is read on an event loop, to its end, whatever it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gaia import log
+from gaia.handover import on_engine_thread
+from gaia.locks import Latch
+from gaia.mcp.client.transports.loop_reader import LoopReader
+from gaia.mcp.client.transports.stdio import StdioTransport
+from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
+from tests.unit.mcp.client.transports.conftest import Listener
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="loops do not read pipes there")
+
+
+class Read:
+    """A reader of a pipe, and what has come of it."""
+
+    def __init__(self, on_chunk: Callable[[bytes], object] | None = None) -> None:
+        reading, self.writing = os.pipe()
+        loop = running_pipe_loop()
+        assert loop is not None
+        self.chunks: list[bytes] = []
+        self.was_engine: list[bool] = []
+        self.ended = asyncio.Event()
+        self.arrived = asyncio.Event()
+        pipe = os.fdopen(reading, "rb", buffering=0)
+        self.pipe = pipe
+        self.reader = LoopReader(
+            pipe, "mcp-x-reader", loop, lambda: os.read(reading, 100), on_chunk or self._take, self.ended.set
+        )
+        assert self.reader.start()
+
+    def _take(self, chunk: bytes) -> None:
+        self.was_engine.append(on_engine_thread())
+        self.chunks.append(chunk)
+        self.arrived.set()
+
+    async def close(self) -> None:
+        os.close(self.writing)
+        await asyncio.wait_for(self.ended.wait(), PATIENCE)
+
+
+def test_what_is_written_is_read_to_the_end() -> None:
+    async def use() -> None:
+        read = Read()
+        os.write(read.writing, b"one")
+        await asyncio.wait_for(read.arrived.wait(), PATIENCE)
+        assert read.reader.is_alive()
+        os.write(read.writing, b"two")
+        await read.close()
+        assert b"".join(read.chunks) == b"onetwo"
+        assert set(read.was_engine) == {True}, "no code of the application runs there"
+        assert not on_engine_thread()
+        assert not read.reader.is_alive()
+        assert read.pipe.closed
+        read.reader.join(0.0)
+
+    asyncio.run(use())
+
+
+def test_an_exception_ends_the_reading_and_not_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_chunk: bytes) -> None:
+        raise ValueError("a mistake of ours")
+
+    async def use() -> None:
+        read = Read(fail)
+        os.write(read.writing, b"one")
+        await asyncio.wait_for(read.ended.wait(), PATIENCE)
+        assert not read.reader.is_alive()
+        os.close(read.writing)
+
+    asyncio.run(use())
+    log.flush()
+    assert "a mistake of ours" in caplog.text
+
+
+def test_what_the_application_raises_in_a_signal_handler_reaches_it() -> None:
+    def interrupt(_chunk: bytes) -> None:
+        raise KeyboardInterrupt
+
+    async def use() -> None:
+        read = Read(interrupt)
+        os.write(read.writing, b"one")
+        os.close(read.writing)
+        await asyncio.wait_for(read.ended.wait(), PATIENCE)
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(use())
+
+
+def test_a_loop_that_is_closed_is_not_waited_for() -> None:
+    async def use() -> Read:
+        return Read()
+
+    read = asyncio.run(use())
+    read.reader.join(PATIENCE)
+    assert not read.reader.is_alive()
+    read.pipe.close()
+    os.close(read.writing)
+
+
+def test_the_loop_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        read = Read()
+        with monkeypatch.context() as patched:
+            patched.setattr(Latch, "wait", lambda *_: pytest.fail("it waits"))
+            read.reader.join(PATIENCE)
+        assert read.reader.is_alive()
+        await read.close()
+
+    asyncio.run(use())
+
+
+@pytest.mark.process
+def test_a_server_is_read_on_the_loop_if_its_transport_says_so() -> None:
+    program = "import sys\nfor line in sys.stdin: print(line.strip() + '!', flush=True)\nprint('the end')"
+
+    async def use() -> list[Any]:
+        transport = StdioTransport(sys.executable, ["-I", "-S", "-c", program])
+        transport.pipe_loop = running_pipe_loop()
+        listener = Listener()
+        loop = asyncio.get_running_loop()
+        channel = await loop.run_in_executor(None, transport.open, listener, "x")
+        names = [reader.name for reader in channel._readers if not isinstance(reader, LoopReader)]
+        assert names == ["mcp-x-stderr"], "and no thread does"
+        await loop.run_in_executor(None, channel.close, PATIENCE)
+        return [listener.lines.get(timeout=PATIENCE), listener.ended.wait(PATIENCE)]
+
+    assert asyncio.run(use()) == [b"the end", True]
+
+
+@pytest.mark.process
+def test_mistakes_with_all_that_a_server_writes_do_not_hide_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> bool:
+        transport = StdioTransport(
+            sys.executable, ["-I", "-S", "-c", "import os; os.write(1, b'line\\nrest'); input()"]
+        )
+        transport.pipe_loop = running_pipe_loop()
+        listener = Listener()
+        monkeypatch.setattr(listener, "message_received", Mock(side_effect=ValueError("a mistake of ours")))
+        loop = asyncio.get_running_loop()
+        channel = await loop.run_in_executor(None, transport.open, listener, "x")
+        ended = await loop.run_in_executor(None, listener.ended.wait, PATIENCE)
+        await loop.run_in_executor(None, channel.close, PATIENCE)
+        return ended
+
+    assert asyncio.run(use())

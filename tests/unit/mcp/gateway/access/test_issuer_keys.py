@@ -1,0 +1,147 @@
+"""When an issuer's keys are fetched, how long they are used, and how often a token can cause a fetch."""
+
+from typing import Any
+
+import pytest
+
+from gaia.mcp.gateway.access import issuer_keys
+from gaia.mcp.gateway.access.issuer_keys import Done, IssuerKeys, NoKey
+from gaia.mcp.gateway.access.key_fetch import KeysUnavailable
+from tests.gateway.fake_loop import FakeLoop
+
+ONE, TWO = {"kid": "1", "kty": "EC"}, {"kid": "2", "kty": "EC"}
+
+
+class Fetches:
+    """Fetches that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Done] = []
+        self.begun = 0
+
+    def __call__(self, done: Done) -> None:
+        self.begun += 1
+        self.under_way.append(done)
+
+    def end(self, *keys: dict[str, Any]) -> None:
+        self.under_way.pop()(list(keys))
+
+    def fail(self) -> None:
+        self.under_way.pop()(KeysUnavailable("unreachable"))
+
+
+@pytest.fixture
+def loop() -> FakeLoop:
+    return FakeLoop()
+
+
+@pytest.fixture
+def fetches() -> Fetches:
+    return Fetches()
+
+
+@pytest.fixture
+def keys(loop: FakeLoop, fetches: Fetches) -> IssuerKeys:
+    return IssuerKeys("https://login.example", fetches, loop)
+
+
+def fetched(keys: IssuerKeys, fetches: Fetches, *documents: dict[str, Any]) -> None:
+    assert keys.candidates("1") is None
+    fetches.end(*documents)
+
+
+def test_the_first_token_has_them_fetched_once_and_all_that_came_meanwhile_wait(
+    keys: IssuerKeys, fetches: Fetches
+) -> None:
+    told: list[int] = []
+    assert fetches.begun == 0
+    for number in range(3):
+        assert keys.candidates("1") is None
+        assert keys.when_fetched(lambda number=number: told.append(number))  # type: ignore[misc]
+    assert fetches.begun == 1
+    fetches.end(ONE)
+    assert told == [0, 1, 2]
+    assert keys.candidates("1") == [ONE]
+
+
+def test_so_many_wait_and_no_more(keys: IssuerKeys) -> None:
+    assert keys.candidates("1") is None
+    assert all(keys.when_fetched(lambda: None) for _ in range(issuer_keys.MAX_WAITING))
+    assert not keys.when_fetched(lambda: None)
+
+
+def test_a_token_without_a_key_id_may_be_of_any_key_and_a_key_without_one_of_any_token(
+    keys: IssuerKeys, fetches: Fetches
+) -> None:
+    nameless = {"kty": "EC"}
+    fetched(keys, fetches, ONE, nameless)
+    assert keys.candidates(None) == [ONE, nameless]
+    assert keys.candidates("other") == [nameless]
+
+
+def test_an_unknown_key_has_them_fetched_again_but_not_again_and_again(
+    keys: IssuerKeys, fetches: Fetches, loop: FakeLoop
+) -> None:
+    fetched(keys, fetches, ONE)
+    for number in range(100):
+        with pytest.raises(NoKey) as raised:
+            keys.candidates(f"made up {number}")
+        assert not raised.value.is_outage
+    assert fetches.begun == 1
+    loop.advance(issuer_keys.RETRY_SECONDS)
+    assert keys.candidates("2") is None
+    assert keys.candidates("1") == [ONE], "known keys are used meanwhile"
+    generation = keys.generation
+    fetches.end(ONE, TWO)
+    assert keys.candidates("2") == [TWO]
+    assert keys.generation == generation + 1
+
+
+def test_old_keys_are_fetched_again_while_they_are_used(keys: IssuerKeys, fetches: Fetches, loop: FakeLoop) -> None:
+    fetched(keys, fetches, ONE)
+    generation = keys.generation
+    loop.advance(issuer_keys.REFRESH_SECONDS)
+    assert keys.candidates("1") == [ONE]
+    assert fetches.begun == 2
+    fetches.end(ONE)
+    assert keys.generation == generation, "the same keys"
+
+
+def test_an_outage_of_the_issuer_is_bridged_for_a_while(keys: IssuerKeys, fetches: Fetches, loop: FakeLoop) -> None:
+    fetched(keys, fetches, ONE)
+    loop.advance(issuer_keys.MAX_AGE_SECONDS - 1)
+    assert keys.candidates("1") == [ONE]
+    fetches.fail()
+    assert keys.candidates("1") == [ONE]
+    loop.advance(1)
+    with pytest.raises(NoKey, match="unreachable") as raised:
+        keys.candidates("1")
+    assert raised.value.is_outage
+    loop.advance(issuer_keys.RETRY_FAILED_SECONDS)
+    assert keys.candidates("1") is None
+    fetches.end(ONE)
+    assert keys.candidates("1") == [ONE]
+
+
+def test_a_fetch_that_hangs_is_given_up_and_what_it_brings_later_left_aside(
+    keys: IssuerKeys, fetches: Fetches, loop: FakeLoop
+) -> None:
+    told: list[str] = []
+    assert keys.candidates("1") is None
+    keys.when_fetched(lambda: told.append("given up"))
+    loop.advance(issuer_keys.GIVE_UP_SECONDS)
+    assert told == ["given up"]
+    with pytest.raises(NoKey, match="no answer within"):
+        keys.candidates("1")
+    fetches.end(ONE)
+    with pytest.raises(NoKey):
+        keys.candidates("1")
+
+
+def test_a_key_that_was_withdrawn_is_not_used(keys: IssuerKeys, fetches: Fetches, loop: FakeLoop) -> None:
+    fetched(keys, fetches, ONE)
+    loop.advance(issuer_keys.REFRESH_SECONDS)
+    assert keys.candidates("1") == [ONE]
+    fetches.end(TWO)
+    with pytest.raises(NoKey):
+        keys.candidates("1")

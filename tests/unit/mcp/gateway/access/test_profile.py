@@ -1,0 +1,99 @@
+"""What exists for a client of a profile."""
+
+import pytest
+
+from gaia.mcp.client.tool_filter import ToolFilter
+from gaia.mcp.gateway.access.limit_settings import ClientLimits
+from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+
+READS = {"readOnlyHint": True}
+
+
+def test_everything_allows_all_of_all_servers() -> None:
+    assert EVERYTHING.allows_server("git")
+    assert EVERYTHING.allows_tool("git", "push", None)
+    assert EVERYTHING.allows_prompt("git", "review")
+    assert EVERYTHING.allows_resource("git", "file:///a")
+
+
+def test_nothing_of_a_server_that_is_not_there_exists() -> None:
+    profile = Profile("p", servers=("git*",))
+    assert profile.allows_server("github")
+    assert not profile.allows_server("time")
+    assert not profile.allows_tool("time", "now", READS)
+    assert not profile.allows_prompt("time", "p")
+    assert not profile.allows_resource("time", "x:y")
+
+
+def test_tools_prompts_and_resources_have_filters_of_their_own() -> None:
+    profile = Profile(
+        "p",
+        tools=ToolFilter(["get_*"], ["get_secret"]),
+        prompts=ToolFilter(["review"]),
+        resources=ToolFilter(None, ["file:///etc/*"]),
+    )
+    assert profile.allows_tool("s", "get_x", None)
+    assert not profile.allows_tool("s", "get_secret", None)
+    assert not profile.allows_tool("s", "put", None)
+    assert profile.allows_prompt("s", "review")
+    assert not profile.allows_prompt("s", "get_x")
+    assert profile.allows_resource("s", "file:///home/a")
+    assert not profile.allows_resource("s", "file:///etc/passwd")
+
+
+def test_read_only_allows_tools_that_say_so_and_no_others() -> None:
+    profile = Profile("p", read_only=True)
+    assert profile.allows_tool("s", "t", READS)
+    for annotations in (None, {}, {"readOnlyHint": False}, {"readOnlyHint": "true"}, {"idempotentHint": True}):
+        assert not profile.allows_tool("s", "t", annotations)
+
+
+def test_a_narrowed_profile_allows_what_both_do_and_keeps_the_limits_of_the_client() -> None:
+    limits = ClientLimits(concurrent=1)
+    client = Profile("client", servers=("a", "b"), tools=ToolFilter(None, ["drop"]), limits=limits)
+    view = Profile("view", servers=("b", "c"), read_only=True, prompts=ToolFilter([]), resources=ToolFilter(["x:*"]))
+    both = client.narrowed_to(view)
+    assert both.name == "view"
+    assert both.limits is limits
+    assert [server for server in "abc" if both.allows_server(server)] == ["b"]
+    assert both.allows_tool("b", "get", READS)
+    assert not both.allows_tool("b", "get", None)
+    assert not both.allows_tool("b", "drop", READS)
+    assert not both.allows_prompt("b", "p")
+    assert both.allows_resource("b", "x:1")
+    assert not both.allows_resource("b", "y:1")
+    narrower = both.narrowed_to(EVERYTHING).narrowed_to(view)
+    assert [server for server in "abc" if narrower.allows_server(server)] == ["b"]
+
+
+def test_profiles_are_keys_of_tables() -> None:
+    table = {Profile("a", limits=ClientLimits(per_tool={})): 1}
+    assert table[Profile("a", limits=ClientLimits(per_tool={}))] == 1
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///%65tc/passwd",
+        "FILE:///etc/passwd",
+        "file://localhost/etc/passwd",
+        "file:////etc/passwd",
+        "file:///home/../etc/passwd",
+        "file:///home/%2e%2E/etc/passwd",
+        "file:///home/..%2fetc/passwd",
+        "file:///home\\..\\etc\\passwd",
+        "file:///./etc/passwd",
+    ],
+)
+def test_another_spelling_of_a_uri_passes_by_no_filter(uri: str) -> None:
+    assert not Profile("p", resources=ToolFilter(None, ["file:///etc/*"])).allows_resource("s", uri)
+    assert not Profile("p", resources=ToolFilter(["file:///home/*"])).allows_resource("s", uri)
+    assert EVERYTHING.allows_resource("s", uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///home/a%20b", "file:///home/{path}", "file:///home/", "db://Main?q=%41", "urn:a", "plain", "x://["]
+)
+def test_other_uris_are_as_they_are(uri: str) -> None:
+    assert Profile("p", resources=ToolFilter([uri.replace("[", "[[]")])).allows_resource("s", uri)
+    assert Profile("p", resources=ToolFilter(None, ["file:///etc/*"])).allows_resource("s", uri)

@@ -1,0 +1,126 @@
+"""One request of a client until its answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import msgspec
+import orjson
+import pytest
+
+from gaia.mcp.client.protocol.messages import Refusal
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.clients.pending_request import PendingRequest, later
+from gaia.mcp.gateway.request_refused import RequestRefused
+from gaia.mcp.gateway.views.view import View
+from tests.gateway.lines import META, STATELESS
+
+
+class Replies:
+    accepts_messages = True
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.status = 0
+        self.ends: list[str] = []
+
+    def send(self, message: bytes) -> None:
+        self.messages.append(json.loads(message))
+
+    def answer(self, message: bytes, status: int) -> None:
+        self.send(message)
+        self.status = status
+
+    def abandon(self) -> None:
+        self.ends.append("abandoned")
+
+    def forget(self) -> None:
+        self.ends.append("forgotten")
+
+
+class Call:
+    reason: str | None = None
+
+    def cancel(self, reason: str) -> None:
+        self.reason = reason
+
+
+@pytest.fixture
+def replies() -> Replies:
+    return Replies()
+
+
+def pending(replies: Replies, meta: dict[str, Any] | None = None, **params: Any) -> PendingRequest:
+    encoded = {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in params.items()}
+    view = cast("View", object())
+    return PendingRequest(
+        1, "tools/call", encoded, {**STATELESS, **(meta or {})}, replies, view, None, Principal("ada")
+    )
+
+
+def test_it_is_answered_once(replies: Replies) -> None:
+    request, ends = pending(replies), []
+    request.after_end(lambda: ends.append("ended"))
+    request.succeed(b'{"a":1}')
+    request.succeed(b"{}")
+    request.fail(-32602, "late")
+    request.cancel("late")
+    request.notify("late", {})
+    assert replies.messages == [{"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "a": 1}}]
+    assert (ends, replies.ends) == (["ended"], [])
+
+
+@pytest.mark.parametrize(("is_gone", "end"), [(False, "abandoned"), (True, "forgotten")])
+def test_cancelling_it_cancels_the_call(replies: Replies, is_gone: bool, end: str) -> None:
+    request = pending(replies)
+    request.call = call = Call()
+    request.cancel("enough", is_gone=is_gone)
+    assert (call.reason, replies.ends, replies.messages) == ("enough", [end], [])
+
+
+def test_a_server_gets_the_params_without_what_is_the_protocols(replies: Replies) -> None:
+    request = pending(
+        replies, {"progressToken": 5, "vendor/x": 1, f"{META}logLevel": "info"}, name="a_b", arguments={"c": 1}
+    )
+    forwarded = orjson.loads(orjson.dumps(request.forwarded(name="b")))
+    assert forwarded == {"name": "b", "arguments": {"c": 1}, "_meta": {"vendor/x": 1}}
+    assert request.identity == "ada"
+    assert request.log_level == "info"
+
+
+def test_progress_has_the_token_of_the_client(replies: Replies) -> None:
+    request = pending(replies, {"progressToken": "mine"})
+    assert request.wants_progress
+    request.progress({"progress": 1, "progressToken": 99})
+    assert replies.messages[0]["params"] == {"progress": 1, "progressToken": "mine"}
+    pending(replies).progress({"progress": 1})
+    assert len(replies.messages) == 1
+
+
+def test_a_client_of_the_stateless_era_is_not_asked(replies: Replies) -> None:
+    with pytest.raises(Refusal):
+        pending(replies).ask("roots/list", {}, lambda *_: None)
+
+
+def test_what_goes_wrong_later_is_answered(replies: Replies) -> None:
+    def refused() -> None:
+        raise RequestRefused(-32602, "no", {"x": 1}, status=400)
+
+    later(pending(replies), refused)()
+    assert (replies.messages[0]["error"], replies.status) == ({"code": -32602, "message": "no", "data": {"x": 1}}, 400)
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    request = pending(replies)
+    later(request, broken)()
+    assert replies.messages[1]["error"]["code"] == -32603
+    later(request, broken)()
+    assert len(replies.messages) == 2
+
+
+def test_members_that_must_be_there(replies: Replies) -> None:
+    assert pending(replies, name="x").text("name") == "x"
+    with pytest.raises(RequestRefused, match="name: missing"):
+        pending(replies).text("name")

@@ -1,0 +1,96 @@
+"""Responses over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gaia.mcp.gateway.front.http_reply import HttpReply, HttpStream, KeepAlive
+
+
+class Response:
+    """What a client gets."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.body = b""
+        self.is_stream = self.is_over = False
+        self.unsent = 0
+
+    def finish(self, status: int, _headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status, self.body, self.is_over = status, body, True
+
+    def open_stream(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        assert (b"x-accel-buffering", b"no") in headers
+        self.is_stream = True
+
+    def send(self, event: bytes) -> None:
+        self.body += event
+
+    def end(self) -> None:
+        self.is_over = True
+
+
+def reply_to(response: Response, keep_alive: KeepAlive, *, accepts_messages: bool = True) -> HttpReply:
+    return HttpReply(response, keep_alive, [], accepts_messages=accepts_messages)
+
+
+def test_an_answer_alone_is_json() -> None:
+    response, keep_alive = Response(), KeepAlive()
+    reply_to(response, keep_alive).answer(b"{}", 404)
+    assert (response.status, response.body, response.is_stream) == (404, b"{}", False)
+    assert not keep_alive.replies
+
+
+def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
+    response = Response()
+    reply = reply_to(response, KeepAlive())
+    reply.send(b'{"a":1}')
+    reply.answer(b'{"b":2}', 200)
+    assert response.body == b'event: message\ndata: {"a":1}\n\nevent: message\ndata: {"b":2}\n\n'
+    assert response.is_over
+
+
+def test_a_client_that_takes_no_streams_gets_the_answer_alone() -> None:
+    response = Response()
+    reply = reply_to(response, KeepAlive(), accepts_messages=False)
+    reply.send(b'{"a":1}')
+    reply.answer(b'{"b":2}', 200)
+    assert response.body == b'{"b":2}'
+
+
+def test_a_client_that_does_not_read_gets_the_answer_alone() -> None:
+    response = Response()
+    reply = reply_to(response, KeepAlive())
+    reply.send(b"1")
+    response.unsent = 1 << 30
+    reply.send(b"2")
+    reply.answer(b"3", 200)
+    assert response.body == b"event: message\ndata: 1\n\nevent: message\ndata: 3\n\n"
+
+
+def test_a_request_that_was_cancelled_has_no_answer() -> None:
+    response, keep_alive = Response(), KeepAlive()
+    reply_to(response, keep_alive).abandon()
+    assert (response.status, response.body) == (202, b"")
+    reply_to(Response(), keep_alive).forget()
+    assert not keep_alive.replies
+
+
+def test_what_is_silent_for_two_sweeps_says_something() -> None:
+    response, keep_alive = Response(), KeepAlive()
+    reply_to(response, keep_alive)
+    stream = Response()
+    HttpStream(stream, keep_alive)
+    keep_alive.sweep()
+    assert (response.body, stream.body) == (b"", b": keep-alive\n\n")
+    keep_alive.sweep()
+    assert response.body == b": keep-alive\n\n"
+
+
+def test_a_stream_whose_client_does_not_read_ends() -> None:
+    response, keep_alive = Response(), KeepAlive()
+    stream = HttpStream(response, keep_alive)
+    response.unsent = 1 << 30
+    stream.send(b"1")
+    assert response.is_over
+    assert not keep_alive.streams

@@ -1,0 +1,82 @@
+"""Errors of servers, as clients get them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gaia.mcp.errors import AnswerLost, CallTimeout, JsonRpcError, MCPError, Overloaded, ServerUnavailable
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.clients.pending_request import PendingRequest
+from gaia.mcp.gateway.methods.relaying import fail
+
+
+class Request:
+    def __init__(self, *, is_stateless: bool = True, principal: Principal | None = None) -> None:
+        self.principal = principal
+        self.is_stateless = is_stateless
+        self.answer: tuple[int, str, Any, int] | None = None
+
+    def fail(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
+        self.answer = (code, message, data, status)
+
+
+def failed(error: MCPError, *, is_stateless: bool = True) -> tuple[int, str, Any, int]:
+    request = Request(is_stateless=is_stateless)
+    fail(cast("PendingRequest", request), "a", error)
+    assert request.answer is not None
+    return request.answer
+
+
+def test_an_error_of_a_server_stays_as_it_is() -> None:
+    assert failed(JsonRpcError(-32603, "broken", {"x": 1})) == (-32603, "broken", {"x": 1}, 200)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "status"),
+    [(-32601, -32601, 404), (-32021, -32021, 400), (-32002, -32602, 200), (-32020, -32603, 200), (-32022, -32603, 200)],
+)
+def test_codes_of_the_stateless_era(code: int, expected: int, status: int) -> None:
+    answer = failed(JsonRpcError(code, "why"))
+    assert (answer[0], answer[3]) == (expected, status)
+
+
+def test_the_handshake_era_has_a_code_for_resources() -> None:
+    assert failed(JsonRpcError(-32002, "none"), is_stateless=False)[0] == -32002
+
+
+@pytest.mark.parametrize(
+    ("error", "delivery", "words"),
+    [
+        (Overloaded("full"), "not_sent", "full (the server has not received it)"),
+        (AnswerLost("gone", delivery="unknown"), "unknown", "gone (the server may have acted on it)"),
+    ],
+)
+def test_what_went_wrong_on_the_way_says_whether_the_server_may_have_acted(
+    error: MCPError, delivery: str, words: str
+) -> None:
+    code, message, data, _ = failed(error)
+    assert (code, message) == (-32000, words)
+    assert data == {"server": "a", "errorType": error.error_type, "delivery": delivery}
+
+
+def test_a_client_with_a_name_is_not_told_of_the_gateways_machine(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    request = Request(principal=Principal("ci"))
+    fail(cast("PendingRequest", request), "a", ServerUnavailable.of("a", "/home/x/server does not exist"))
+
+    assert request.answer is not None
+    _, message, data, _ = request.answer
+    assert "/home" not in message
+    assert "'a'" in message
+    assert data == {"server": "a", "errorType": "server_unavailable", "delivery": "not_sent"}
+    assert "/home/x/server" in caplog.text
+
+
+def test_what_is_about_the_call_itself_it_is_told() -> None:
+    request = Request(principal=Principal("ci"))
+    fail(cast("PendingRequest", request), "a", CallTimeout("it took 3 s", delivery="unknown"))
+
+    assert request.answer is not None
+    assert request.answer[1].startswith("it took 3 s")

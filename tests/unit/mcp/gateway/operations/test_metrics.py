@@ -1,0 +1,72 @@
+"""The page for Prometheus, read with Prometheus' own parser."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.operations.metrics import metrics_of
+from gaia.mcp.gateway.operations.status import GatewayStatus
+from tests.unit.mcp.gateway.operations.test_status import STATUS
+
+
+def samples(status: GatewayStatus, counts: CallCounts | None = None) -> dict[tuple[str, ...], float]:
+    families = text_string_to_metric_families(metrics_of(status, counts or CallCounts()).decode())
+    return {
+        (
+            sample.name.removeprefix("gaia_gateway_"),
+            *(value for _, value in sorted(sample.labels.items())),
+        ): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_everything_of_the_status_is_there() -> None:
+    found = samples(STATUS)
+
+    assert found["uptime_seconds",] == 3
+    assert found["draining",] == 0
+    assert found["last_reload_successful",] == 0
+    assert found["sessions", "ci"] == 1
+    assert found["session_requests", "ci"] == 2
+    assert found["server_up", "it"] == found["server_state", "it", "ready"] == 1
+    assert found["server_calls_total", "it"] == 3
+    assert found["server_latency_seconds", "0.5", "it"] == 0.25
+    assert ("server_latency_seconds", "0.95", "it") not in found
+    assert found["limit_running", "client 'ci'"] == 2
+    assert found["limit_waiting", "client 'ci'"] == 1
+
+
+def test_a_server_that_is_down_and_no_sessions() -> None:
+    down = ServerStatus(name='a "b"\n', state=ServerState.FAILED)
+    found = samples(msgspec.structs.replace(STATUS, servers=[down], sessions=[], reload=None))
+
+    assert found["server_up", 'a "b"\n'] == 0
+    assert found["sessions", ""] == 0
+    assert ("last_reload_successful",) not in found
+
+
+def test_a_server_at_rest_is_not_down() -> None:
+    lazy = ServerStatus(name="lazy", state=ServerState.EXITED)
+    found = samples(msgspec.structs.replace(STATUS, servers=[lazy]))
+
+    assert found["server_up", "lazy"] == found["server_state", "lazy", "exited"] == 1
+
+
+def test_calls_are_counted_by_client_server_and_outcome() -> None:
+    counts = CallCounts()
+    counts.add(Principal("ci"), "it", "ok", 0.001)
+    counts.add(Principal("ci"), "it", "timeout", 100.0)
+    found = samples(STATUS, counts)
+
+    assert found["calls_total", "ci", "ok", "it"] == found["calls_total", "ci", "timeout", "it"] == 1
+    assert found["call_duration_seconds_bucket", "ci", "0.001", "it"] == 1
+    assert found["call_duration_seconds_bucket", "ci", "60.0", "it"] == 1
+    assert found["call_duration_seconds_bucket", "ci", "+Inf", "it"] == 2
+    assert found["call_duration_seconds_sum", "ci", "it"] == pytest.approx(100.001)

@@ -1,0 +1,155 @@
+"""The pages of a gateway about itself, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.gateway.access.access import Access
+from gaia.mcp.gateway.access.call_counts import CallCounts
+from gaia.mcp.gateway.access.client_token import hash_of
+from gaia.mcp.gateway.access.clients_file import ClientEntry, ClientsFile
+from gaia.mcp.gateway.access.principal import Principal
+from gaia.mcp.gateway.access.profile import EVERYTHING, Profile
+from gaia.mcp.gateway.operations.pages import OperationPages
+from gaia.mcp.gateway.operations.status import GatewayStatus
+from tests.unit.mcp.gateway.operations.test_status import STATUS
+
+SMALL = Profile("small", servers=("it",))
+
+
+class Responder:
+    status = 0
+    body = b""
+    headers: dict[bytes, bytes]
+
+    def finish(self, status: int, headers: Any, body: bytes) -> None:
+        self.status, self.headers, self.body = status, dict(headers), body
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+class Operated:
+    """The pages of a gateway whose state a test sets."""
+
+    def __init__(self) -> None:
+        self.states = {"it": ServerState.READY}
+        self.is_draining = False
+        self.asked: list[Principal | None] = []
+        self.pages = OperationPages(self._servers, self._status, lambda: self.is_draining, CallCounts())
+
+    def get(self, path: str, token: str | None = None, method: str = "GET") -> Responder:
+        responder = Responder()
+        headers = {} if token is None else {b"authorization": f"Bearer {token}".encode()}
+        self.pages.answer(method, path, headers, responder)
+        return responder
+
+    def _servers(self) -> list[ServerStatus]:
+        return [ServerStatus(name=name, state=state, last_error="it broke") for name, state in self.states.items()]
+
+    def _status(self, client: Principal | None) -> GatewayStatus:
+        self.asked.append(client)
+        return msgspec.structs.replace(STATUS, servers=self._servers())
+
+
+@pytest.fixture
+def operated() -> Operated:
+    return Operated()
+
+
+@pytest.fixture
+def with_clients(operated: Operated) -> Iterator[Operated]:
+    loop = asyncio.new_event_loop()
+    clients = {
+        name: ClientEntry(token=hash_of(name), profile=profile)
+        for name, profile in (("ci", "small"), ("operator", "everything"))
+    }
+    profiles = {"small": SMALL, "everything": EVERYTHING}
+    operated.pages.access = Access(ClientsFile(clients=clients, profiles=profiles), loop)
+    yield operated
+    loop.close()
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/ready/it", "/metrics", "/status"])
+def test_these_are_its_pages(path: str, operated: Operated) -> None:
+    assert operated.pages.has(path)
+    assert operated.get(path).status == 200
+    assert operated.get(path, method="POST").status == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp", "/mcp/health", "/readyx", "/metrics/"])
+def test_others_are_not(path: str, operated: Operated) -> None:
+    assert not operated.pages.has(path)
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        ([], 200),
+        ([ServerState.STARTING], 503),
+        ([ServerState.FAILED], 503),
+        ([ServerState.FAILED, ServerState.READY], 200),
+        ([ServerState.RESTARTING], 200),
+        ([ServerState.EXITED], 200),
+    ],
+)
+def test_a_gateway_is_ready_if_calls_of_any_server_are_answered(
+    states: list[ServerState], status: int, operated: Operated
+) -> None:
+    operated.states = {str(number): state for number, state in enumerate(states)}
+
+    assert operated.get("/ready").status == status
+
+
+def test_a_gateway_that_drains_is_alive_and_not_ready(operated: Operated) -> None:
+    operated.is_draining = True
+
+    assert operated.get("/ready").json == {"status": "stopping"}
+    assert operated.get("/ready").status == 503
+    assert operated.get("/health").status == 200
+
+
+def test_each_server_has_a_page(operated: Operated) -> None:
+    operated.states["bad"] = ServerState.FAILED
+
+    assert operated.get("/ready/it").json == {"status": "ready", "lastError": None}
+    assert operated.get("/ready/bad").json == {"status": "failed", "lastError": "it broke"}
+    assert [operated.get(f"/ready/{name}").status for name in ("it", "bad", "none")] == [200, 503, 404]
+
+
+def test_probes_need_no_token_and_name_no_server(with_clients: Operated) -> None:
+    assert with_clients.get("/ready").json == {"status": "ready", "servers": 1, "ready": 1}
+    for path in ("/ready/it", "/metrics", "/status"):
+        refused = with_clients.get(path)
+        assert refused.status == 401
+        assert b"www-authenticate" in refused.headers
+
+
+def test_a_client_sees_what_its_profile_allows(with_clients: Operated) -> None:
+    with_clients.states["other"] = ServerState.READY
+
+    assert with_clients.get("/ready/it", "ci").status == 200
+    assert with_clients.get("/ready/other", "ci").status == 404
+    assert with_clients.get("/metrics", "ci").status == 403
+    assert with_clients.get("/status", "ci").status == 200
+    assert with_clients.get("/status", "operator").status == 200
+    assert with_clients.get("/metrics", "operator").status == 200
+    asked = [None if client is None else client.name for client in with_clients.asked]
+    assert asked == ["ci", None, None]
+
+
+def test_why_a_server_is_down_only_its_operators_are_told(with_clients: Operated) -> None:
+    with_clients.states["it"] = ServerState.FAILED
+
+    for path in ("/ready/it", "/status"):
+        assert b"it broke" in with_clients.get(path, "operator").body
+        assert b"it broke" not in with_clients.get(path, "ci").body

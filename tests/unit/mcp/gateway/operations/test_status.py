@@ -1,0 +1,35 @@
+"""The status of a gateway survives the way as JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gaia.mcp.client.supervision.events import ServerState
+from gaia.mcp.client.supervision.status import ServerStatus
+from gaia.mcp.gateway.operations.status import (
+    ClientStatus,
+    GatewayStatus,
+    LimitStatus,
+    ReloadStatus,
+    SessionStatus,
+)
+
+SESSION = SessionStatus(client="ci", program="test 1", path="/mcp", protocol_version="2025-11-25", running=2, idle=0.5)
+STATUS = GatewayStatus(
+    name="gw1",
+    version="1.0",
+    uptime=3.0,
+    is_draining=False,
+    max_sessions=10,
+    session_count=1,
+    servers=[ServerStatus(name="it", state=ServerState.READY, calls=3, latency_p50=0.25)],
+    sessions=[SESSION],
+    clients=[ClientStatus(name="ci", profile="small", sessions=1, running=2)],
+    limits=[LimitStatus(name="client 'ci'", concurrent=4, per_second=None, running=2, waiting=1)],
+    reload=ReloadStatus(at=1.0, error="a.json: it is wrong"),
+)
+
+
+def test_json_and_back() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(STATUS), type=GatewayStatus) == STATUS
+    assert STATUS.to_builtins()["servers"][0]["state"] == "ready"

@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS
+from gaia.mcp.gateway.request_refused import RequestRefused
+
+
+def test_a_refusal_is_what_clients_get_and_not_an_error_of_http() -> None:
+    refused = RequestRefused(INVALID_PARAMS, "name: missing")
+    assert (refused.code, str(refused), refused.data, refused.status) == (INVALID_PARAMS, "name: missing", None, 200)

@@ -1,0 +1,193 @@
+"""Who is told what changes, and what is watched for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from gaia.mcp.client.supervision.subscriptions import Subscriptions
+from gaia.mcp.errors import CallTimeout, JsonRpcError
+from gaia.mcp.gateway import Gateway
+from gaia.mcp.gateway.views import changes as changes_module
+from gaia.mcp.gateway.views.changes import Changes
+from gaia.mcp.gateway.views.known_servers import Kind
+from gaia.testing import FakeServer
+from tests.waiting import PATIENCE
+
+
+class Audience:
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.kinds: list[str] = []
+        self.uris: list[str] = []
+        self.is_dismissed = False
+        self.told = asyncio.Event()
+
+    def sees(self, server: str) -> bool:
+        return server == self.server
+
+    def sees_resource(self, server: str, uri: str) -> bool:
+        return server == self.server and uri.startswith("x:")
+
+    def list_changed(self, kind: Kind) -> None:
+        self.kinds.append(kind)
+        self.told.set()
+
+    def resource_updated(self, uri: str) -> None:
+        self.uris.append(uri)
+        self.told.set()
+
+    def server_log(self, message: dict[str, Any]) -> None:
+        pass
+
+    def dismiss(self) -> None:
+        self.is_dismissed = True
+
+    async def wait(self) -> None:
+        await asyncio.wait_for(self.told.wait(), PATIENCE)
+        self.told.clear()
+
+
+def one() -> str:
+    """One."""
+    return "1"
+
+
+def test_only_those_are_told_that_see_the_server() -> None:
+    servers = {"a": FakeServer("a"), "b": FakeServer("b")}
+
+    async def use() -> None:
+        async with Gateway(servers) as gateway:
+            await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+            of_a, of_b = Audience("a"), Audience("b")
+            for audience in (of_a, of_b):
+                gateway._changes.add(audience)
+            servers["a"].prompts.add(one)
+            await of_a.wait()
+            gateway._changes.remove(of_b)
+            assert (of_a.kinds, of_b.kinds) == (["prompts"], [])
+            gateway._changes.dismiss()
+            assert (of_a.is_dismissed, of_b.is_dismissed) == (True, False)
+
+    asyncio.run(use())
+
+
+def test_a_resource_is_watched_for_those_that_want_it() -> None:
+    server = FakeServer("a", resources={"x:1": "", "x:2": ""})
+
+    async def use() -> None:
+        async with Gateway({"a": server}) as gateway:
+            await asyncio.to_thread(gateway.manager.wait_ready, PATIENCE)
+            changes, known = gateway._changes, gateway._servers.get("a")
+            assert known is not None
+            first, second = Audience("a"), Audience("a")
+            for audience in (first, second):
+                changes.add(audience)
+                agreed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+                changes.watch(audience, known.client, "x:1", agreed.set_result)
+                assert await asyncio.wait_for(agreed, PATIENCE) is None
+            changes.unwatch(second, "x:1")
+            server.resources.update("x:1", "")
+            await first.wait()
+            assert (first.uris, second.uris) == (["x:1"], [])
+            changes.remove(first)
+            async with asyncio.timeout(PATIENCE):
+                while known.client.subscriptions.resources:
+                    await asyncio.sleep(0.005)
+
+    asyncio.run(use())
+
+
+class Features:
+    """A server whose answers the test gives, one after the other."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[tuple[str, asyncio.Future[None]]] = asyncio.Queue()
+
+    def answer_of(self, what: str) -> asyncio.Future[None]:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.asked.put_nowait((what, answer))
+        return answer
+
+    async def next(self) -> tuple[str, asyncio.Future[None]]:
+        return await asyncio.wait_for(self.asked.get(), PATIENCE)
+
+    def subscribe_resource(self, uri: str) -> str:
+        return "subscribe"
+
+    def unsubscribe_resource(self, uri: str) -> str:
+        return "unsubscribe"
+
+
+@pytest.mark.parametrize("unsubscribing_fails", [False, True])
+def test_a_client_that_comes_while_a_watch_ends_gets_the_answer_to_its_own(
+    monkeypatch: pytest.MonkeyPatch, unsubscribing_fails: bool
+) -> None:
+    features = Features()
+
+    async def run(_: object, what: str) -> None:
+        await features.answer_of(what)
+
+    monkeypatch.setattr(changes_module, "run", run)
+
+    async def use() -> None:
+        changes: Any = Changes(Mock())
+        client: Any = Mock(features=features, trips=Mock(is_stateless=False))
+        early, late = Audience("a"), Audience("a")
+        outcomes: list[object] = []
+        for audience in (early, late):
+            changes.add(audience)
+        changes.watch(early, client, "x:1", outcomes.append)
+        (await features.next())[1].set_result(None)
+        while not outcomes:
+            await asyncio.sleep(0)
+        changes.unwatch(early, "x:1")
+        what, answer = await features.next()
+        assert what == "unsubscribe"
+        refused = asyncio.get_running_loop().create_future()
+        changes.watch(late, client, "x:1", refused.set_result)
+        if unsubscribing_fails:
+            answer.set_exception(JsonRpcError(-32603, "still watched"))
+        else:
+            answer.set_result(None)
+        what, answer = await features.next()
+        assert (what, refused.done()) == ("subscribe", False)
+        answer.set_exception(JsonRpcError(-32603, "not that one"))
+        assert "not that one" in str(await asyncio.wait_for(refused, PATIENCE))
+        changes.remove(late)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_server_of_the_stateless_era_is_asked_no_more_for_what_it_does_not_agree_to(
+    monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    features, decisions = Features(), Subscriptions()
+
+    async def run(_: object, what: str) -> None:
+        await features.answer_of(what)
+
+    monkeypatch.setattr(changes_module, "run", run)
+    monkeypatch.setattr(changes_module, "_DECISION_SECONDS", PATIENCE if answers else 0.001)
+
+    async def use() -> None:
+        changes: Any = Changes(Mock())
+        client: Any = Mock(features=features, trips=Mock(is_stateless=True), subscriptions=decisions)
+        audience = Audience("a")
+        changes.add(audience)
+        refused = asyncio.get_running_loop().create_future()
+        changes.watch(audience, client, "x:1", refused.set_result)
+        (await features.next())[1].set_result(None)
+        if answers:
+            decisions.decided(["x:1"], [], JsonRpcError(-32602, "not that one"))
+        what, answer = await features.next()
+        assert what == "unsubscribe"
+        answer.set_result(None)
+        error = await asyncio.wait_for(refused, PATIENCE)
+        assert isinstance(error, JsonRpcError if answers else CallTimeout)
+
+    asyncio.run(use())

@@ -1,0 +1,23 @@
+"""Which URIs a template may stand for."""
+
+import pytest
+
+from gaia.mcp.gateway.views.uri_templates import matches
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "expected"),
+    [
+        ("file:///{path}", "file:///a", True),
+        ("file:///{path}", "http://a", False),
+        ("db://{table}/rows/{id}", "db://users/rows/7", True),
+        ("db://{table}/rows/{id}", "db://users/7", False),
+        ("db://{table}.json", "db://users.json", True),
+        ("db://{table}.json", "db://users.xml", False),
+        ("ab{x}ba", "aba", False),
+        ("plain://uri", "plain://uri", True),
+        ("plain://uri", "plain://other", False),
+    ],
+)
+def test_the_fixed_parts_have_to_stand_in_the_uri_in_their_order(template: str, uri: str, expected: bool) -> None:
+    assert matches(template, uri) is expected

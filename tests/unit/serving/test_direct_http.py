@@ -1,0 +1,521 @@
+"""Requests that are answered by callbacks pass the same checks as those through ASGI, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import uvicorn
+
+from gaia.serving.direct_handler import UNCHECKED_BYTES, Responder
+from gaia.serving.direct_http import direct_protocol
+from gaia.serving.guards import Guard, Refused
+from gaia.serving.options import HttpOptions
+from tests.waiting import PATIENCE
+
+Answer = Callable[["Handler", Responder, bytes], None]
+
+
+class Exchange:
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def client_gone(self) -> None:
+        self._handler.gone.set()
+
+
+class Handler:
+    """Answers with the body of the request, or as `answers` says by path."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self._answers = answers
+        self.seen: list[tuple[str, str, bytes]] = []
+        self.addresses: list[str | None] = []
+        self.gone = asyncio.Event()
+        self.arrived = asyncio.Event()
+        self.waiting: list[Responder] = []
+
+    def takes(self, path: str) -> bool:
+        return path.startswith("/mcp")
+
+    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Refused | None:
+        return Refused(401, "who are you?", ((b"www-authenticate", b"Bearer"),)) if path == "/mcp/known" else None
+
+    def handle(
+        self,
+        method: str,
+        path: str,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        responder: Responder,
+        address: str | None,
+    ) -> Exchange:
+        self.addresses.append(address)
+        self.seen.append((method, path, body))
+        answer = self._answers.get(path.removeprefix("/mcp/"))
+        if answer is None:
+            responder.finish(200, [(b"content-type", b"application/json")], body)
+        else:
+            answer(self, responder, body)
+        self.arrived.set()
+        return Exchange(self)
+
+
+def later(handler: Handler, responder: Responder, _body: bytes) -> None:
+    handler.waiting.append(responder)
+
+
+def stream(_handler: Handler, responder: Responder, body: bytes) -> None:
+    responder.open_stream([(b"content-type", b"text/event-stream")])
+    responder.send(b"one")
+    responder.send(b"")
+    responder.send(body)
+    responder.end()
+    responder.send(b"too late")
+    responder.end()
+
+
+async def usual(scope: Any, receive: Any, send: Any) -> None:
+    """The ASGI application."""
+    if scope["type"] == "lifespan":
+        return
+    body = (await receive())["body"]
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (5 + len(body)))]}
+    )
+    await send({"type": "http.response.body", "body": b"ASGI " + body})
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def post(self, path: str, body: bytes = b"{}", *headers: str, method: str = "POST") -> None:
+        given = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body))}
+        for header in headers:
+            name, _, value = header.partition(": ")
+            given[name] = value
+        head = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value)
+        self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(PATIENCE):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+            if headers.get("transfer-encoding") == "chunked":
+                body = b""
+                while size := int(await self.reader.readline(), 16):
+                    body += (await self.reader.readexactly(size + 2))[:-2]
+                await self.reader.readline()
+            else:
+                body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(head[0].split()[1]), headers, body
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(PATIENCE):
+            with contextlib.suppress(ConnectionError):
+                return await self.reader.read() == b""
+        return True
+
+
+@contextlib.asynccontextmanager
+async def served(handler: Handler, **options: Any) -> AsyncIterator[Callable[[], Any]]:
+    """What makes a client of a server with this handler."""
+    given = HttpOptions(**options)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        guard = Guard(usual, given)
+        config = uvicorn.Config(
+            guard, http=direct_protocol(given, guard, handler), lifespan="off", log_config=None, ws="none"
+        )
+        server = uvicorn.Server(config)
+        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        writers: list[asyncio.StreamWriter] = []
+
+        async def connect() -> Client:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writers.append(writer)
+            return Client(reader, writer)
+
+        try:
+            yield connect
+        finally:
+            for writer in writers:
+                writer.close()
+            server.should_exit = True
+            await asyncio.wait_for(serving, PATIENCE)
+
+
+def run(
+    test: Callable[[Handler, Callable[[], Any]], Any], handler: Callable[[], Handler] = Handler, **options: Any
+) -> None:
+    async def use() -> None:
+        made = handler()
+        async with served(made, **options) as connect:
+            await test(made, connect)
+
+    asyncio.run(use())
+
+
+def test_one_connection_carries_both_kinds_of_requests() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        for path, expected in (("/mcp?x=1", b"a"), ("/other", b"ASGI a"), ("/mcp", b"a"), ("/other", b"ASGI a")):
+            client.post(path, b"a")
+            status, _, body = await client.answer()
+            assert (status, body) == (200, expected)
+        assert handler.seen == [("POST", "/mcp", b"a")] * 2
+        assert handler.addresses == ["127.0.0.1"] * 2
+
+    run(test)
+
+
+def test_a_body_may_come_in_pieces() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"", "Content-Length: 9", "Expect: 100-continue")
+        assert await client.answer() == (100, {}, b"")
+        for piece in (b"abc", b"def", b"ghi"):
+            client.writer.write(piece)
+            await client.writer.drain()
+        assert (await client.answer())[2] == b"abcdefghi"
+
+    run(test)
+
+
+def test_a_stream_is_sent_in_chunks() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        for _ in range(2):
+            client.post("/mcp/stream", b"two")
+            status, headers, body = await client.answer()
+            assert (status, headers["content-type"], body) == (200, "text/event-stream", b"onetwo")
+
+    run(test, lambda: Handler(stream=stream))
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/later", b"1")
+        for number in range(2, 40):
+            client.post("/mcp", b"%d" % number)
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        assert len(handler.seen) == 1, "the others wait"
+        handler.waiting[0].finish(200, [], b"1")
+        assert [int((await client.answer())[2]) for _ in range(39)] == list(range(1, 40))
+
+    run(test, lambda: Handler(later=later))
+
+
+def test_many_requests_may_wait_for_the_answer_to_one() -> None:
+    async def use() -> None:
+        handler = Handler(later=later)
+        async with served(handler) as connect:
+            client = await connect()
+            request = (
+                b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+            )
+            # In one write, so that they are read together: further ones would not be read.
+            client.writer.write(request % b"/mcp/later" + request % b"/mcp" * 500)
+            await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+            handler.waiting[0].finish(200, [], b"first")
+            assert (await client.answer())[2] == b"first"
+            for _ in range(500):
+                assert (await client.answer())[2] == b"{}"
+
+    asyncio.run(use())
+
+
+def test_a_client_is_answered_no_further_while_it_does_not_read() -> None:
+    unsent: list[int] = []
+
+    def large(_handler: Handler, responder: Responder, _body: bytes) -> None:
+        unsent.append(responder.unsent)
+        responder.finish(200, [], b"x" * 1_000_000)
+
+    async def use() -> None:
+        async with served(Handler(large=large)) as connect:
+            client, other = await connect(), await connect()
+            for _ in range(40):
+                client.post("/mcp/large")
+            other.post("/mcp", b"other")
+            assert (await other.answer())[2] == b"other"
+            for _ in range(40):
+                assert len((await client.answer())[2]) == 1_000_000
+
+    asyncio.run(use())
+    # What asyncio takes before it says that the buffer is full.
+    assert max(unsent) <= 64 * 1024
+
+
+def test_a_client_that_leaves_is_told_of() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/later")
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        client.writer.close()
+        await asyncio.wait_for(handler.gone.wait(), PATIENCE)
+        handler.waiting[0].finish(200, [], b"nothing takes it")
+
+    run(test, lambda: Handler(later=later))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (["Host: evil.example"], 421),
+        (["Origin: https://evil.example"], 403),
+        (["Content-Type: text/plain"], 415),
+        (["Content-Length: 1000"], 413),
+        (["Authorization: Bearer wrong"], 401),
+        (["X-Long: " + "x" * 40_000], 431),
+    ],
+)
+def test_the_guard_refuses_before_the_body_is_there(headers: list[str], status: int) -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"{}", "Authorization: Bearer right")
+        assert (await client.answer())[0] == 200
+        client.post("/mcp", b"{}", "Authorization: Bearer right", *headers)
+        assert (await client.answer())[0] == status
+        assert await client.is_closed()
+        assert len(handler.seen) == 1
+
+    run(test, token="right", max_body=100)
+
+
+def test_a_body_that_grows_too_large_is_refused() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"80\r\n" + b"x" * 128 + b"\r\n0\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked")
+        assert (await client.answer())[0] == 413
+        assert handler.seen == []
+
+    run(test, max_body=100)
+
+
+@pytest.mark.parametrize("name", ["Host", "Mcp-Name"])
+def test_a_header_that_counts_may_not_be_there_twice(name: str) -> None:
+    """Not even after a request with as many headers that was let pass."""
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"{}", "Mcp-Name: one", "X-Name: two")
+        assert (await client.answer())[0] == 200
+        client.post("/mcp", b"{}", "Mcp-Name: one", f"{name.lower()}: localhost")
+        assert (await client.answer())[0] == 400
+        assert len(handler.seen) == 1
+
+    run(test)
+
+
+def test_a_large_body_is_read_of_clients_only_that_the_handler_knows() -> None:
+    large = b"x" * (UNCHECKED_BYTES + 1)
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/known", large[:-1])
+        assert (await client.answer())[0] == 200, "the handler judges it as a whole"
+        client.post("/mcp/other", large)
+        assert (await client.answer())[2] == large
+        # The rest does not come.
+        client.post("/mcp/known", large, f"Content-Length: {len(large) * 10}")
+        status, headers, _ = await client.answer()
+        assert (status, headers["www-authenticate"], len(handler.seen)) == (401, "bearer", 2)
+
+    run(test)
+
+
+def test_a_connection_is_closed_after_the_answer_if_the_client_wants_that() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp", b"{}", "Connection: close")
+        status, headers, _body = await client.answer()
+        assert (status, headers["connection"]) == (200, "close")
+        assert await client.is_closed()
+
+    run(test)
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost:", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"])
+def test_a_client_that_is_too_slow_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gaia.serving.direct_connections._SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("gaia.serving.direct_connections._IDLE_SECONDS", 0.05)
+
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(sent)
+        if sent:
+            assert (await client.answer())[0] == 408
+        assert await client.is_closed()
+
+    run(test, head_timeout=0.05, body_timeout=0.05)
+
+
+def test_the_number_of_connections_is_bounded() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        busy = await connect()
+        busy.post("/mcp/later")
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        idle = await connect()
+        idle.post("/mcp")
+        await idle.answer()
+        third = await connect()
+        third.post("/mcp")
+        assert (await third.answer())[0] == 200, "the idle one makes room"
+        assert await idle.is_closed()
+        handler.waiting[0].finish(200, [], b"busy")
+        assert (await busy.answer())[2] == b"busy"
+
+    run(test, lambda: Handler(later=later), max_connections=2)
+
+
+def test_junk_is_refused() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(b"no HTTP\r\n\r\n")
+        assert (await client.answer())[0] == 400
+
+    run(test)
+
+
+def test_a_body_in_many_small_parts_is_not_copied_with_each() -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        parts = 200_000
+        # Copying all with each part would take 20 GB.
+        body = b"1\r\nx\r\n" * parts + b"0\r\n\r\n"
+        client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
+        assert (await client.answer())[2] == b"x" * parts
+        assert type(handler.seen[0][2]) is bytes
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"POST /mcp?",
+        (
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nTrailer: "
+        ),
+    ],
+)
+def test_a_head_without_end_is_refused(begun: bytes) -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(begun)
+        # More than the server reads at once.
+        client.writer.write(b"x" * 1_000_000)
+        # The server may reset the connection, as not all is read, so that there is not always an answer.
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            assert (await client.answer())[0] == 431
+        assert await client.is_closed()
+        assert handler.seen == []
+
+    run(test)
+
+
+def test_many_requests_are_no_long_head() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        for _number in range(20):
+            client.post("/mcp", b"x" * 50_000)
+        for _number in range(20):
+            assert len((await client.answer())[2]) == 50_000
+
+    run(test)
+
+
+def test_trailers_are_no_headers() -> None:
+    given: list[dict[bytes, bytes]] = []
+
+    class Noting(Handler):
+        def handle(
+            self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, responder: Responder, address: Any
+        ) -> Exchange:
+            given.append(headers)
+            return super().handle(method, path, headers, body, responder, address)
+
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        body = b"2\r\n{}\r\n0\r\nAuthorization: Bearer x\r\nHost: evil\r\n\r\n"
+        client.post("/mcp", body, "Content-Length: ", "Transfer-Encoding: chunked")
+        assert (await client.answer())[2] == b"{}"
+        assert (given[0][b"host"], b"authorization" in given[0]) == (b"localhost", False)
+
+    run(test, Noting)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/other"])
+def test_the_offer_of_another_protocol_is_ignored(path: str) -> None:
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        smuggled = b"POST /mcp/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        client.post(path, smuggled, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+        client.post("/mcp", b"next")
+        assert (await client.answer())[2].endswith(smuggled)
+        assert (await client.answer())[2] == b"next"
+        assert [body for _, _, body in handler.seen][-1] == b"next"
+        assert "/mcp/smuggled" not in [path for _, path, _ in handler.seen]
+
+    run(test)
+
+
+def test_a_tunnel_is_refused() -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await client.answer())[0] == 400
+
+    run(test)
+
+
+REQUEST = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\n%b\r\n%b"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"", b"2") + REQUEST % (b"/other", b"", b"3"),
+        REQUEST % (b"/other", b"", b"1") + REQUEST % (b"/mcp", b"Origin: http://evil.example\r\n", b"2"),
+        REQUEST % (b"/other", b"", b"1") + b"junk\r\n\r\n",
+        REQUEST % (b"/mcp/later", b"", b"1") + b"junk\r\n\r\n",
+    ],
+)
+def test_no_answer_overtakes_that_to_an_earlier_request(sent: bytes) -> None:
+    async def test(_: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.writer.write(sent)
+        # The connection is closed instead, before the first answer or after it.
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            assert (await client.answer())[2] == b"ASGI 1"
+        assert await client.is_closed()
+
+    run(test, lambda: Handler(later=later))
+
+
+def test_a_handler_that_raises_is_answered_for_and_harms_no_other_request() -> None:
+    def fail(_handler: Handler, _responder: Responder, _body: bytes) -> None:
+        raise RecursionError
+
+    async def test(handler: Handler, connect: Callable[[], Any]) -> None:
+        client = await connect()
+        client.post("/mcp/later")
+        client.post("/mcp/fail")
+        client.post("/mcp", b"last")
+        await asyncio.wait_for(handler.arrived.wait(), PATIENCE)
+        handler.waiting[0].finish(200, [], b"first")
+        answers = [await client.answer() for _ in range(3)]
+        assert [status for status, _, _ in answers] == [200, 500, 200]
+        assert answers[2][2] == b"last"
+
+    run(test, lambda: Handler(later=later, fail=fail))
