@@ -100,6 +100,8 @@ class Supervised:
         self.adoptions: list[SupervisionContext] = []
         """What was adopted, on the supervisor's thread."""
         self.known = known
+        self.unsafe: set[str] = set()
+        """Tools that must not be repeated any more."""
         self._happened = threading.Condition()
         """Owns everything below."""
         self.events: list[Event] = []
@@ -131,6 +133,9 @@ class Supervised:
 
     def refusal_of(self, tool: str) -> MCPError | None:
         return None
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        return tool not in self.unsafe
 
     def adopted(self, context: SupervisionContext) -> None:
         self.adoptions.append(context)

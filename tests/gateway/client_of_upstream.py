@@ -42,6 +42,9 @@ class Requester:
         self.ended: asyncio.Future[Relayed] = asyncio.get_running_loop().create_future()
         self.call: OngoingCall | None = None
 
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        return True
+
     def progress(self, params: Json) -> None:
         self.told.append(params)
 

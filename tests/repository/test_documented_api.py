@@ -52,6 +52,7 @@ INTERNAL = {
     "gaia.mcp.MCPClient.refusal_of",
     "gaia.mcp.MCPClient.reconfigure",
     "gaia.mcp.MCPClient.request_disconnect",
+    "gaia.mcp.MCPClient.safe_to_repeat",
     "gaia.mcp.MCPClient.shares_clock_with",
     "gaia.mcp.MCPClient.tools_listed",
     "gaia.mcp.MCPClient.tools_remembered",

@@ -33,6 +33,8 @@ class HookedClient(Protocol):
 
     def refusal_of(self, tool_name: str, /) -> MCPError | None: ...
 
+    def safe_to_repeat(self, tool_name: str, /) -> bool: ...
+
     def happened(self, event: Event) -> None: ...
 
     def adopted(self, context: SupervisionContext) -> None: ...
@@ -62,6 +64,10 @@ class WeakHooks:
     def refusal_of(self, tool: str) -> MCPError | None:
         client = self._client()
         return CallCancelled("its client was dropped") if client is None else client.refusal_of(tool)
+
+    def safe_to_repeat(self, tool: str) -> bool:
+        client = self._client()
+        return client is not None and client.safe_to_repeat(tool)
 
     def happened(self, event: Event) -> None:
         if (client := self._client()) is not None:

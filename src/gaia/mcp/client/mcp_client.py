@@ -554,6 +554,9 @@ class MCPClient:
     def tools_remembered(self, definitions: list[Any]) -> None:
         self.tool_calls.remembered(definitions)
 
+    def safe_to_repeat(self, tool_name: str) -> bool:
+        return self.tool_calls.safe_to_repeat(tool_name)
+
     def last_known(self) -> tuple[ServerProfile | None, list[Any]] | None:
         known = self._services.memory.recall()
         return None if known is None else (known.profile, known.tools)

@@ -163,6 +163,11 @@ class ToolCalls:
         known = self.catalog.listed or self._trips.session.is_connected()
         return self._gate.refusal(tool_name) if known else None
 
+    def safe_to_repeat(self, tool_name: str) -> bool:
+        """Whether the server says of a tool that a second call does no harm."""
+        tool = self.catalog.get(tool_name)
+        return tool is not None and tool.safe_to_repeat
+
     def _allows(self, tool_name: str) -> bool:
         own, shared = self._options.tool_filter, self._services.tool_filter
         return own.allows(self._name, tool_name) and shared.allows(self._name, tool_name)

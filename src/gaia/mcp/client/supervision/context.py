@@ -57,6 +57,9 @@ class SupervisionHooks(Protocol):
         `tool` is the server's own name of the tool.
         """
 
+    def safe_to_repeat(self, tool: str) -> bool:
+        """Whether the server says now that a second call of the tool does no harm."""
+
     def happened(self, event: Event) -> None: ...
 
     def adopted(self, context: SupervisionContext) -> None:

@@ -32,6 +32,8 @@ class Logins:
     ) -> None:
         """`on_done` is called once for each login when it is over, from its thread, with what went wrong or None.
 
+        Not for one that was aborted: it may end much later, when another one is under way.
+
         Without an `authorization` there is no way to log in.
         """
         self._server = server
@@ -107,4 +109,5 @@ class Logins:
         except BaseException as error:  # noqa: BLE001 - a mistake of ours: the supervisor waits for `on_done` all the same
             logger.error("login_broken", server=self._server, error=exception_text(error))
             failure = MCPError(f"the login failed: {exception_text(error)}")
-        self._on_done(failure)
+        if self._thread is threading.current_thread():
+            self._on_done(failure)

@@ -67,6 +67,7 @@ class ServerLifecycle:
             on_expired=lambda call: loop.post(lambda: self._expired(call)),
             has_new_login=self._has_new_login,
             retry_in=lambda: self.condition.retry_in,
+            safe_to_repeat=context.hooks.safe_to_repeat,
         )
         """For any thread."""
         self.condition = Condition(context, self.call_queue)

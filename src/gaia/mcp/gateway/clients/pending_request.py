@@ -195,6 +195,9 @@ class PendingRequest:
 
     # What servers reach of the client (`ClientSide`).
 
+    def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+        return self.view.profile.allows_tool(server, tool, annotations)
+
     @property
     def identity(self) -> str:
         """What tells this client from others, which must not use its sealed states."""

@@ -13,7 +13,7 @@ import orjson
 
 from gaia.exception_text import exception_text, traceback_text
 from gaia.log import get_logger
-from gaia.mcp.client.protocol.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
+from gaia.mcp.client.protocol.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal
 from gaia.mcp.client.protocol.rounds import MAX_ROUNDS, InputRequired
 from gaia.mcp.client.protocol.stateless_era import MISSING_CAPABILITY
 from gaia.mcp.client.rpc.relayed_request import OnAnswer, RelayedRequest
@@ -280,6 +280,14 @@ class RelayedCall:
                 self.client.log(params)
 
         self._link.run(log)
+
+    def refusal(self, tool: str) -> MCPError | None:
+        # The client could call it by what the server had said before it was started, or started again.
+        client = self._link.client
+        found = client.tool_calls.catalog.get(tool)
+        if self.client.may_call(client.name, tool, None if found is None else found.annotations):
+            return None
+        return JsonRpcError(INVALID_PARAMS, f"Unknown tool: {tool}")
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         question = _Question(method, dict(params), answer)

@@ -270,6 +270,27 @@ class TestRestarting:
         second.answer(request, TEXT)
         assert result.result(PATIENCE) == TEXT
 
+    def test_a_call_is_not_repeated_that_is_safe_no_longer(self, server: Supervised) -> None:
+        result = server.submit("look", repeatable=True)
+        server.transport.channel().wait_for("tools/call")
+        server.unsafe.add("look")
+        second = restart(server)
+        error = result.exception(PATIENCE)
+        assert isinstance(error, ServerCrashed)
+        assert error.delivery == "unknown"
+        assert second.requests("tools/call") == []
+
+    def test_a_call_that_was_safe_before_the_server_was_ready_is_not_so_after_it(self, server: Supervised) -> None:
+        restart(server)
+        server.transport.channel(2).end(exit_code=1)
+        server.wait_for_state(ServerState.RESTARTING)
+        result = server.submit("look", repeatable=True)
+        server.unsafe.add("look")
+        server.pass_time(0.5)
+        server.transport.channel(3).wait_for("tools/call")
+        server.transport.channel(3).end(exit_code=1)
+        assert isinstance(result.exception(PATIENCE), ServerCrashed)
+
     def test_a_safe_call_is_repeated_once_and_not_twice(self, server: Supervised) -> None:
         result = server.submit("look", repeatable=True)
         server.transport.channel().wait_for("tools/call")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -334,5 +335,33 @@ def test_a_handshake_server_cannot_require_input_by_a_result(is_stateless: bool)
                 assert isinstance(relayed.error, InvalidResponse)
             else:
                 assert orjson.loads(relayed.result)["resultType"] == "input_required"
+
+    asyncio.run(use())
+
+
+def test_a_call_that_has_waited_is_sent_only_if_its_client_may_still_make_it() -> None:
+    """What a lazy server said at an earlier start is all that the client could be judged by."""
+    read_only = {"readOnlyHint": True}
+
+    class Reader(Requester):
+        def may_call(self, server: str, tool: str, annotations: Mapping[str, Any] | None) -> bool:
+            return (server, tool, annotations) == ("one", "look", read_only)
+
+    async def use() -> None:
+        one = FakeServer("one", [{"name": "look", "annotations": read_only}])
+        async with upstream_of({**one, "lazy": True}) as upstream:
+            client = upstream.client
+            await in_thread(client.disconnect)
+            await in_thread(client.connect)
+            assert not client.is_connected()
+            assert (await Reader().send(upstream, "tools/call", call_of("look")).relayed()).error is None
+            await in_thread(client.disconnect)
+            await in_thread(client.connect)
+            one.tools.remove("look")
+            one.tools.add({"name": "look"})
+            relayed = await Reader().send(upstream, "tools/call", call_of("look")).relayed()
+            assert isinstance(relayed.error, JsonRpcError)
+            assert relayed.error.delivery == "not_sent"
+            assert len(one.calls) == 1
 
     asyncio.run(use())
