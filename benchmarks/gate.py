@@ -138,6 +138,10 @@ EXPLAINED = {
         "A small guard process, and one forked from it for each server, end all that servers started, also when the "
         "program is killed. No peer has that. Pages that processes share count in parts."
     ),
+    "gateway: memory": (
+        "What is resident of a small guard process, and of one forked from it for each server, counts here as a whole, "
+        "and most of it is pages that they share with one another and with the gateway. No peer has that."
+    ),
     "gateway, server killed: while it is idle": (
         "Before the next process starts, the guard process of the killed one has ended all that it left running. The "
         "peer that is ahead starts another one at the next call, and leaves what the first one started."
@@ -154,7 +158,22 @@ _SPANS = (
     "the time is spans, the less is left that differs. The rows without tracing show what the calls take."
 )
 
+_WAKING = (
+    "A call wakes the gateway, the server, the gateway again and the client, where each of the two exchanges of the "
+    "floor wakes two processes that may share a core. On one core, where nothing has to wake up, see the row."
+)
+_CROWDED = (
+    "The client and the gateway share the machine's cores, and the floor's server takes next to nothing of them. See "
+    "the processor time of a call."
+)
+
 _CAUSES = {
+    ("gateway: 64 B: p50", GATEWAY): _WAKING,
+    ("gateway, stateless clients: 64 B: p50", GATEWAY): _WAKING,
+    ("gateway: calls per second: 32 sessions", GATEWAY): _CROWDED,
+    ("gateway: calls per second: 128 sessions", GATEWAY): _CROWDED,
+    ("gateway, stateless clients: calls per second: 32 sessions", GATEWAY): _CROWDED,
+    ("gateway, stateless clients: calls per second: 128 sessions", GATEWAY): _CROWDED,
     ("latency: 64 B, two cores: p50", GAIA): (
         "A call wakes three threads one after the other (the server's, the reader, the caller) where the raw pipe "
         "wakes two, so the ratio on two cores follows what a wake-up costs on the machine."

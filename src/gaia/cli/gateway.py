@@ -81,7 +81,7 @@ def gateway_http_options(
 
 
 _HTTP_ONLY = frozenset(
-    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name"}
+    {"host", "port", "allow_host", "allow_origin", "max_connections", "drain_delay", "clients", "name", "state_key"}
 )
 
 
@@ -99,6 +99,12 @@ def gateway(
     ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of this gateway, where a load balancer has several.")
+    ] = None,
+    state_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--state-key", metavar="PATH", help="A secret that gateways behind one load balancer share; see the docs."
+        ),
     ] = None,
     print_client_config: PrintOption = None,
 ) -> None:
@@ -120,9 +126,11 @@ def gateway(
         return
 
     def run() -> None:
+        from gaia.cli.service_log import log_without_waiting
         from gaia.serving.extra import require
 
         require(*_MODULES, extra="gateway")
+        log_without_waiting()
         with contextlib.ExitStack() as held:
             with _collector_paused():
                 from gaia.cli.gateway_sources import GatewaySources
@@ -143,7 +151,7 @@ def gateway(
                 if stdio:
                     serve = _over_stdio(sources, http, audit)
                 else:
-                    serve = _over_http(sources, http, max_sessions=max_sessions, name=name, audit=audit)
+                    serve = _over_http(sources, http, state_key, max_sessions=max_sessions, name=name, audit=audit)
             serve()
 
     run_server(run, options, unsafe_hint=_UNSAFE_HINT)
@@ -161,14 +169,18 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _over_http(sources: GatewaySources, http: HttpOptions, **settings: Any) -> Callable[[], None]:
+def _over_http(
+    sources: GatewaySources, http: HttpOptions, state_key: Path | None, **settings: Any
+) -> Callable[[], None]:
     from gaia.mcp.gateway import Gateway
     from gaia.mcp.gateway.service import Service
+    from gaia.mcp.gateway.upstream.sealing import read_state_key
     from gaia.serving.service_manager import ServiceManager
 
     manager = ServiceManager.of_environment()
+    key = None if state_key is None else read_state_key(state_key)
     try:
-        gateway = Gateway(sources.config, clients=sources.clients, **settings)
+        gateway = Gateway(sources.config, clients=sources.clients, max_body=http.max_body, state_key=key, **settings)
     except ValueError as error:
         raise CommandFailed(str(error), exit_code=USAGE) from error
     say = announce("MCP gateway")

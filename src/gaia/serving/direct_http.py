@@ -20,8 +20,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gaia.exception_text import exception_text
 from gaia.log import get_logger
 from gaia.serving.direct_connections import DirectConnections
-from gaia.serving.direct_handler import DirectExchange, DirectHandler, Headers
-from gaia.serving.guards import Guard, Refused
+from gaia.serving.direct_handler import UNCHECKED_BYTES, DirectExchange, DirectHandler, Headers
+from gaia.serving.guards import Guard, Refused, repeated
 from gaia.serving.open_connections import FULL, STALLED_SECONDS, TIMED_OUT, Waiting
 from gaia.serving.options import HttpOptions
 
@@ -217,7 +217,10 @@ class DirectProtocol(HttpToolsProtocol):
                     # Bodies may come in many small parts, each of which would have all copied.
                     self._body = bytearray(self._body)
                 self._body += body
-            refused = self._guard.too_large(len(self._body))
+            size = len(self._body)
+            refused = self._guard.too_large(size)
+            if refused is None and size - len(body) <= UNCHECKED_BYTES < size:
+                refused = self._handler.refusal(self._path, dict(self._head))
             if refused is not None:
                 self._refuse(refused)
 
@@ -291,7 +294,10 @@ class DirectProtocol(HttpToolsProtocol):
             elif name in _GUARDED:
                 about.append(value)
         passed = (method, path, len(self._head), total // _HEADER_STEP, *about)
-        if passed != self._passed:
+        if passed == self._passed:
+            if (refused := repeated(self._head)) is not None:
+                return refused
+        else:
             refused = self._guard.refusal(method, path, self._head)
             if refused is not None:
                 return refused
@@ -303,7 +309,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _refuse(self, refused: Refused) -> None:
         """Answer before the request is complete; what is still to come of it is not looked at."""
-        self._is_refused = True
+        self._is_refused, self._body = True, b""
         if self._is_free():
             responder = DirectResponder(self, keeps_alive=False)
             responder.finish(refused.status, [_JSON, *refused.headers], orjson.dumps(refused.body))

@@ -30,9 +30,11 @@ from gaia.mcp.gateway.operations.pages import OperationPages
 from gaia.mcp.gateway.operations.reporting import clients_of, limits_of, session_status
 from gaia.mcp.gateway.operations.status import GatewayStatus, ReloadStatus
 from gaia.mcp.gateway.upstream.pipe_loop import running_pipe_loop
+from gaia.mcp.gateway.upstream.sealing import StateSeal
 from gaia.mcp.gateway.views.changes import Audience, Changes
 from gaia.mcp.gateway.views.known_servers import KnownServers
 from gaia.mcp.gateway.views.view import View
+from gaia.serving.options import DEFAULT_MAX_BODY, HttpOptions
 
 __all__ = ["Gateway"]
 
@@ -63,6 +65,8 @@ class Gateway:
         name: str | None = None,
         clients: ClientsFile | str | os.PathLike[str] | None = None,
         audit: str | os.PathLike[str] | None = None,
+        max_body: int = DEFAULT_MAX_BODY,
+        state_key: bytes | None = None,
     ) -> None:
         """`servers` are a manager, which its owner connects and disconnects, or what a manager is made of.
 
@@ -78,18 +82,24 @@ class Gateway:
 
         `audit` is the file to which a line is written for each call.
 
-        Nothing is started yet. Raises ValueError for a configuration, or a name, that cannot be used.
+        `state_key` are 32 secret random bytes. Gateways with the same key, behind one load balancer, accept what one of
+        them gave a client to send with the next round of a request (``requestState``); without it, each only its own.
+
+        A body of more than `max_body` bytes, or one that takes a minute to come, is refused.
+
+        Nothing is started yet. Raises ValueError for a configuration, a name or a key that cannot be used.
         """
         if name is not None and not _NAME.fullmatch(name):
             raise ValueError(f"name: must be 1 to 64 letters, digits, - and _, got {name!r}")
         self.name = name
+        self._max_body = max_body
         self.is_draining = False
         """Whether it is about to end, see `drain`."""
         self._started = time.monotonic()
         self._owns_manager = not isinstance(servers, MCPClientManager)
         self.manager = servers if isinstance(servers, MCPClientManager) else MCPClientManager(servers)
         """The manager of the servers."""
-        self._servers = KnownServers(self.manager)
+        self._servers = KnownServers(self.manager, StateSeal(state_key))
         self._changes = Changes(self._servers)
         self._keep_alive = KeepAlive()
         self._keep_alive_interval = keep_alive_interval
@@ -256,7 +266,9 @@ class Gateway:
             if self._loop is None:
                 # Before the start there is no access control, and nothing is known of the servers.
                 raise RuntimeError(_NOT_STARTED)
-            await serve_request(self.endpoint, scope, receive, send)
+            await serve_request(
+                self.endpoint, scope, receive, send, max_body=self._max_body, body_seconds=HttpOptions.body_timeout
+            )
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
 

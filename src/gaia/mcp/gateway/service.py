@@ -44,6 +44,9 @@ class Service:
 
         Raises `UnsafeOptions`, and OSError if it cannot listen at the address.
         """
+        with contextlib.suppress(ValueError):
+            # Until `_begin`, when the files have just been read anyway, it must not end the process.
+            signal.signal(signal.SIGHUP, lambda *_: None)
         # What is still under way then is answered with an error, and not cut off.
         self._grace = options.shutdown_grace
         later = dataclasses.replace(options, shutdown_grace=options.shutdown_grace + _ANSWER_SECONDS)

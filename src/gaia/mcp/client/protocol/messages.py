@@ -310,6 +310,13 @@ def _encode(message: dict[str, Any]) -> bytes:
 def _encode_leniently(message: dict[str, Any]) -> bytes:
     """For what orjson refuses and JSON allows: integers over 64 bits, lone surrogates, keys that are not strings."""
     try:
-        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return json.dumps(message, separators=(",", ":"), allow_nan=False, default=_decoded).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot be sent as JSON: {error}") from error
+
+
+def _decoded(value: object) -> Any:
+    """What `json` has no way to write: JSON that is only passed on."""
+    if isinstance(value, orjson.Fragment):
+        return json.loads(orjson.dumps(value))
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

@@ -31,6 +31,13 @@ class RequestOwner(Protocol):
         """Equal for calls of the same client; None if it is not known whether they are."""
 
     @property
+    def is_away(self) -> bool:
+        """Whether the call waits for a client that has not come back for long."""
+
+    def give_way(self) -> None:
+        """End the call, whose client is away, for a request of the server that would be another client's then."""
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         """What the client has declared; a server of the stateless era is told of it."""
 

@@ -160,7 +160,7 @@ class Maintenance:
             self._hooks.happened(event)
         elif isinstance(notification, ToolListChanged | SubscriptionAcknowledged):
             if isinstance(notification, SubscriptionAcknowledged):
-                self._ready.subscription.acknowledged(notification.subscription)
+                self._ready.subscription.acknowledged(notification)
             # A change between the listing and the acknowledgement was not announced.
             self._list_tools()
 

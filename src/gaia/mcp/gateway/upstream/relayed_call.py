@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -27,6 +28,9 @@ from gaia.mcp.gateway.upstream.server_link import ServerLink
 __all__ = ["RelayedCall"]
 
 logger = get_logger(__name__)
+
+_AWAY_SECONDS = 60.0
+"""A parked call whose client has not come back by then gives way to other calls, see `RequestOwner.is_away`."""
 
 _QUESTION_SECONDS = PARK_SECONDS
 """How long a client may take to answer a request of a server."""
@@ -62,6 +66,7 @@ class RelayedCall:
         "_on_end",
         "_outcome",
         "_params",
+        "_parked_at",
         "_questions",
         "_relay",
         "_request",
@@ -90,6 +95,8 @@ class RelayedCall:
         """What the server has asked for and the client has not declared."""
         self._outcome: Relayed | None = None
         """How the call has ended while it was parked."""
+        self._parked_at: float | None = None
+        """Since when it is parked, a reading of the monotonic clock. Read by any thread."""
         self._is_over = False
         self._binding: bytes | None = None
 
@@ -180,7 +187,7 @@ class RelayedCall:
         on_end = self._on_end
         if on_end is None:
             # It is parked. Its client gets this when it comes back.
-            self._outcome = relayed
+            self._outcome = self._outcome or relayed
             self._drop_questions("the call has ended")
             return
         self._is_over, self._on_end = True, None
@@ -261,6 +268,14 @@ class RelayedCall:
     @property
     def client_key(self) -> Hashable | None:
         return self.client.key
+
+    @property
+    def is_away(self) -> bool:
+        since = self._parked_at
+        return since is not None and time.monotonic() - since > _AWAY_SECONDS
+
+    def give_way(self) -> None:
+        self._link.post(self._give_way)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -368,11 +383,22 @@ class RelayedCall:
         requests = {
             key: {"method": question.method, "params": question.params} for key, question in self._questions.items()
         }
+        self._parked_at = time.monotonic()
         on_end(Relayed(self._link.rounds.park(self, requests, self.binding)))
+
+    def _give_way(self) -> None:
+        if self._parked_at is None or self._is_over:
+            # Its client has come back meanwhile, or it was cancelled.
+            return
+        reason = f"the client has not answered within {_AWAY_SECONDS:g} s, and the server had to ask another one"
+        self._end(Relayed(error=_missing(reason)))
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.cancel(reason)
 
     def go_on(self, params: Mapping[str, Any], client: ClientSide, on_end: OnEnd) -> None:
         """The client has sent its request again, with answers."""
-        self.client, self._on_end = client, on_end
+        self.client, self._on_end, self._parked_at = client, on_end, None
         try:
             responses = orjson.loads(orjson.dumps(params.get("inputResponses") or {}))
         except ValueError:

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,6 +223,10 @@ class TestEncode:
     def test_what_json_cannot_express_is_refused(self, value: object) -> None:
         with pytest.raises(ValueError, match="cannot be sent as JSON"):
             encode_request(1, "m", {"value": value})
+
+    def test_json_that_is_only_passed_on_may_stand_beside_it(self) -> None:
+        params = {"raw": orjson.Fragment(b'{"a":[1,18446744073709551616]}'), "value": 2**64}
+        assert json.loads(encode_request(1, "m", params))["params"] == {"raw": {"a": [1, 2**64]}, "value": 2**64}
 
     def test_what_contains_itself_is_refused(self) -> None:
         circle: list[Any] = []

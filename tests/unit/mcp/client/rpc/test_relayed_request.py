@@ -29,6 +29,7 @@ STATELESS = NegotiatedProtocol(
 
 class Owner:
     client_key = None
+    is_away = False
 
     def __init__(self, log_level: str | None = None) -> None:
         self.capabilities: Mapping[str, Any] = {"roots": {"listChanged": True}, "elicitation": {"form": {}}}
@@ -39,6 +40,9 @@ class Owner:
         self.logs.append(params)
 
     def refusal(self, tool: str) -> None: ...
+
+    def give_way(self) -> None:
+        raise NotImplementedError
 
     def asked(self, method: str, params: Mapping[str, Any], answer: OnAnswer) -> Callable[[], object]:
         raise NotImplementedError

@@ -11,6 +11,7 @@ import pytest
 
 from gaia.agents.base.mcp_context import MCPContext
 from gaia.mcp.errors import InputMissing, InvalidResponse, JsonRpcError, ServerCrashed
+from gaia.mcp.gateway.upstream import relayed_call
 from gaia.mcp.gateway.upstream.rounds import Rounds
 from gaia.testing import FakeServer, FakeTool
 from tests.gateway.client_of_upstream import REFUSED, Requester, call_of, upstream_of
@@ -273,6 +274,25 @@ class TestAskingAStatelessClient:
                 error = (await second.relayed()).error
                 assert isinstance(error, ServerCrashed)
                 assert error.delivery == "unknown"
+
+        asyncio.run(use())
+
+    def test_a_parked_call_whose_client_is_away_gives_way_to_the_question_of_another(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def use() -> None:
+            one = server()
+            async with upstream_of(one) as upstream:
+                away = await Requester(is_stateless=True).send(upstream, "tools/call", call_of("hello")).result()
+                refused = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+                assert "calls of clients are under way" in str((await refused.relayed()).error), "it could be either's"
+                monkeypatch.setattr(relayed_call, "_AWAY_SECONDS", -1.0)
+                asked = Requester(identity="ben", is_stateless=True).send(upstream, "tools/call", call_of("hello"))
+                assert "inputRequests" in await asked.result()
+                assert await in_thread(wait_until, lambda: one.calls[0].cancelled, PATIENCE)
+                again = {**call_of("hello"), "inputResponses": {}, "requestState": away["requestState"]}
+                back = await Requester(is_stateless=True).send(upstream, "tools/call", again).relayed()
+                assert isinstance(back.error, InputMissing)
 
         asyncio.run(use())
 

@@ -111,7 +111,7 @@ def test_a_server_that_is_disconnected_refuses() -> None:
 def test_what_cannot_be_written_is_the_clients_fault() -> None:
     async def use() -> None:
         async with upstream_of(FakeServer("one", tools=[echo])) as upstream:
-            params = {**call_of("echo", text="a"), "_meta": {"far": 10**30}}
+            params = {"name": "echo", "arguments": orjson.Fragment(b'{"text":1e999}'), "_meta": {"far": 10**30}}
             error = (await Requester().send(upstream, "tools/call", params).relayed()).error
             assert isinstance(error, JsonRpcError)
             assert (error.code, error.delivery) == (-32602, "not_sent")
